@@ -1,0 +1,1 @@
+"""What the exercises import: data, models, distributed set-up, reports, and the PBS of a machine that has none."""
