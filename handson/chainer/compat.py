@@ -1,0 +1,71 @@
+"""Makes ``import chainer`` work, silently, on NumPy 2 and Python 3.11 to 3.13. Called once, by ``import handson.chainer``.
+
+Chainer 7.8.1 (2022) uses three things that are gone: numpy.distutils (in its environment check), ``numpy.sctypes`` and
+``numpy.float``. NumPy itself is left as it was found: ``hasattr(numpy, "float")`` stays False for everybody else.
+"""
+import importlib
+import sys
+import types
+
+import numpy
+
+
+def import_chainer():
+    """Imports Chainer with what it misses. Does nothing where Chainer is imported already.
+
+    Raises ImportError, one sentence, where Chainer is not installed.
+    """
+    if "chainer" in sys.modules:
+        return
+    # An "import chainer" that failed before this one leaves half of Chainer's modules behind.
+    for name in [name for name in sys.modules if name.startswith("chainer.")]:
+        del sys.modules[name]
+    sys.modules["chainer._environment_check"] = _silent_environment_check()
+    lacks_sctypes = not hasattr(numpy, "sctypes")
+    if lacks_sctypes:
+        numpy.sctypes = _scalar_types()
+    try:
+        importlib.import_module("chainer")
+    except ModuleNotFoundError as error:
+        if error.name != "chainer":
+            raise
+        del sys.modules["chainer._environment_check"]
+        raise ModuleNotFoundError("Chainer is not installed in this Python: install it with "
+                                  "PIP_CONSTRAINT=build-constraints.txt pip install -r requirements.txt",
+                                  name="chainer") from None
+    finally:
+        if lacks_sctypes:
+            del numpy.sctypes
+    _give_old_numpy_names()
+
+
+def _silent_environment_check():
+    """Stands for the module that wants numpy.distutils and pkg_resources only to warn about versions."""
+    module = types.ModuleType("chainer._environment_check", "Replaced by handson.chainer.compat.")
+    module.check = lambda: None
+    return module
+
+
+def _scalar_types():
+    """The part of NumPy 1's ``numpy.sctypes`` that Chainer reads."""
+    return {"int": [numpy.int8, numpy.int16, numpy.int32, numpy.int64],
+            "float": [numpy.float16, numpy.float32, numpy.float64, numpy.longdouble]}
+
+
+def _give_old_numpy_names():
+    """Lets the two functions that use the old names at run time, and only these, find them."""
+    as_strided = importlib.import_module("chainer.functions.array.as_strided")
+    resize_images = importlib.import_module("chainer.functions.array.resize_images")
+    old = types.ModuleType("numpy with NumPy 1's names")
+    # Not by replacing "numpy" in the whole module: resize_images also asks "xp is numpy".
+    old.__getattr__ = lambda name: getattr(numpy, name)
+    old.float, old.sctypes = float, _scalar_types()
+    grad = as_strided.AsStridedGrad
+    grad.forward = _with_globals(grad.forward, np=old)
+    resize_images.compute_indices_and_weights = _with_globals(resize_images.compute_indices_and_weights, numpy=old)
+
+
+def _with_globals(function, **names):
+    """The same function, which sees ``names`` in place of its module's."""
+    return types.FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__,
+                              function.__defaults__, function.__closure__)
