@@ -1,0 +1,37 @@
+# Every target first lets setup_environment.sh bring .venv up to date, then works in it. `make` alone lists the targets.
+#   make test ARGS="-k throughput"      options for pytest, JupyterLab, the tour or the benchmark
+#   make PYTHON=python3.12 test         another Python (3.11 to 3.13)
+#   make SYSTEM_TORCH=1 tour            on a GPU image: use the torch it carries
+
+SHELL := bash
+export PYTHON SYSTEM_TORCH
+unexport PYTHONPATH PYTHONHOME
+
+# The environment's commands come first on PATH: its mpiexec and qsub are the ones to find.
+IN_VENV := VIRTUAL_ENV="$(CURDIR)/.venv" PATH="$(CURDIR)/.venv/bin:$$PATH"
+LAB_PAGE := $(or $(wildcard notebooks/00_start.ipynb),$(wildcard notebooks),.)
+
+.PHONY: help environment tour test lab bench
+
+help:
+	@echo "make tour         three training runs by qsub, their throughput in a table and a figure"
+	@echo "make lab          JupyterLab at the first notebook"
+	@echo "make test         all tests"
+	@echo "make bench        how fast training is, against its limits"
+	@echo "make environment  only create or refresh .venv, which the others do by themselves"
+
+environment:
+	@./setup_environment.sh
+
+tour: environment
+	@$(IN_VENV) python -m handson tour $(ARGS)
+
+test: environment
+	@$(IN_VENV) python -m pytest $(ARGS)
+
+bench: environment
+	@$(IN_VENV) python -m tests.bench $(ARGS)
+
+# JupyterLab refuses to run as root (the only user of many containers) unless told.
+lab: environment
+	@$(IN_VENV) jupyter lab --ServerApp.root_dir="$(CURDIR)" $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS) "$(LAB_PAGE)"

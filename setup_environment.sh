@@ -1,0 +1,171 @@
+#!/usr/bin/env bash
+# Make .venv hold what requirements.txt, build-constraints.txt and pyproject.toml name. Every `make` target calls it first: with
+# nothing to do it ends in a few hundredths of a second. It needs bash, the usual small Unix commands and Python 3.11 to 3.13.
+#
+#   PYTHON=python3.12    use this Python, not the first fitting one of python3, python3.13, python3.12, python3.11
+#   SYSTEM_TORCH=1       use the torch that this Python already has (GPU images carry one) and install none; 0: install our own again
+#
+# .venv/handson-stamp tells a finished environment: this folder's path, then a checksum of the three files. It says "incomplete"
+# while pip works, so an installation that was cut off, like one that was moved or whose Python is gone, is made again from nothing.
+# An environment made by hand, without a stamp, is only brought up to date.
+
+set -o pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")" || exit 2
+here=$(pwd -P)
+stamp=.venv/handson-stamp
+log=.venv/install.log
+needed_kib=$((2 * 1024 * 1024))     # 1.4 GB installed, at most 0.3 GB of downloads that pip throws away, and some air
+
+unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX
+export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_RETRIES="${PIP_RETRIES:-2}"
+# chainer is built from source with a setuptools that still has pkg_resources; pip 25.3 gave this setting its second name.
+export PIP_CONSTRAINT=build-constraints.txt PIP_BUILD_CONSTRAINT=build-constraints.txt
+
+fail() {
+    printf 'setup_environment.sh: %s\n' "$*" >&2
+    exit 2
+}
+
+trap 'echo >&2; fail "interrupted; run make again and the installation starts afresh."' INT TERM
+
+inputs_checksum() { cat requirements.txt build-constraints.txt pyproject.toml | cksum; }
+
+uses_system_torch() { grep -qs '^include-system-site-packages = true' .venv/pyvenv.cfg; }
+
+free_kib() { df --output=avail -k .venv 2>/dev/null | tail -n 1 | tr -d ' '; }
+
+# version <tab> yes or no: can it make environments? <tab> its path; from inside our own .venv, the path of the Python below it.
+describe_python() {
+    "$1" -c '
+import importlib.util, os, sys
+ours = os.path.realpath(sys.prefix) == os.path.realpath(".venv")
+can_make = all(importlib.util.find_spec(name) for name in ("venv", "ensurepip"))
+print("%d.%d" % sys.version_info[:2], "yes" if can_make else "no", sys._base_executable if ours else sys.executable, sep="\t")
+' 2>/dev/null
+}
+
+# Set python and python_version, or end with a sentence.
+find_python() {
+    local candidate version can_make path seen="" without_venv=""
+    for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11}; do
+        IFS=$'\t' read -r version can_make path < <(describe_python "$candidate") || continue
+        case $version in
+            3.11 | 3.12 | 3.13) ;;
+            *) seen+="${seen:+, }$candidate is $version"; continue ;;
+        esac
+        if [ "$can_make" = yes ]; then
+            python=$path python_version=$version
+            return
+        fi
+        without_venv=${without_venv:-$version}
+    done
+    if [ -n "$without_venv" ]; then
+        fail "Python $without_venv is here, but without its venv module: install it (Debian, Ubuntu: apt install python$without_venv-venv)," \
+             "or name another Python: make PYTHON=/path/to/python3 TARGET."
+    fi
+    fail "no Python 3.11, 3.12 or 3.13 was found (${seen:-${PYTHON:-python3} does not run}): get one from the system's package manager," \
+         "pyenv, conda or uv, and name it if it is not on PATH: make PYTHON=/path/to/python3.12 TARGET."
+}
+
+# One word for what .venv needs: nothing, refresh (bring up to date), or rebuild (from nothing).
+what_is_needed() {
+    local path="" checksum="" asked
+    .venv/bin/python -c '' 2>/dev/null || { echo rebuild; return; }
+    if [ -n "$PYTHON" ]; then
+        asked=$(describe_python "$PYTHON" | cut -f 1)
+        [ "$asked" = "$(describe_python .venv/bin/python | cut -f 1)" ] || { echo rebuild; return; }
+    fi
+    case $SYSTEM_TORCH in
+        "") ;;
+        0) if uses_system_torch; then echo rebuild; return; fi ;;
+        *) uses_system_torch || { echo rebuild; return; } ;;
+    esac
+    [ -e "$stamp" ] || { echo refresh; return; }
+    { read -r path; read -r checksum; } <"$stamp"
+    if [ "$path" != "$here" ]; then echo rebuild
+    elif [ "$checksum" != "$(inputs_checksum)" ]; then echo refresh
+    else echo nothing; fi
+}
+
+make_venv() {
+    local outer options=()
+    find_python
+    if [ "${SYSTEM_TORCH:-0}" != 0 ]; then
+        "$python" -c 'import torch' 2>/dev/null ||
+            fail "SYSTEM_TORCH=1, but $python has no torch that can be imported: leave it out, or name the Python that has one with PYTHON=."
+        options=(--system-site-packages)
+    fi
+    # What stands in .venv goes, the folder itself stays: it may be a link to a bigger disk, and it holds the lock.
+    find .venv/ -mindepth 1 ! -path "$stamp" ! -path .venv/lock -delete || fail "cannot clear $here/.venv: delete it by hand."
+    "$python" -m venv "${options[@]}" .venv >"$log" 2>&1 || explain_failure "$(cat "$log")"
+    # An environment made from within another one sees the Python below both; the torch we want is in the one between.
+    outer=$("$python" -c 'import sys, sysconfig; sys.prefix == sys.base_prefix or print(sysconfig.get_path("purelib"))')
+    if [ -n "$outer" ] && [ ${#options[@]} -gt 0 ]; then
+        echo "$outer" >".venv/lib/python$python_version/site-packages/outer-environment.pth"
+    fi
+}
+
+# Repeat stdin, and on a terminal show what pip is doing in one line that overwrites itself.
+show_progress() {
+    local line
+    while IFS= read -r line; do
+        printf '%s\n' "$line"
+        [ -t 2 ] && printf '\r\033[K  %.75s' "$line" >&2
+    done
+    [ -t 2 ] && printf '\r\033[K' >&2
+    return 0
+}
+
+explain_failure() {
+    local output=$1
+    printf '%s\n' "$output" | tail -n 15 | sed 's/^/    /' >&2
+    case $output in
+        *"No space left"* | *"Errno 28]"* | *"quota exceeded"* | *"Errno 122]"*)
+            fail "the disk of $here/.venv is full: free about 2 GB there (more with CUDA's libraries)," \
+                 "or let .venv be a link to a folder on a bigger disk, and run make again." ;;
+        *"Failed to establish a new connection"* | *"NewConnectionError"* | *"NameResolutionError"* | *"timed out"* | *"ProxyError"* | \
+        *"Connection refused"* | *"Connection aborted"* | *"SSLError"* | *"Network is unreachable"* | *"Connection reset"*)
+            fail "pip cannot reach its package index: check the network (a proxy's address goes into https_proxy," \
+                 "a mirror's into PIP_INDEX_URL) and run make again." ;;
+        *"No matching distribution found"* | *"requires a different Python"*)
+            fail "the index that pip asks has no fitting build for $(.venv/bin/python --version):" \
+                 "try another Python (make PYTHON=python3.11 TARGET) or another index (PIP_INDEX_URL)." ;;
+        *)
+            fail "installing failed, with the lines above (all of them: .venv/install.log): run make again, which starts afresh." ;;
+    esac
+}
+
+install_packages() {
+    local output free requirements=requirements.txt
+    free=$(free_kib)
+    if [ "$1" = rebuild ] && [ -n "$free" ] && [ "$free" -lt "$needed_kib" ]; then
+        fail "the disk of $here/.venv has $((free / 1024)) MB free and about $((needed_kib / 1024)) MB are needed: free some space," \
+             "or let .venv be a link to a folder on a bigger disk, and run make again."
+    fi
+    echo incomplete >"$stamp" || fail "cannot write into $here/.venv: is the folder yours, and is there space?"
+    if [ "$1" = rebuild ]; then
+        echo "Installing the course's packages into .venv: about 1.4 GB and one or two minutes, once (progress: $log)." >&2
+        make_venv
+    else
+        echo "Bringing .venv up to date (progress: $log)." >&2
+    fi
+    if uses_system_torch; then
+        requirements=.venv/requirements.txt
+        sed "s/^torch==.*/torch==$(.venv/bin/python -c 'import torch; print(torch.__version__)')/" requirements.txt >"$requirements"
+    fi
+    mkdir -p .venv/tmp      # pip unpacks here, so that one disk decides whether there is room
+    output=$(TMPDIR=$here/.venv/tmp .venv/bin/python -m pip install --progress-bar off -r "$requirements" -e . 2>&1 |
+             tee -a "$log" 2>/dev/null | show_progress) || explain_failure "$output"
+    rm -rf .venv/tmp
+    printf '%s\n%s\n' "$here" "$(inputs_checksum)" >"$stamp.new" && mv "$stamp.new" "$stamp" || fail "cannot write $here/$stamp."
+    echo "Installed in $SECONDS s." >&2
+}
+
+[ "$(what_is_needed)" = nothing ] && exit 0
+mkdir -p .venv && exec 9>>.venv/lock || fail "cannot write into $here/.venv: is the folder yours, and is there space?"
+if command -v flock >/dev/null && ! flock -n 9; then
+    echo "Another make is installing into .venv: waiting for it (30 minutes at most)." >&2
+    flock -w 1800 9 || fail "another make has been installing into .venv for 30 minutes: end it, then run make again."
+fi
+needed=$(what_is_needed)            # once more: whoever held the lock may have done it
+[ "$needed" = nothing ] || install_packages "$needed"
