@@ -1,0 +1,26 @@
+"""Files that are either complete or not there: written beside their place, then renamed."""
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def written_aside(path):
+    """A new binary file that takes the name `path` when the block ends well, and is gone when it does not.
+
+    The folder is made if needed; what was at `path` stays until the new file is complete and on the disk. Raises OSError.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with open(aside, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise

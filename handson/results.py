@@ -1,0 +1,133 @@
+"""What a training run leaves behind: DIR/result.json, written and read here and nowhere else.
+
+A training script makes a `Result`, `write`s it at the end and prints `throughput_line`; whatever compares runs uses `read`.
+"""
+
+import json
+import math
+from dataclasses import asdict, dataclass, field, fields
+from numbers import Integral
+from pathlib import Path
+
+from handson.files import written_aside
+
+TASKS = ("single_gpu", "multi_gpu", "multi_node")
+LARGEST_FILE = 16 * 2**20  # bytes; ours have a few thousand
+LARGEST_NUMBER = 1e15
+
+
+class ResultError(ValueError):
+    """One sentence for the user: what is wrong with a result, where, and what to do."""
+
+
+@dataclass
+class Result:
+    """One training run."""
+
+    task: str  # one of TASKS
+    track: str  # "pytorch" or "chainer"
+    workers: int
+    nodes: int
+    device: str  # "1 virtual GPU (core 0)", or the GPU's name
+    dataset: str
+    size: int  # pixels, after enlarging
+    batchsize: int  # per worker
+    epochs: int
+    seed: int
+    images: int  # by all workers in all epochs
+    seconds: float  # from the start of training to its end, with evaluation
+    train_seconds: float | None = None  # in training iterations alone
+    throughput: float | None = None  # images/s; images / seconds unless given
+    log: list = field(default_factory=list)  # a dict for each epoch: name -> number, None where it was not finite
+    versions: dict = field(default_factory=dict)  # software -> version
+
+    def __post_init__(self):
+        if self.throughput is None and self.seconds:
+            self.throughput = self.images / self.seconds
+
+
+def throughput_line(images, seconds):
+    """The line that closes every training run, in images/s; as in the lecture."""
+    return f"Throughput: {images / seconds} [images/sec.] ({images} / {seconds})"
+
+
+def write(result, out_dir):
+    """Write `result` to out_dir/result.json, complete or not at all. Numbers of the log may be of NumPy, torch or CuPy.
+
+    A loss that became infinite or NaN is stored as null. Returns the path. Raises ResultError.
+    """
+    path = Path(out_dir) / "result.json"
+    content = asdict(result)
+    content["log"] = [{name: _plain(value) for name, value in epoch.items()} for epoch in content["log"]]
+    if problem := _what_is_wrong(content):
+        raise ResultError(f"this result cannot be written to {path}, because {problem}: correct the program that made it")
+    try:
+        with written_aside(path) as file:
+            file.write(json.dumps(content, indent=1, allow_nan=False).encode() + b"\n")
+    except OSError as error:
+        raise ResultError(f"{path} cannot be written ({error.strerror}): give another output directory") from None
+    return path
+
+
+def read(path):
+    """The Result in a file, or in the result.json of a directory. Raises ResultError."""
+    path = Path(path)
+    path = path / "result.json" if path.is_dir() else path
+    try:
+        with open(path, "rb") as file:
+            text = file.read(LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise ResultError(f"there is no {path}: give the output directory of a run that has ended well") from None
+    except OSError as error:
+        raise ResultError(f"{path} cannot be read ({error.strerror}): give the output directory of a run") from None
+    try:
+        if len(text) > LARGEST_FILE:
+            raise ValueError(f"more than {LARGEST_FILE:,} bytes")
+        content = json.loads(text)
+        problem = _what_is_wrong(content)
+    except (ValueError, RecursionError) as error:
+        problem = f"it is no JSON of a run ({str(error)[:200]})"
+    if problem:
+        raise ResultError(f"{path} is not the result of a run, because {problem}: repeat the run")
+    return Result(**{field.name: content[field.name] for field in fields(Result)})
+
+
+def _plain(value):
+    """A number as JSON has it; None for NaN and infinity."""
+    value = int(value) if isinstance(value, Integral) else float(value)
+    return value if math.isfinite(value) else None
+
+
+def _what_is_wrong(content):
+    """Why `content`, a dict of Result's fields, is no result, as half a sentence; None when it is one."""
+    if not isinstance(content, dict):
+        return "it is no JSON object"
+    if missing := [field.name for field in fields(Result) if field.name not in content]:
+        return f"{missing[0]} is missing"
+    for name in ("track", "device", "dataset"):
+        if not isinstance(content[name], str) or not content[name]:
+            return f"{name} is not a text"
+    if content["task"] not in TASKS:
+        return f"task is not one of {', '.join(TASKS)}"
+    for name in ("workers", "nodes", "size", "batchsize", "epochs", "images"):
+        if not _is_number(content[name], int) or content[name] < 1:
+            return f"{name} is not a positive whole number"
+    if not _is_number(content["seed"], int):
+        return "seed is not a whole number"
+    for name in ("seconds", "throughput", "train_seconds"):
+        if not (_is_number(content[name]) and content[name] > 0) and (name, content[name]) != ("train_seconds", None):
+            return f"{name} is not a positive number"
+    if content["nodes"] > content["workers"]:
+        return "it has more nodes than workers"
+    if not math.isclose(content["throughput"], content["images"] / content["seconds"], rel_tol=1e-3):
+        return "throughput is not images / seconds"
+    if not isinstance(content["versions"], dict) or not isinstance(content["log"], list):
+        return "versions or log has the wrong type"
+    for epoch in content["log"]:
+        if not isinstance(epoch, dict) or not all(value is None or _is_number(value) for value in epoch.values()):
+            return "log is not a list of numbers by name"
+    return None
+
+
+def _is_number(value, types=(int, float)):
+    return isinstance(value, types) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
