@@ -46,8 +46,9 @@ print("%d.%d" % sys.version_info[:2], "yes" if can_make else "no", sys._base_exe
 
 # Set python and python_version, or end with a sentence.
 find_python() {
-    local candidate version can_make path seen="" without_venv=""
-    for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11}; do
+    local candidate version can_make path seen="" without_venv="" candidates=(python3 python3.13 python3.12 python3.11)
+    [ -z "$PYTHON" ] || candidates=("$PYTHON")
+    for candidate in "${candidates[@]}"; do
         IFS=$'\t' read -r version can_make path < <(describe_python "$candidate") || continue
         case $version in
             3.11 | 3.12 | 3.13) ;;
@@ -87,17 +88,28 @@ what_is_needed() {
     else echo nothing; fi
 }
 
+# What stands in .venv goes, the folder itself stays: it may be a link to a bigger disk, and it holds the lock.
+clear_venv() {
+    find .venv/ -mindepth 1 ! -path "$stamp" ! -path .venv/lock ! -path "$log" -delete || fail "cannot clear $here/.venv: delete it by hand."
+}
+
 make_venv() {
-    local outer options=()
+    local free output outer options=()
     find_python
     if [ "${SYSTEM_TORCH:-0}" != 0 ]; then
         "$python" -c 'import torch' 2>/dev/null ||
             fail "SYSTEM_TORCH=1, but $python has no torch that can be imported: leave it out, or name the Python that has one with PYTHON=."
         options=(--system-site-packages)
     fi
-    # What stands in .venv goes, the folder itself stays: it may be a link to a bigger disk, and it holds the lock.
-    find .venv/ -mindepth 1 ! -path "$stamp" ! -path .venv/lock -delete || fail "cannot clear $here/.venv: delete it by hand."
-    "$python" -m venv "${options[@]}" .venv >"$log" 2>&1 || explain_failure "$(cat "$log")"
+    echo incomplete 2>/dev/null >"$stamp"       # a full disk is told of below
+    clear_venv
+    free=$(free_kib)
+    if [ -n "$free" ] && [ "$free" -lt "$needed_kib" ]; then
+        fail "the disk of $here/.venv has $((free / 1024)) MB free and about $((needed_kib / 1024)) MB are needed: free some space," \
+             "or let .venv be a link to a folder on a bigger disk, and run make again."
+    fi
+    echo "Installing the course's packages into .venv: about 1.4 GB and one or two minutes, once (progress: $log)." >&2
+    output=$("$python" -m venv "${options[@]}" .venv 2>&1) || explain_failure "$output"
     # An environment made from within another one sees the Python below both; the torch we want is in the one between.
     outer=$("$python" -c 'import sys, sysconfig; sys.prefix == sys.base_prefix or print(sysconfig.get_path("purelib"))')
     if [ -n "$outer" ] && [ ${#options[@]} -gt 0 ]; then
@@ -116,56 +128,58 @@ show_progress() {
     return 0
 }
 
+# End with the sentence that fits pip's output.
 explain_failure() {
-    local output=$1
-    printf '%s\n' "$output" | tail -n 15 | sed 's/^/    /' >&2
+    local output=$1 telling
+    # pip collects everything before it touches the environment: until then the one that was there is as good as before.
+    if [ "$needed" = refresh ] && [[ $output != *"Installing collected packages"* ]]; then
+        if [ -n "$old_stamp" ]; then echo "$old_stamp" >"$stamp"; else rm -f "$stamp"; fi
+    fi
     case $output in
         *"No space left"* | *"Errno 28]"* | *"quota exceeded"* | *"Errno 122]"*)
-            fail "the disk of $here/.venv is full: free about 2 GB there (more with CUDA's libraries)," \
+            [ "$needed" = refresh ] || clear_venv
+            fail "the disk of $here/.venv is full: free about 2 GB there (more where pip brings CUDA's libraries)," \
                  "or let .venv be a link to a folder on a bigger disk, and run make again." ;;
-        *"Failed to establish a new connection"* | *"NewConnectionError"* | *"NameResolutionError"* | *"timed out"* | *"ProxyError"* | \
-        *"Connection refused"* | *"Connection aborted"* | *"SSLError"* | *"Network is unreachable"* | *"Connection reset"*)
+        *"Failed to establish a new connection"* | *NewConnectionError* | *NameResolutionError* | *"timed out"* | *ProxyError* | \
+        *"Connection refused"* | *"Connection aborted"* | *SSLError* | *"Network is unreachable"* | *"Connection reset"*)
             fail "pip cannot reach its package index: check the network (a proxy's address goes into https_proxy," \
-                 "a mirror's into PIP_INDEX_URL) and run make again." ;;
-        *"No matching distribution found"* | *"requires a different Python"*)
-            fail "the index that pip asks has no fitting build for $(.venv/bin/python --version):" \
+                 "a mirror's into PIP_INDEX_URL) and run make again; pip's own words are in $log." ;;
+        *"No matching distribution found"*)
+            fail "pip's package index has no fitting build of a package for $(.venv/bin/python --version) ($log names it):" \
                  "try another Python (make PYTHON=python3.11 TARGET) or another index (PIP_INDEX_URL)." ;;
-        *)
-            fail "installing failed, with the lines above (all of them: .venv/install.log): run make again, which starts afresh." ;;
     esac
+    telling=$(grep -E 'rror|WARNING' <<<"$output" | tail -n 12)
+    printf '%s\n' "${telling:-${output: -1000}}" | sed 's/^/    /' >&2
+    fail "installing failed, with the lines above (all of them: $log): run make again."
 }
 
 install_packages() {
-    local output free requirements=requirements.txt
-    free=$(free_kib)
-    if [ "$1" = rebuild ] && [ -n "$free" ] && [ "$free" -lt "$needed_kib" ]; then
-        fail "the disk of $here/.venv has $((free / 1024)) MB free and about $((needed_kib / 1024)) MB are needed: free some space," \
-             "or let .venv be a link to a folder on a bigger disk, and run make again."
-    fi
-    echo incomplete >"$stamp" || fail "cannot write into $here/.venv: is the folder yours, and is there space?"
-    if [ "$1" = rebuild ]; then
-        echo "Installing the course's packages into .venv: about 1.4 GB and one or two minutes, once (progress: $log)." >&2
+    local output requirements=requirements.txt
+    if [ "$needed" = rebuild ]; then
         make_venv
     else
+        old_stamp=$(cat "$stamp" 2>/dev/null)
         echo "Bringing .venv up to date (progress: $log)." >&2
     fi
+    echo incomplete 2>/dev/null >"$stamp" || fail "cannot write into $here/.venv: is the folder yours, and is there space?"
     if uses_system_torch; then
         requirements=.venv/requirements.txt
         sed "s/^torch==.*/torch==$(.venv/bin/python -c 'import torch; print(torch.__version__)')/" requirements.txt >"$requirements"
     fi
     mkdir -p .venv/tmp      # pip unpacks here, so that one disk decides whether there is room
     output=$(TMPDIR=$here/.venv/tmp .venv/bin/python -m pip install --progress-bar off -r "$requirements" -e . 2>&1 |
-             tee -a "$log" 2>/dev/null | show_progress) || explain_failure "$output"
+             tee "$log" 2>/dev/null | show_progress) || { rm -rf .venv/tmp; explain_failure "$output"; }
     rm -rf .venv/tmp
-    printf '%s\n%s\n' "$here" "$(inputs_checksum)" >"$stamp.new" && mv "$stamp.new" "$stamp" || fail "cannot write $here/$stamp."
+    { printf '%s\n%s\n' "$here" "$(inputs_checksum)" >"$stamp.new" && mv "$stamp.new" "$stamp"; } 2>/dev/null || fail "cannot write $here/$stamp."
     echo "Installed in $SECONDS s." >&2
 }
 
 [ "$(what_is_needed)" = nothing ] && exit 0
-mkdir -p .venv && exec 9>>.venv/lock || fail "cannot write into $here/.venv: is the folder yours, and is there space?"
+{ mkdir -p .venv && : >>.venv/lock; } 2>/dev/null || fail "cannot write into $here/.venv: is the folder yours, and is there space?"
+exec 9>>.venv/lock
 if command -v flock >/dev/null && ! flock -n 9; then
     echo "Another make is installing into .venv: waiting for it (30 minutes at most)." >&2
     flock -w 1800 9 || fail "another make has been installing into .venv for 30 minutes: end it, then run make again."
 fi
 needed=$(what_is_needed)            # once more: whoever held the lock may have done it
-[ "$needed" = nothing ] || install_packages "$needed"
+[ "$needed" = nothing ] || install_packages
