@@ -94,12 +94,13 @@ clear_venv() {
 }
 
 make_venv() {
-    local free output outer options=()
+    local free output outer options=() size="about 1.4 GB"
     find_python
+    [ -n "$SYSTEM_TORCH" ] || ! uses_system_torch || SYSTEM_TORCH=1     # what was chosen once stays
     if [ "${SYSTEM_TORCH:-0}" != 0 ]; then
         "$python" -c 'import torch' 2>/dev/null ||
             fail "SYSTEM_TORCH=1, but $python has no torch that can be imported: leave it out, or name the Python that has one with PYTHON=."
-        options=(--system-site-packages)
+        options=(--system-site-packages) size="about 0.5 GB" needed_kib=$((needed_kib / 2))
     fi
     echo incomplete 2>/dev/null >"$stamp"       # a full disk is told of below
     clear_venv
@@ -108,8 +109,8 @@ make_venv() {
         fail "the disk of $here/.venv has $((free / 1024)) MB free and about $((needed_kib / 1024)) MB are needed: free some space," \
              "or let .venv be a link to a folder on a bigger disk, and run make again."
     fi
-    echo "Installing the course's packages into .venv: about 1.4 GB and one or two minutes, once (progress: $log)." >&2
-    output=$("$python" -m venv "${options[@]}" .venv 2>&1) || explain_failure "$output"
+    echo "Installing the course's packages into .venv: $size and one or two minutes, once (progress: $log)." >&2
+    output=$("$python" -m venv "${options[@]}" "$(readlink -f .venv)" 2>&1) || explain_failure "$output"
     # An environment made from within another one sees the Python below both; the torch we want is in the one between.
     outer=$("$python" -c 'import sys, sysconfig; sys.prefix == sys.base_prefix or print(sysconfig.get_path("purelib"))')
     if [ -n "$outer" ] && [ ${#options[@]} -gt 0 ]; then
@@ -175,7 +176,7 @@ install_packages() {
 }
 
 [ "$(what_is_needed)" = nothing ] && exit 0
-{ mkdir -p .venv && : >>.venv/lock; } 2>/dev/null || fail "cannot write into $here/.venv: is the folder yours, and is there space?"
+{ mkdir -p "$(readlink -f .venv)" && : >>.venv/lock; } 2>/dev/null || fail "cannot write into $here/.venv: is the folder yours, and is there space?"
 exec 9>>.venv/lock
 if command -v flock >/dev/null && ! flock -n 9; then
     echo "Another make is installing into .venv: waiting for it (30 minutes at most)." >&2
