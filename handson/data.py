@@ -111,10 +111,13 @@ def catalog():
     for folder in dict.fromkeys([EMBEDDED, data_folder()]):
         path = folder / "datasets.toml"
         try:
-            entries |= {name: {"folder": folder} | entry for name, entry in tomllib.loads(path.read_text("utf-8")).items()}
-        except FileNotFoundError:
+            for name, entry in tomllib.loads(path.read_text("utf-8")).items():
+                if "archive" in entry and not {"url", "size", "sha256"} <= entry["archive"].keys():
+                    raise ValueError(f"{name}.archive needs url, size and sha256")
+                entries[name] = {"folder": folder} | entry
+        except (FileNotFoundError, NotADirectoryError):
             pass
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             raise DataError(f"{path} cannot be read ({error}): correct or restore it") from None
     return entries
 

@@ -1,0 +1,51 @@
+"""The course's own commands: ``python -m handson COMMAND``. Each command imports what it needs when it runs."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from handson.data import DataError
+from handson.results import ResultError
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, help=__doc__)
+
+
+@app.command()
+def prepare(
+    name: Annotated[str, typer.Argument(help="A name of datasets/datasets.toml.")] = "cifar10_256px_5p",
+    archive: Annotated[Path | None, typer.Option(help="The archive, if it is already on this machine.")] = None,
+):
+    """Download and prepare a data set, once."""
+    from handson.prepare import prepare
+
+    prepare(name, archive, typer.echo)
+
+
+@app.command()
+def compare(
+    outs: Annotated[list[Path], typer.Argument(metavar="OUT...", help="The output directories of training runs.")],
+    figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path("throughput.png"),
+):
+    """Compare training runs: a table, and a figure of throughput and speed-up."""
+    from handson.compare import compare
+
+    compare(outs, figure, typer.echo)
+
+
+def main():
+    """Run a command; a user's mistake ends with one sentence and status 2, a signal with nothing half-written."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and background jobs have it
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    try:
+        app(prog_name="python -m handson")
+    except (DataError, ResultError) as error:
+        print(f"handson {sys.argv[1]}: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""``python -m handson compare OUT...``: training runs side by side, as a table and as a figure.
+
+Repeats of a run (same task, track, workers and conditions) become one row. The speed-up is against the single-GPU run of the same
+track under the same conditions.
+"""
+
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+from handson.files import written_aside
+from handson.results import TASKS, ResultError, read
+
+CONDITIONS = {  # what must be the same in runs that are compared
+    "data set": lambda run: run.dataset,
+    "image size": lambda run: f"{run.size} px",
+    "batch size": lambda run: f"batch {run.batchsize} per worker",
+    "number of epochs": lambda run: f"{run.epochs} epoch{'s' * (run.epochs > 1)}",
+    "kind of GPU": lambda run: "virtual GPUs" if "virtual" in run.device else "GPUs",
+}
+LECTURE = {1: 51.1, 2: 87.6, 4: 172.1}  # workers -> images/s, as the lecture reports from Reedbush
+HEADINGS = ("task", "track", "workers", "runs", "images/s", "speed-up", "efficiency", "val. loss", "val. accuracy")
+TRACKS = {"pytorch": ("PyTorch", "#0072B2", "o"), "chainer": ("Chainer", "#D55E00", "^")}  # name, colour, marker
+LINES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))  # for the first, second, ... conditions of a track
+
+
+@dataclass
+class Row:
+    """All runs of one task, track and number of workers under the same conditions; None where nothing is known."""
+
+    task: str
+    track: str
+    workers: int
+    nodes: int
+    conditions: tuple  # of texts, in the order of CONDITIONS
+    throughputs: list  # images/s of each repeat
+    loss: float | None  # validation, after the last epoch, mean of the repeats
+    accuracy: float | None
+    speedup: float | None = None  # of the mean throughput over that of one worker
+
+    @property
+    def mean(self):
+        """images/s"""
+        return statistics.fmean(self.throughputs)
+
+    @property
+    def spread(self):
+        """The standard deviation of the repeats, images/s."""
+        return statistics.stdev(self.throughputs) if len(self.throughputs) > 1 else None
+
+    @property
+    def efficiency(self):
+        """The share of the ideal speed-up that was reached."""
+        return self.speedup and self.speedup / self.workers
+
+
+def compare(outs, figure_path="throughput.png", say=print):
+    """Read the runs in the directories `outs`, `say` the table line by line, draw the figure. Raises ResultError."""
+    results = [read(out) for out in {Path(out).resolve(): out for out in outs}.values()]
+    for line in text(table(results)):
+        say(line)
+    say("Figure: " + " and ".join(str(path) for path in figure(results, figure_path)))
+
+
+def table(results):
+    """The rows of the table of `results`, sorted by track, conditions and workers."""
+    groups = {}
+    for run in results:
+        conditions = tuple(describe(run) for describe in CONDITIONS.values())
+        groups.setdefault((run.track, conditions, run.workers, TASKS.index(run.task), run.nodes), []).append(run)
+    rows = []
+    for (track, conditions, workers, task, nodes), runs in sorted(groups.items(), key=lambda group: (group[0][0] != "pytorch", group[0])):
+        loss, accuracy = _final(runs, "validation/main/loss"), _final(runs, "validation/main/accuracy")
+        rows.append(Row(TASKS[task], track, workers, nodes, conditions, [run.throughput for run in runs], loss, accuracy))
+    single = {(row.track, row.conditions): row.mean for row in rows if row.task == "single_gpu"}
+    for row in rows:
+        if baseline := single.get((row.track, row.conditions)):
+            row.speedup = row.mean / baseline
+    return rows
+
+
+def _final(runs, name):
+    """The mean of `name` in the last epoch of `runs`; None unless all of them have it."""
+    values = [run.log[-1].get(name) if run.log else None for run in runs]
+    return None if None in values else statistics.fmean(values)
+
+
+def text(rows):
+    """The table as lines of aligned text, with a sentence for whatever it cannot say."""
+    common, own = _common_and_own(rows)
+    cells = [HEADINGS + ("conditions",) * any(own)] + [_cells(row) + (condition,) * any(own) for row, condition in zip(rows, own)]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    justify = [str.ljust] * 3 + [str.rjust] * 6 + [str.ljust]
+    lines = ["  ".join(put(word, width) for put, word, width in zip(justify, line, widths)).rstrip() for line in cells]
+    lines = [f"Conditions: {common}", lines[0], "-" * max(map(len, lines)), *lines[1:]]
+    if any(own):
+        differing = [name for name, values in zip(CONDITIONS, zip(*(row.conditions for row in rows))) if len(set(values)) > 1]
+        lines.append(f"Warning: the runs differ in {' and '.join(differing)}: compare only those under the same conditions.")
+    if lonely := list(dict.fromkeys(row.track for row in rows if row.speedup is None)):
+        lines.append(f"There is no speed-up without a single-GPU run under the same conditions (track {' and '.join(lonely)}): add it.")
+    return lines
+
+
+def _common_and_own(rows):
+    """The conditions that all `rows` share, as one text, and for each row a text with those that they don't all share."""
+    shared = [len(set(values)) == 1 for values in zip(*(row.conditions for row in rows))]
+    own = [", ".join(text for text, same in zip(row.conditions, shared) if not same) for row in rows]
+    return ", ".join(text for text, same in zip(rows[0].conditions, shared) if same) or "none in common", own
+
+
+def _cells(row):
+    """One line of the table, as texts."""
+
+    def number(value, digits):
+        return "-" if value is None else f"{value:.{digits}f}"
+
+    per_node = f"{row.workers // row.nodes}" if row.workers % row.nodes == 0 else f"{row.workers / row.nodes:.1f}"
+    return (
+        row.task,
+        row.track,
+        f"{row.workers} ({row.nodes} x {per_node})",
+        str(len(row.throughputs)),
+        f"{row.mean:.1f}" + (f" ± {row.spread:.1f}" if row.spread is not None else ""),
+        number(row.speedup, 2),
+        number(row.efficiency, 3),
+        number(row.loss, 4),
+        number(row.accuracy, 4),
+    )
+
+
+def figure(results, path):
+    """Draw throughput and speed-up against workers, as `path` with .png and with .svg; returns both. Raises ResultError."""
+    from matplotlib.figure import Figure
+
+    rows = table(results)
+    common, own = _common_and_own(rows)
+    workers = sorted({row.workers for row in rows})
+    drawing = Figure(figsize=(10, 4.6), layout="constrained")
+    drawing.get_layout_engine().set(wspace=0.06)
+    drawing.suptitle(common, fontsize="medium")
+    left, right = drawing.subplots(1, 2)
+    series = {}
+    for row, condition in zip(rows, own):
+        series.setdefault((row.track, condition), []).append(row)
+    for track, condition in series:
+        name, colour, marker = TRACKS.get(track, (track, "black", "D"))
+        nth = [key for key in series if key[0] == track].index((track, condition))
+        style = dict(color=colour, marker=marker, linestyle=LINES[nth % len(LINES)], label=", ".join(filter(None, (name, condition))))
+        _draw(left, right, series[track, condition], style)
+    ideal = dict(color="0.3", linestyle="--", linewidth=1, zorder=1, label="ideal")
+    if any(row.speedup for row in rows):
+        left.plot([], [], **ideal)  # the legend's: each track has its own
+    else:
+        right.text(0.98, 0.03, "no single-GPU run to compare with", ha="right", transform=right.transAxes)
+    right.plot([1, workers[-1]], [1, workers[-1]], **ideal)
+    lecture = {number: rate / LECTURE[1] for number, rate in LECTURE.items() if number <= workers[-1]}
+    right.plot(list(lecture), list(lecture.values()), color="0.6", marker="s", linestyle=":", zorder=1, label="the lecture, 1 to 4 GPUs")
+    for axes, label in (left, "throughput [images/s]"), (right, "speed-up over one worker"):
+        axes.set(xlabel="workers", xticks=workers, xticklabels=[_tick(rows, number) for number in workers], ylabel=label)
+        axes.set(xlim=(0, 1.06 * workers[-1]), ylim=(0, None))
+        axes.grid(color="0.92")
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(loc="upper left", fontsize="small", edgecolor="none")
+    return _save(drawing, Path(path), "Throughput and speed-up against workers. " + " ".join(_sentence(row) for row in rows))
+
+
+def _draw(left, right, rows, style):
+    """Draw a track: each repeat and the means against the ideal line on the left, the speed-up on the right."""
+    repeats = [(row.workers, rate) for row in rows for rate in row.throughputs]
+    left.plot([row.workers for row in rows], [row.mean for row in rows], **style | {"marker": "", "label": None})
+    left.plot(*zip(*repeats), **style | {"linestyle": "", "markerfacecolor": "none", "label": None})
+    left.plot([], [], **style, markerfacecolor="none")  # the legend's
+    known = [row for row in rows if row.speedup]
+    if not known:
+        return
+    one, most = known[0].mean / known[0].speedup, known[-1].workers
+    left.plot([1, most], [one, one * most], **style | {"marker": "", "linestyle": "--", "linewidth": 1, "label": None})
+    right.plot([row.workers for row in known], [row.speedup for row in known], **style)
+
+
+def _tick(rows, workers):
+    """The axis label of a number of workers: how many nodes they were on."""
+    nodes = sorted({row.nodes for row in rows if row.workers == workers})
+    return f"{workers}\n{' or '.join(map(str, nodes))} node{'s' * (nodes != [1])}"
+
+
+def _sentence(row):
+    """What the figure shows of `row`, for people who cannot see it."""
+    speedup = f", {row.speedup:.2f} times one worker" if row.speedup else ""
+    return f"{row.track}, {row.task}, workers {row.workers}: {row.mean:.1f} images/s{speedup}."
+
+
+def _save(drawing, path, description):
+    """Write the figure as .png and .svg, with a description for people who cannot see it; returns both paths."""
+    import matplotlib
+
+    stem = path.name.removesuffix(".png").removesuffix(".svg")
+    paths = [path.with_name(f"{stem}.png"), path.with_name(f"{stem}.svg")]
+    try:
+        with matplotlib.rc_context({"svg.hashsalt": "handson"}), written_aside(paths[0]) as png, written_aside(paths[1]) as svg:
+            drawing.savefig(png, format="png", dpi=150, metadata={"Description": description})
+            drawing.savefig(svg, format="svg", metadata={"Description": description, "Date": None})
+    except OSError as error:
+        raise ResultError(f"{paths[0]} cannot be written ({error.strerror}): give another place with -o") from None
+    return paths

@@ -1,0 +1,194 @@
+"""Comparing runs: the table's figures, what must not be compared, and the figure."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import matplotlib.image
+import pytest
+
+from handson.compare import figure, table, text
+from handson.results import Result, write
+
+LECTURE = {1: 51.12377404072687, 2: 87.6300597715253, 4: 172.12098418175134}  # workers -> images/s
+
+
+def a_run(task="single_gpu", workers=1, nodes=1, rate=100.0, track="pytorch", loss=0.5, accuracy=0.75, **changes):
+    """The result of a run at `rate` images/s."""
+    log = [{"validation/main/loss": 9.0, "validation/main/accuracy": 0.1}]
+    log += [{"validation/main/loss": loss, "validation/main/accuracy": accuracy}]
+    fields = dict(device="virtual GPU 0", dataset="digits", size=256, batchsize=32, epochs=4, seed=0, images=6000, log=log)
+    return Result(task=task, track=track, workers=workers, nodes=nodes, seconds=6000 / rate, **fields | changes)
+
+
+def lecture():
+    tasks = {1: ("single_gpu", 1), 2: ("multi_gpu", 1), 4: ("multi_node", 2)}
+    return [a_run(*(tasks[workers][0], workers, tasks[workers][1]), rate) for workers, rate in LECTURE.items()]
+
+
+def words(line):
+    return line.replace(" ± ", "±").replace(" x ", "x").replace(" (", "(").split()
+
+
+def test_speedup_and_efficiency_of_the_lecture():
+    rows = table(lecture())
+    assert [row.task for row in rows] == ["single_gpu", "multi_gpu", "multi_node"]
+    assert [round(row.speedup, 2) for row in rows] == [1.00, 1.71, 3.37]
+    assert [round(row.efficiency, 3) for row in rows] == [1.000, 0.857, 0.842]
+
+
+def test_the_table_reads_in_a_job_output_file():
+    conditions, headings, rule, *lines = text(table(lecture()))
+    assert conditions == "Conditions: digits, 256 px, batch 32 per worker, 4 epochs, virtual GPUs"
+    assert words(lines[2]) == ["multi_node", "pytorch", "4(2x2)", "1", "172.1", "3.37", "0.842", "0.5000", "0.7500"]
+    assert len({len(line) for line in [headings, rule, *lines]}) == 1
+    assert headings.index("images/s") + len("images/s") == lines[0].index("51.1") + len("51.1")
+
+
+def test_repeats_become_one_row_with_mean_and_standard_deviation():
+    rows = table([a_run(rate=90, loss=0.4), a_run(rate=100, loss=0.5), a_run(rate=110, loss=0.6)])
+    assert len(rows) == 1
+    assert (rows[0].mean, rows[0].spread, rows[0].loss) == pytest.approx((100, 10, 0.5))
+    assert words(text(rows)[3])[3:5] == ["3", "100.0±10.0"]
+
+
+def test_the_speedup_is_over_the_mean_of_the_single_runs():
+    rows = table([a_run(rate=90), a_run(rate=110), a_run("multi_gpu", 2, rate=150)])
+    assert rows[1].speedup == pytest.approx(1.5)
+
+
+def test_each_track_is_measured_against_its_own_single_run():
+    runs = [a_run(rate=100), a_run("multi_gpu", 2, rate=150)]
+    runs += [a_run(track="chainer", rate=50), a_run("multi_gpu", 2, track="chainer", rate=90)]
+    rows = table(runs)
+    assert [(row.track, row.task) for row in rows] == [(t, k) for t in ("pytorch", "chainer") for k in ("single_gpu", "multi_gpu")]
+    assert [row.speedup for row in rows] == pytest.approx([1, 1.5, 1, 1.8])
+
+
+def test_tasks_and_nodes_with_equally_many_workers_stay_apart():
+    rows = table([a_run("multi_gpu", 2), a_run("multi_node", 2), a_run("multi_node", 2, nodes=2)])
+    assert [(row.task, row.nodes) for row in rows] == [("multi_gpu", 1), ("multi_node", 1), ("multi_node", 2)]
+
+
+def test_without_a_single_run_the_table_says_why_there_is_no_speedup():
+    lines = text(table([a_run("multi_gpu", 2), a_run(track="chainer"), a_run("multi_gpu", 2, track="chainer")]))
+    assert words(lines[3])[5:7] == ["-", "-"] and words(lines[5])[5] == "1.00"
+    assert lines[-1] == "There is no speed-up without a single-GPU run under the same conditions (track pytorch): add it."
+
+
+@pytest.mark.parametrize(
+    "name, change",
+    [
+        ("data set", {"dataset": "CIFAR10"}),
+        ("image size", {"size": 64}),
+        ("batch size", {"batchsize": 16}),
+        ("number of epochs", {"epochs": 1}),
+        ("kind of GPU", {"device": "GPU 0 (NVIDIA H200)"}),
+    ],
+)
+def test_runs_under_different_conditions_are_kept_apart_with_a_warning(name, change):
+    rows = table([a_run(rate=100), a_run(rate=300, **change), a_run("multi_gpu", 2, rate=150)])
+    assert sorted(row.mean for row in rows) == pytest.approx([100, 150, 300])
+    assert [row.speedup for row in rows if row.task == "multi_gpu"] == pytest.approx([1.5])
+    lines = text(rows)
+    assert lines[-1] == f"Warning: the runs differ in {name}: compare only those under the same conditions."
+    assert len({line[lines[1].index("conditions") :] for line in lines[3:6]}) == 2
+
+
+def test_runs_that_differ_in_seed_alone_are_repeats():
+    rows = table([a_run(seed=0), a_run(seed=1)])
+    assert len(rows) == 1 and not any("Warning" in line for line in text(rows))
+
+
+def test_a_diverged_or_missing_validation_shows_as_unknown():
+    for run in (a_run(loss=None, accuracy=None), a_run(log=[]), a_run(log=[{"epoch": 1}])):
+        assert words(text(table([run, a_run()]))[3])[-2:] == ["-", "-"]
+
+
+def drawn(results, path):
+    """The SVG of a figure: its texts."""
+    png, svg = figure(results, path)
+    assert matplotlib.image.imread(png).std() > 0.01  # something is drawn
+    return " ".join(ElementTree.parse(svg).getroot().itertext()), svg.read_text()
+
+
+def test_the_figure_is_written_as_png_and_svg_with_a_description(tmp_path):
+    for name in ("plot.png", "plot.svg", "plot"):
+        assert figure(lecture(), tmp_path / name) == [tmp_path / "plot.png", tmp_path / "plot.svg"]
+    assert sorted(os.listdir(tmp_path)) == ["plot.png", "plot.svg"]
+    assert "multi_node, workers 4: 172.1 images/s, 3.37 times one worker" in drawn(lecture(), tmp_path / "plot")[0]
+
+
+def test_the_figure_names_axes_with_units_and_every_line(tmp_path):
+    runs = lecture() + [dataclasses.replace(run, track="chainer") for run in lecture()]
+    source = drawn(runs, tmp_path / "plot")[1]
+    for label in ("throughput [images/s]", "speed-up over one worker", "workers", "PyTorch", "Chainer", "ideal", "the lecture"):
+        assert label in source  # matplotlib writes each text beside its outlines
+
+
+def axes_of(results, tmp_path, monkeypatch):
+    """The two panels, as matplotlib has them."""
+    kept = []
+    monkeypatch.setattr("handson.compare._save", lambda drawing, *others: kept.append(drawing))
+    figure(results, tmp_path / "plot")
+    return kept[0].axes
+
+
+def points(axes, marker):
+    return [sorted(zip(*line.get_data())) for line in axes.lines if line.get_marker() == marker and len(line.get_xdata())]
+
+
+def test_every_repeat_is_a_point_and_the_ideal_line_starts_at_their_mean(tmp_path, monkeypatch):
+    runs = [a_run(rate=90), a_run(rate=110), a_run("multi_gpu", 2, rate=140), a_run("multi_gpu", 2, rate=160)]
+    left, right = axes_of(runs, tmp_path, monkeypatch)
+    assert points(left, "o")[0] == [pytest.approx(point) for point in [(1, 90), (1, 110), (2, 140), (2, 160)]]
+    lines = [line.get_xydata().tolist() for line in left.lines if line.get_linestyle() == "--" and len(line.get_xdata())]
+    assert lines == [[[1, pytest.approx(100)], [2, pytest.approx(200)]]]
+    assert points(right, "o")[0] == [(1, 1), (2, pytest.approx(1.5))]
+
+
+def test_tracks_differ_in_more_than_colour(tmp_path, monkeypatch):
+    left, right = axes_of([a_run(), a_run(track="chainer", rate=50)], tmp_path, monkeypatch)
+    assert points(left, "o") and points(left, "^") and points(right, "o") and points(right, "^")
+
+
+@pytest.mark.parametrize("runs", [[a_run()], [a_run("multi_gpu", 3)], [a_run(), a_run(size=64), a_run(track="other")]])
+def test_any_set_of_runs_can_be_drawn(tmp_path, runs):
+    drawn(runs, tmp_path / "plot")
+
+
+def command(*arguments, cwd):
+    command = [sys.executable, "-m", "handson", "compare", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, env=os.environ | {"NO_COLOR": "", "COLUMNS": "40"})
+
+
+def test_the_command_prints_the_table_and_where_the_figure_is(tmp_path):
+    outs = [write(run, tmp_path / str(number)).parent for number, run in enumerate(lecture())]
+    done = command(*outs, "-o", tmp_path / "plots" / "speed.png", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [*text(table(lecture())), f"Figure: {tmp_path}/plots/speed.png and {tmp_path}/plots/speed.svg"]
+    assert (tmp_path / "plots" / "speed.png").exists()
+
+
+def test_a_directory_given_twice_counts_once(tmp_path):
+    out = write(a_run(), tmp_path / "out").parent
+    assert words(command(out, "out", cwd=tmp_path).stdout.splitlines()[3])[3] == "1"
+
+
+def test_a_directory_without_result_ends_with_one_sentence_and_status_2(tmp_path):
+    done = command(tmp_path, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"handson compare: there is no {tmp_path}/result.json") and done.stderr.count("\n") == 1
+
+
+def test_a_figure_that_cannot_be_written_is_one_sentence(tmp_path):
+    out = write(a_run(), tmp_path).parent
+    done = command(out, "-o", tmp_path / "result.json" / "plot.png", cwd=tmp_path)
+    assert done.returncode == 2 and "plot.png cannot be written (" in done.stderr
+
+
+def test_the_commands_start_without_torch_numpy_or_matplotlib():
+    code = "import sys, handson.__main__; print({'torch', 'numpy', 'matplotlib'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout == "set()\n"

@@ -1,0 +1,130 @@
+"""The result of a run: written whole or not at all, and believed only when it makes sense."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+
+import numpy
+import pytest
+
+from handson import results
+from handson.results import Result, ResultError, read, throughput_line, write
+
+
+def a_run(**changes):
+    """A sound result, with some of its fields replaced."""
+    fields = dict(task="multi_node", track="pytorch", workers=4, nodes=2, device="4 virtual GPUs", dataset="digits", size=256)
+    fields |= dict(batchsize=32, epochs=4, seed=0, images=6000, seconds=2.5, train_seconds=2.25, versions={"torch": "2.13.0"})
+    fields |= dict(log=[{"epoch": 1, "main/loss": 2.5}, {"epoch": 2, "main/loss": 2.25}])
+    return Result(**fields | changes)
+
+
+def test_the_throughput_line_is_that_of_the_lecture():
+    expected = "Throughput: 51.12377404072687 [images/sec.] (10000 / 195.6037125121802)"
+    assert throughput_line(10000, 195.6037125121802) == expected
+
+
+def test_what_was_written_is_read(tmp_path):
+    path = write(a_run(), tmp_path / "made" / "for it")
+    assert path == tmp_path / "made" / "for it" / "result.json"
+    assert read(path) == read(path.parent) == a_run()
+    assert os.listdir(path.parent) == ["result.json"]
+
+
+def test_throughput_is_images_over_seconds():
+    assert a_run().throughput == 2400
+
+
+def test_what_evaluation_took_may_be_unknown(tmp_path):
+    assert read(write(a_run(train_seconds=None), tmp_path)).train_seconds is None
+
+
+def test_numbers_of_numpy_and_torch_are_written_as_numbers(tmp_path):
+    import torch
+
+    log = [{"epoch": numpy.int64(3), "a": numpy.float32(0.5), "b": torch.tensor(0.25), "c": numpy.array(2.0)}]
+    write(a_run(log=log), tmp_path)
+    assert json.loads((tmp_path / "result.json").read_text())["log"] == [{"epoch": 3, "a": 0.5, "b": 0.25, "c": 2.0}]
+
+
+def test_a_run_whose_loss_became_nan_still_leaves_a_result(tmp_path):
+    write(a_run(log=[{"epoch": 1, "main/loss": float("nan"), "main/accuracy": float("inf")}]), tmp_path)
+    assert read(tmp_path).log == [{"epoch": 1, "main/loss": None, "main/accuracy": None}]
+
+
+def test_a_failed_write_keeps_the_old_result_and_nothing_else(tmp_path, monkeypatch):
+    write(a_run(), tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda file: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(ResultError, match="No space left on device"):
+        write(a_run(seed=1), tmp_path)
+    assert read(tmp_path) == a_run() and os.listdir(tmp_path) == ["result.json"]
+
+
+def test_an_output_directory_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ResultError, match="file/out/result.json cannot be written"):
+        write(a_run(), tmp_path / "file" / "out")
+
+
+def test_a_wrong_result_is_not_written(tmp_path):
+    with pytest.raises(ResultError, match="workers is not a positive whole number"):
+        write(a_run(workers=0), tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_directory_without_result_is_named(tmp_path):
+    with pytest.raises(ResultError, match="there is no .*result.json: give the output directory of a run"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"1" * 5000, b"x" * (results.LARGEST_FILE + 1), b"[1]"])
+def test_a_file_that_is_no_result_is_one_sentence(tmp_path, text):
+    (tmp_path / "result.json").write_bytes(text)
+    with pytest.raises(ResultError) as error:
+        read(tmp_path)
+    assert str(tmp_path / "result.json") in str(error.value) and "\n" not in str(error.value)
+
+
+WRONG = [
+    ("task", "quantum_gpu"),
+    ("task", ["single_gpu"]),
+    ("track", 3),
+    ("device", ""),
+    ("dataset", None),
+    *[(name, value) for name in ("workers", "nodes", "size", "batchsize", "epochs", "images") for value in (0, 1.5, True, "4", None)],
+    ("seed", "zero"),
+    *[("seconds", value) for value in (0, -1, float("nan"), float("inf"), 10**400, "2.5", None)],
+    ("train_seconds", 0),
+    ("throughput", float("nan")),
+    ("throughput", 2500),
+    ("nodes", 5),
+    ("log", {}),
+    ("log", [3]),
+    ("log", [{"loss": "low"}]),
+    ("log", [{"loss": float("nan")}]),
+    ("versions", []),
+]
+
+
+@pytest.mark.parametrize("name, value", WRONG)
+def test_a_field_that_makes_no_sense_is_named(tmp_path, name, value):
+    content = dataclasses.asdict(a_run()) | {name: value}
+    (tmp_path / "result.json").write_text(json.dumps(content))
+    with pytest.raises(ResultError, match=rf"result.json is not the result of a run, because .*{name}"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Result)])
+def test_a_missing_field_is_named(tmp_path, name):
+    content = dataclasses.asdict(a_run())
+    del content[name]
+    (tmp_path / "result.json").write_text(json.dumps(content))
+    with pytest.raises(ResultError, match=f"because {name} is missing"):
+        read(tmp_path)
+
+
+def test_results_need_no_torch_and_no_numpy():
+    code = "import sys, handson.results; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
