@@ -72,7 +72,7 @@ def table(results):
     for (track, conditions, workers, task, nodes), runs in sorted(groups.items(), key=lambda group: (group[0][0] != "pytorch", group[0])):
         loss, accuracy = _final(runs, "validation/main/loss"), _final(runs, "validation/main/accuracy")
         rows.append(Row(TASKS[task], track, workers, nodes, conditions, [run.throughput for run in runs], loss, accuracy))
-    single = {(row.track, row.conditions): row.mean for row in rows if row.task == "single_gpu"}
+    single = {(row.track, row.conditions): row.mean for row in rows if row.task == "single_gpu" and row.workers == 1}
     for row in rows:
         if baseline := single.get((row.track, row.conditions)):
             row.speedup = row.mean / baseline
@@ -137,7 +137,7 @@ def figure(results, path):
     workers = sorted({row.workers for row in rows})
     drawing = Figure(figsize=(10, 4.6), layout="constrained")
     drawing.get_layout_engine().set(wspace=0.06)
-    drawing.suptitle(common, fontsize="medium")
+    drawing.suptitle(common, fontsize="medium", parse_math=False)
     left, right = drawing.subplots(1, 2)
     series = {}
     for row, condition in zip(rows, own):
@@ -161,7 +161,8 @@ def figure(results, path):
         axes.grid(color="0.92")
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(loc="upper left", fontsize="small", edgecolor="none")
+        for name in axes.legend(loc="upper left", fontsize="small", edgecolor="none").get_texts():
+            name.set_parse_math(False)
     return _save(drawing, Path(path), "Throughput and speed-up against workers. " + " ".join(_sentence(row) for row in rows))
 
 

@@ -3,8 +3,10 @@
 A training script makes a `Result`, `write`s it at the end and prints `throughput_line`; whatever compares runs uses `read`.
 """
 
+import importlib.metadata
 import json
 import math
+import platform
 from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral
 from pathlib import Path
@@ -105,8 +107,8 @@ def _what_is_wrong(content):
     if missing := [field.name for field in fields(Result) if field.name not in content]:
         return f"{missing[0]} is missing"
     for name in ("track", "device", "dataset"):
-        if not isinstance(content[name], str) or not content[name]:
-            return f"{name} is not a text"
+        if not isinstance(content[name], str) or not content[name] or not content[name].isprintable():
+            return f"{name} is not a line of text"
     if content["task"] not in TASKS:
         return f"task is not one of {', '.join(TASKS)}"
     for name in ("workers", "nodes", "size", "batchsize", "epochs", "images"):
@@ -131,3 +133,19 @@ def _what_is_wrong(content):
 
 def _is_number(value, types=(int, float)):
     return isinstance(value, types) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
+
+
+def save(args, images, seconds, evaluation_seconds, log, workers=1, nodes=1):
+    """Write a training script's result to args.out: `args` are its options, with the words for its devices in args.devices.
+
+    images trained on by all workers in `seconds`, of which `evaluation_seconds` went into evaluation. Raises ResultError.
+    """
+    run = {name: getattr(args, name) for name in ("task", "track", "dataset", "size", "batchsize", "seed")}
+    software = {"pytorch": "torch", "chainer": "chainer"}[args.track]
+    versions = {"python": platform.python_version(), software: importlib.metadata.version(software)}
+    train_seconds = seconds - evaluation_seconds
+    result = Result(
+        **run, workers=workers, nodes=nodes, device=args.devices, epochs=args.epoch, images=images, seconds=seconds,
+        train_seconds=train_seconds, log=log, versions=versions,
+    )  # fmt: skip
+    return write(result, args.out)

@@ -59,6 +59,10 @@ def test_the_speedup_is_over_the_mean_of_the_single_runs():
     assert rows[1].speedup == pytest.approx(1.5)
 
 
+def test_a_single_gpu_run_of_several_workers_is_no_baseline():
+    assert [row.speedup for row in table([a_run(workers=2), a_run("multi_gpu", 2)])] == [None, None]
+
+
 def test_each_track_is_measured_against_its_own_single_run():
     runs = [a_run(rate=100), a_run("multi_gpu", 2, rate=150)]
     runs += [a_run(track="chainer", rate=50), a_run("multi_gpu", 2, track="chainer", rate=90)]
@@ -154,7 +158,7 @@ def test_tracks_differ_in_more_than_colour(tmp_path, monkeypatch):
     assert points(left, "o") and points(left, "^") and points(right, "o") and points(right, "^")
 
 
-@pytest.mark.parametrize("runs", [[a_run()], [a_run("multi_gpu", 3)], [a_run(), a_run(size=64), a_run(track="other")]])
+@pytest.mark.parametrize("runs", [[a_run()], [a_run("multi_gpu", 3)], [a_run(), a_run(size=64), a_run(track="other")], [a_run(dataset="$\\x$"), a_run(dataset="$}$")]])
 def test_any_set_of_runs_can_be_drawn(tmp_path, runs):
     drawn(runs, tmp_path / "plot")
 

@@ -92,6 +92,8 @@ WRONG = [
     ("task", ["single_gpu"]),
     ("track", 3),
     ("device", ""),
+    ("device", "\x1b[2J"),
+    ("dataset", "two\nlines"),
     ("dataset", None),
     *[(name, value) for name in ("workers", "nodes", "size", "batchsize", "epochs", "images") for value in (0, 1.5, True, "4", None)],
     ("seed", "zero"),
