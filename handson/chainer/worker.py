@@ -1,0 +1,116 @@
+"""What a worker process of our MultiprocessParallelUpdater does, and the gradient computation that the main process shares."""
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import traceback
+
+import chainer
+import numpy
+from chainer.dataset import convert
+from chainer.serializers import DictionarySerializer
+
+from handson import virtual_gpus
+from handson.chainer import shared_arrays, threads
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def parameters(model):
+    """The model's parameters in the order of their names, the same in every process."""
+    return [parameter for _, parameter in sorted(model.namedparams()) if parameter.array is not None]
+
+
+def compute_loss(model, converter, batch):
+    """The model's loss for a list of samples."""
+    arrays = convert._call_converter(converter, batch, None)
+    if isinstance(arrays, tuple):
+        return model(*arrays)
+    if isinstance(arrays, dict):
+        return model(**arrays)
+    return model(arrays)
+
+
+def compute_gradients(model, converter, iterator):
+    """Leaves the gradients of the iterator's next batch in the model: zeros for a parameter that the loss does not use."""
+    loss = compute_loss(model, converter, iterator.next())
+    model.cleargrads()
+    loss.backward()
+    for parameter in parameters(model):
+        if parameter.grad is None:
+            parameter.grad = numpy.zeros_like(parameter.array)
+
+
+@contextlib.contextmanager
+def unheard_reports(model):
+    """Lets the model report its loss as in training, to nobody."""
+    reporter = chainer.Reporter()
+    reporter.add_observer("main", model)
+    reporter.add_observers("main", model.namedlinks(skipself=True))
+    with reporter.scope({}):
+        yield
+
+
+def work(index, gpu, pipe, ends_of_main, model, converter, iterator, parameter_memory, gradient_memory):
+    """The life of the worker of device number ``index``: obeys "update" and "iterator" until main says "stop" or is gone.
+
+    Every answer is (result, failure); failure is None or (what happened, its traceback).
+    """
+    for end in ends_of_main:  # inherited by fork; while one is open here, main's end would go unnoticed
+        end.close()
+    _end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for main, which then ends the workers
+    virtual_gpus.pin(gpu)
+    threads.set_blas_threads(1)
+    _draw_other_random_numbers(index)
+    arrays = [parameter.array for parameter in parameters(model)]
+    shared = shared_arrays.views(parameter_memory, arrays), shared_arrays.views(gradient_memory, arrays)
+    try:
+        while (order := _next_order(pipe)) != "stop":
+            pipe.send((_obey(order, model, converter, iterator, *shared), None))
+        iterator.finalize()
+    except BaseException as error:  # SystemExit too
+        what = f"failed with {type(error).__name__}: {error}"
+        with contextlib.suppress(OSError):
+            pipe.send((None, (what, traceback.format_exc())))
+        sys.exit(1)
+
+
+def _obey(order, model, converter, iterator, shared_parameters, shared_gradients):
+    if order == "iterator":
+        serializer = DictionarySerializer()
+        iterator.serialize(serializer)
+        return serializer.target
+    for parameter, value in zip(parameters(model), shared_parameters):
+        parameter.array[...] = value
+    with unheard_reports(model):
+        compute_gradients(model, converter, iterator)
+    for parameter, value in zip(parameters(model), shared_gradients):
+        value[...] = parameter.grad
+    return None
+
+
+def _next_order(pipe):
+    try:
+        return pipe.recv()
+    except EOFError:  # main is gone
+        return "stop"
+
+
+def _end_with_parent():
+    """Asks the kernel to end this process with the one that started it, in the middle of a computation if need be."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if not multiprocessing.parent_process().is_alive():
+        os._exit(1)
+
+
+def _draw_other_random_numbers(index):
+    """Seeds dropout and the like from main's random state and the device's number: reproducible, yet unlike main's."""
+    _, state, position, *_ = numpy.random.get_state()
+    seed = [*state[:8], position, index]
+    numpy.random.seed(seed)
+    random.seed(repr(seed))

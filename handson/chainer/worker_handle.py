@@ -1,0 +1,82 @@
+"""The main process's view of one worker of our MultiprocessParallelUpdater: start it, ask it, hear it, notice its death."""
+import contextlib
+import time
+import warnings
+
+from handson.chainer import shared_arrays, worker
+from handson.chainer.errors import WorkerError
+
+
+class WorkerHandle:
+    """A worker process that has started. ``gradients``: arrays in which it leaves those of its last batch."""
+
+    def __init__(self, context, name, index, gpu, earlier, parameter_memory, arrays, task):
+        """``task``: the model, converter and iterator it works on; ``earlier``: the handles of workers started before."""
+        self.name, self.gpu = name, gpu
+        gradient_memory = shared_arrays.allocate(context, arrays)
+        self.gradients = shared_arrays.views(gradient_memory, arrays)
+        self._pipe, its_end = context.Pipe()
+        forks = context.get_start_method() == "fork"
+        inherited = [one._pipe for one in (*earlier, self)] if forks else []
+        self._process = context.Process(target=worker.work, name=f"MultiprocessParallelUpdater {name}",
+                                        args=(index, gpu, its_end, inherited, *task, parameter_memory, gradient_memory))
+        with warnings.catch_warnings():
+            # Python counts OpenBLAS's threads, which are prepared for a fork.
+            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+            self._process.start()
+        its_end.close()
+
+    def ask(self, order):
+        """Sends "update", "iterator" or "stop". Raises WorkerError when the worker is dead."""
+        try:
+            self._pipe.send(order)
+        except OSError:
+            raise self._died() from None
+
+    def answer(self, limit):
+        """What the worker answers within ``limit`` seconds. Raises WorkerError when it fails, dies or takes longer."""
+        until = time.monotonic() + limit
+        try:
+            while not self._pipe.poll(min(1, max(0, until - time.monotonic()))):
+                if not self._process.is_alive() and not self._pipe.poll():
+                    raise self._died()
+                if time.monotonic() > until:
+                    raise self._error(f"has not finished its step within {limit} s")
+            answer, failure = self._pipe.recv()
+        except (EOFError, OSError):
+            raise self._died() from None
+        if failure:
+            what, traceback = failure
+            error = self._error(what)
+            error.add_note(traceback)
+            raise error
+        return answer
+
+    def end(self, until):
+        """Ends the worker: by the word until the moment ``until`` (time.monotonic()), then by force."""
+        with contextlib.suppress(OSError):
+            self._pipe.send("stop")
+        self._process.join(max(0, until - time.monotonic()))
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self._pipe.close()
+
+    def _died(self):
+        with contextlib.suppress(EOFError, OSError):  # a worker that fails says why before it ends
+            if self._pipe.poll():
+                _, (what, _) = self._pipe.recv()
+                return self._error(what)
+        self._process.join(5)
+        code = self._process.exitcode
+        return self._error(f"was killed by signal {-code}" if code and code < 0 else f"ended with status {code}")
+
+    def _error(self, what):
+        return WorkerError(f"the worker of device {self.name!r} (virtual GPU {self.gpu}) {what}; all workers were stopped")
+
+
+def end_workers(workers, limit):
+    """Ends all of a list of WorkerHandles, by force after ``limit`` seconds, and empties it."""
+    until = time.monotonic() + limit
+    while workers:
+        workers.pop().end(until)
