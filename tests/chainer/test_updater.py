@@ -310,7 +310,7 @@ class Net(chainer.Chain):
             self.layer = L.Linear(2, 1)
     def forward(self, x):
         if os.getpid() != here and sys.argv[1] == "working":
-            print(os.getpid(), flush=True)
+            os.write(1, b"%d\\n" % os.getpid())  # at once: two workers write here
             while True: time.sleep(1)
         return F.sum(self.layer(x))
 data = numpy.ones((8, 2), "f")
