@@ -1,0 +1,378 @@
+"""The house: the environment that `make` keeps, the sentences it says when it can't, and that README and pins are true.
+
+Most tests run the real Makefile and setup_environment.sh in a copy of the folder, with Pythons that are shell scripts: they say
+what a test wants them to say, and their pip notes that it was called.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+# Commands that the README or pyproject.toml name and that are still being written.
+PENDING = {"tour", "qsub", "qstat", "qdel", "pbsnodes", "pbsdsh", "handson-agent"}
+INPUTS = ["requirements.txt", "build-constraints.txt", "pyproject.toml"]
+
+# $STUBS/pip is what pip does, when a test says so; $STUBS/calls is what was called.
+PYTHON = r"""#!/usr/bin/env bash
+case "$*" in
+    *can_make*) printf '%s\t%s\t%s\n' "{version}" "{can_make}" "$0" ;;
+    *torch.__version__*) echo 2.11.0+cu130 ;;
+    "-c import torch") exit {torch_status} ;;
+    "-m venv "*)
+        echo venv >>"$STUBS/calls"
+        folder="${@: -1}"
+        mkdir -p "$folder/bin" && cp "$0" "$folder/bin/python"
+        case "$*" in *--system-site-packages*) echo "include-system-site-packages = true" >"$folder/pyvenv.cfg" ;; esac ;;
+    "-m pip install "*) echo pip >>"$STUBS/calls"; [ ! -e "$STUBS/pip" ] || . "$STUBS/pip" ;;
+    "-m pytest"*) echo "pytest ran" ;;
+    --version) echo "Python {version}" ;;
+esac
+"""
+NO_SPACE = 'echo "Installing collected packages: torch"; echo "ERROR: [Errno 28] No space left on device"; exit 1'
+NO_INDEX = 'echo "WARNING: Retrying after NewConnectionError(...): Failed to establish a new connection"; exit 1'
+
+
+class House:
+    """A copy of what `make` needs, and the programs that stand in for the machine's own."""
+
+    def __init__(self, folder):
+        self.folder, self.stubs = folder / "the course", folder / "stubs"
+        self.folder.mkdir()
+        self.stubs.mkdir()
+        for name in ["Makefile", "setup_environment.sh", *INPUTS]:
+            shutil.copy(ROOT / name, self.folder)
+        self.pythons("3.11")
+
+    def stub(self, name, text):
+        (self.stubs / name).write_text(text)
+        (self.stubs / name).chmod(0o755)
+
+    def pythons(self, version, can_make="yes", torch_status=0):
+        for name in ("python3", "python3.11", "python3.12", "python3.13"):
+            fields = {"version": version, "can_make": can_make, "torch_status": str(torch_status)}
+            self.stub(name, re.sub(r"\{(version|can_make|torch_status)\}", lambda match: fields[match[1]], PYTHON))
+
+    def pip(self, script):
+        (self.stubs / "pip").write_text(script)
+
+    def calls(self):
+        calls = self.stubs / "calls"
+        return calls.read_text().split() if calls.exists() else []
+
+    def start(self, *words, **variables):
+        kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
+        environment = kept | {"PATH": f"{self.stubs}:{os.environ['PATH']}", "STUBS": str(self.stubs)} | variables
+        return subprocess.Popen(["make", *words], cwd=self.folder, env=environment, text=True, start_new_session=True,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+
+    def make(self, *words, **variables):
+        """The exit status of a `make`, and what it printed; the sentence alone where there is one."""
+        process = self.start(*words, **variables)
+        out, errors = process.communicate(timeout=60)
+        sentences = re.findall(r"^setup_environment\.sh: (.*)$", errors, re.MULTILINE)
+        return process.returncode, sentences[0] if sentences else out + errors
+
+
+@pytest.fixture
+def house(tmp_path):
+    return House(tmp_path)
+
+
+def wait_until(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def test_the_environment_is_made_once(house):
+    status, output = house.make("test")
+    assert (status, house.calls()) == (0, ["venv", "pip"])
+    assert "1.4 GB" in output and "pytest ran" in output
+    status, output = house.make("test")
+    assert (status, output, house.calls()) == (0, "pytest ran\n", ["venv", "pip"])
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_changed_requirements_bring_the_environment_up_to_date(house, name):
+    house.make("environment")
+    with open(house.folder / name, "a") as file:
+        file.write("# changed\n")
+    assert house.make("environment")[0] == 0
+    assert house.calls() == ["venv", "pip", "pip"]
+
+
+def test_an_environment_made_by_hand_is_kept(house):
+    subprocess.run([house.stubs / "python3", "-m", "venv", house.folder / ".venv"], env={"STUBS": str(house.stubs), "PATH": os.environ["PATH"]})
+    assert house.make("environment")[0] == 0
+    assert house.calls() == ["venv", "pip"]
+
+
+def test_an_environment_whose_python_is_gone_is_made_anew(house):
+    house.make("environment")
+    (house.folder / ".venv/bin/python").unlink()
+    assert house.make("test")[0] == 0
+    assert house.calls() == ["venv", "pip"] * 2
+
+
+def test_a_moved_environment_is_made_anew(house):
+    house.make("environment")
+    house.folder = house.folder.rename(house.folder.with_name("elsewhere"))
+    assert house.make("environment")[0] == 0
+    assert house.calls() == ["venv", "pip"] * 2
+
+
+def test_another_python_makes_another_environment(house):
+    house.make("environment")
+    house.pythons("3.12")
+    house.make("environment", "PYTHON=python3.12")
+    house.make("environment", "PYTHON=python3.12")
+    house.make("environment")
+    assert house.calls() == ["venv", "pip"] * 2
+
+
+def test_the_environment_may_be_a_link_to_another_disk(house):
+    elsewhere = house.folder.parent / "bigger disk"
+    (house.folder / ".venv").symlink_to(elsewhere)
+    assert house.make("environment")[0] == 0
+    (house.folder / ".venv/bin/python").unlink()
+    assert house.make("environment")[0] == 0
+    assert (house.folder / ".venv").is_symlink() and (elsewhere / "bin/python").exists()
+
+
+def test_an_installation_cut_off_is_made_again_from_nothing(house):
+    house.pip('echo half >.venv/half; touch "$STUBS/installing"; sleep 60')
+    process = house.start("environment")
+    wait_until((house.stubs / "installing").exists)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=30)
+    house.pip("")
+    assert house.make("test")[0] == 0
+    assert house.calls() == ["venv", "pip"] * 2
+    assert not (house.folder / ".venv/half").exists()
+
+
+def test_an_interrupted_installation_says_what_to_do(house):
+    house.pip('touch "$STUBS/installing"; sleep 60')
+    process = house.start("environment")
+    wait_until((house.stubs / "installing").exists)
+    os.killpg(process.pid, signal.SIGTERM)
+    assert "interrupted; run make again" in process.communicate(timeout=30)[1]
+
+
+def test_two_makes_at_once_install_once(house):
+    house.pip('touch "$STUBS/installing"; until [ -e "$STUBS/go" ]; do sleep 0.05; done')
+    first = house.start("test")
+    wait_until((house.stubs / "installing").exists)
+    second = house.start("test")
+    assert "Another make is installing" in second.stderr.readline()
+    (house.stubs / "go").touch()
+    assert "pytest ran" in first.communicate(timeout=30)[0] and "pytest ran" in second.communicate(timeout=30)[0]
+    assert house.calls() == ["venv", "pip"]
+
+
+def test_too_old_a_python_is_named_and_how_to_get_another(house):
+    house.pythons("3.9")
+    status, sentence = house.make("tour")
+    assert status == 2
+    assert "python3 is 3.9" in sentence and "package manager, pyenv, conda or uv" in sentence and "make PYTHON=" in sentence
+    assert not house.calls()
+
+
+def test_too_new_a_python_is_refused(house):
+    house.pythons("3.14")
+    assert "python3 is 3.14" in house.make("tour")[1]
+
+
+def test_a_fitting_python_is_found_behind_one_that_does_not_fit(house):
+    house.stub("python3", (house.stubs / "python3").read_text().replace("3.11", "3.9"))
+    assert house.make("environment")[0] == 0
+    assert "3.11" in (house.folder / ".venv/bin/python").read_text()
+
+
+def test_a_python_that_was_asked_for_is_the_only_one_tried(house):
+    house.stub("python3.8", (house.stubs / "python3").read_text().replace("3.11", "3.8"))
+    assert "python3.8 is 3.8" in house.make("tour", "PYTHON=python3.8")[1]
+    assert "/no/such/python does not run" in house.make("tour", "PYTHON=/no/such/python")[1]
+
+
+def test_a_missing_venv_module_is_named_with_its_package(house):
+    house.pythons("3.11", can_make="no")
+    status, sentence = house.make("test")
+    assert status == 2 and "without its venv module" in sentence and "apt install python3.11-venv" in sentence
+
+
+def test_an_unreachable_index_is_named(house):
+    """With the real Python and pip, asking a port of this machine where nobody listens."""
+    variables = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "1", "no_proxy": "*"}
+    status, sentence = house.make("test", PYTHON=sys._base_executable, **variables)
+    assert status == 2 and "pip cannot reach its package index" in sentence and "https_proxy" in sentence
+
+
+def test_a_failed_update_leaves_the_environment_as_it_was(house):
+    house.make("environment")
+    requirements = (house.folder / "requirements.txt").read_text()
+    (house.folder / "requirements.txt").write_text(requirements + "new==1.0\n")
+    house.pip(NO_INDEX)
+    assert "cannot reach" in house.make("test")[1]
+    (house.folder / "requirements.txt").write_text(requirements)
+    assert house.make("test") == (0, "pytest ran\n")
+
+
+def test_a_disk_too_full_is_named_before_anything_is_installed(house):
+    house.stub("df", "#!/bin/sh\necho Avail\necho 102400\n")
+    status, sentence = house.make("test")
+    assert status == 2 and "has 100 MB free and about 2048 MB are needed" in sentence
+    assert not house.calls()
+
+
+def test_a_disk_that_fills_up_is_named_and_freed_again(house):
+    house.pip("echo half >.venv/half; " + NO_SPACE)
+    status, sentence = house.make("test")
+    assert status == 2 and "is full: free about 2 GB" in sentence
+    assert not (house.folder / ".venv/half").exists()
+    house.pip("")
+    assert house.make("test")[0] == 0
+
+
+def test_any_other_failure_shows_what_pip_said(house):
+    house.pip('echo "Collecting chainer"; echo "error: gcc was not found"; exit 1')
+    process = house.start("test")
+    errors = process.communicate(timeout=30)[1]
+    assert process.returncode == 2 and "error: gcc was not found" in errors and ".venv/install.log" in errors
+    assert "gcc was not found" in (house.folder / ".venv/install.log").read_text()
+
+
+def test_a_folder_of_somebody_else_is_named(house):
+    (house.folder / ".venv").write_text("not a folder")
+    status, sentence = house.make("test")
+    assert status == 2 and "cannot write into" in sentence
+
+
+def test_the_torch_of_an_image_is_used_and_stays_in_use(house):
+    assert house.make("environment", "SYSTEM_TORCH=1")[0] == 0
+    assert "torch==2.11.0+cu130\n" in (house.folder / ".venv/requirements.txt").read_text()
+    house.make("environment")
+    assert house.calls() == ["venv", "pip"]
+    house.make("environment", "SYSTEM_TORCH=0")
+    assert house.calls() == ["venv", "pip"] * 2
+    assert not (house.folder / ".venv/requirements.txt").exists()
+
+
+def test_an_image_without_torch_is_named(house):
+    house.pythons("3.11", torch_status=1)
+    status, sentence = house.make("environment", "SYSTEM_TORCH=1")
+    assert status == 2 and "has no torch that can be imported" in sentence
+
+
+def test_requirements_are_exact_and_nowhere_else():
+    lines = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+    assert [line for line in lines if not re.fullmatch(r"[a-z0-9-]+==\d[\d.]*", line)] == []
+    pinned = {line.split("==")[0] for line in lines}
+    assert len(pinned) == len(lines)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "dependencies" not in project and "optional-dependencies" not in project
+    assert (ROOT / "build-constraints.txt").read_text() == "setuptools<81\n"
+
+
+def test_conda_gets_the_same_pins():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    requires_python = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    assert environment["dependencies"] == [f"python {requires_python}", "pip", {"pip": ["-r requirements.txt", "-e ."]}]
+
+
+def tracked_files():
+    listed = subprocess.run(["git", "-c", "safe.directory=*", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_no_file_knows_the_machine_it_was_written_on():
+    somebodys_folder = re.compile(rb"(?<![\w.$}~/:])/(?:root|home|work|mnt|Users)/\w+")
+    assert [path for path in tracked_files() if somebodys_folder.search(path.read_bytes())] == []
+
+
+def readme():
+    return (ROOT / "README.md").read_text()
+
+
+def test_readme_names_make_targets_that_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[1].split())
+    assert targets == set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    code = re.findall(r"`([^`\n]+)`", readme()) + re.findall(r"^    (.*)$", readme(), re.MULTILINE)
+    commands = [words.split() for words in code if words.startswith("make ")]
+    named = {next(word for word in words[1:] if "=" not in word) for words in commands} - {"TARGET"}
+    assert named == targets - {"help"}
+
+
+def test_readme_names_commands_that_exist():
+    named = set(re.findall(r"python -m handson (\w+)", readme() + (ROOT / "Makefile").read_text()))
+    shown = subprocess.run([sys.executable, "-m", "handson", "--help"], cwd=ROOT, capture_output=True, text=True).stdout
+    assert named - PENDING <= set(re.findall(r"\w+", shown))
+
+
+def test_readme_describes_every_room():
+    described = set(re.findall(r"^\| `(\w+)/` \|", readme(), re.MULTILINE))
+    rooms = {path.relative_to(ROOT).parts[0] for path in tracked_files() if path.parent != ROOT}
+    assert {room for room in rooms if not room.startswith(".")} <= described
+    assert all((ROOT / room).is_dir() for room in described)
+
+
+def test_readme_names_files_that_exist():
+    names = re.findall(r"`([\w./-]+\.(?:md|txt|toml|yml|npz))`", readme()) + re.findall(r"(solutions/\S+\.py)", readme())
+    missing = [name for name in names if not list(ROOT.glob(name)) + list(ROOT.glob(f"jobs/sites/{name}"))]
+    assert names and missing == []
+
+
+def test_pyproject_names_functions_that_exist():
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    installed = {script.name: script for script in entry_points(group="console_scripts") if script.name in scripts}
+    assert {name: script.value for name, script in installed.items()} == scripts
+    assert all(callable(script.load()) for name, script in installed.items() if name not in PENDING)
+
+
+def test_the_package_imports_without_a_warning_and_without_torch(tmp_path):
+    code = "import sys, handson, handson.nodes; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, check=True)
+
+
+@pytest.mark.parametrize("name", [".ci/run", "setup_environment.sh"])
+def test_scripts_are_executable_and_valid(name):
+    assert os.access(ROOT / name, os.X_OK)
+    subprocess.run(["bash", "-n", ROOT / name], check=True)
+
+
+def run_ci(house, make):
+    """.ci/run where only bash is installed: its exit status, and the calls of apt-get and make."""
+    ci = house.folder / ".ci/run"
+    ci.parent.mkdir(exist_ok=True)
+    shutil.copy(ROOT / ".ci/run", ci)
+    house.stub("dpkg-query", '#!/bin/sh\n[ "$4" = bash ] && printf installed\n')
+    house.stub("apt-get", '#!/bin/sh\necho "apt-get $*" >>"$STUBS/calls"\n')
+    house.stub("make", f'#!/bin/sh\necho "make $*" >>"$STUBS/calls"\n{make}\n')
+    environment = os.environ | {"PATH": f"{house.stubs}:{os.environ['PATH']}", "STUBS": str(house.stubs)}
+    status = subprocess.run([ci], env=environment, stdout=subprocess.DEVNULL, timeout=60).returncode
+    return status, (house.stubs / "calls").read_text().splitlines()
+
+
+def test_ci_installs_what_is_missing_and_runs_the_tests_last(house):
+    status, calls = run_ci(house, "exit 0")
+    assert status == 0
+    assert calls[0].startswith("apt-get update") and " procps " in calls[1] and " bash " not in calls[1]
+    assert calls[2:] == ["make environment", "make tour", "make test"]
+
+
+@pytest.mark.parametrize("target", ["environment", "tour", "test"])
+def test_ci_fails_when_a_step_fails(house, target):
+    assert run_ci(house, f'[ "$1" != {target} ]')[0] != 0
