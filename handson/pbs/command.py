@@ -1,0 +1,117 @@
+"""What the batch commands share: stepping aside for a real PBS, reporting errors, reading job ids."""
+
+import os
+import re
+import sys
+
+from .errors import PBSError, unknown_job
+
+GUARD = "HANDSON_STEPPED_ASIDE"
+
+
+def step_aside(name):
+    """Where a real `name` is on PATH, become it, arguments and stdin untouched. Ours, and other copies of ours, are passed over."""
+    if _stepped_aside_already(name):
+        return  # what looked like a real one leads back here
+    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        candidate = os.path.join(folder or ".", name)
+        if os.path.isfile(candidate) and os.access(candidate, os.X_OK) and not _is_ours(candidate):
+            os.environ[GUARD] = f"{name}:{os.getpid()}:{_start_time(os.getpid())}"
+            try:
+                os.execv(candidate, [candidate, *sys.argv[1:]])
+            except OSError:
+                continue  # not a program after all
+
+
+def _is_ours(path):
+    """Whether `path` is an entry point of this package (of any installation); those are short scripts that import it by name."""
+    try:
+        with open(path, "rb") as file:
+            return b"handson.pbs" in file.read(4096) or os.path.realpath(path) == os.path.realpath(sys.argv[0])
+    except OSError:
+        return False
+
+
+def _stepped_aside_already(name):
+    """Whether this process, or one that it descends from, already became what it took for the real command."""
+    marked, _, mark = os.environ.get(GUARD, "").partition(":")
+    pid = os.getpid()
+    while marked == name and pid > 1:
+        if mark == f"{pid}:{_start_time(pid)}":
+            return True
+        pid = _parent(pid)
+    return False
+
+
+def _start_time(pid):
+    return _stat(pid)[19].decode()
+
+
+def _parent(pid):
+    return int(_stat(pid)[1])
+
+
+def _stat(pid):
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return [b"0"] * 20
+
+
+def run(name, function, usage=""):
+    """Call ``function(arguments)`` and end with the status it returns, or with the sentence and the status of what it raises."""
+    import sqlite3
+
+    os.umask(0o077)
+    try:
+        status = function(sys.argv[1:]) or 0
+        sys.stdout.flush()
+    except PBSError as error:
+        say(name, error)
+        if error.usage:
+            print(usage, file=sys.stderr)
+        status = error.status
+    except BrokenPipeError:  # | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        status = 0
+    except KeyboardInterrupt:
+        status = 130
+    except sqlite3.Error as error:
+        status = 1
+        say(name, _database_sentence(error))
+    except OSError as error:
+        status = 1
+        say(name, f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
+    sys.exit(status)
+
+
+def say(name, sentence):
+    print(f"{name}: {sentence}", file=sys.stderr)
+
+
+def _database_sentence(error):
+    from . import store
+
+    path = store.home(create=False)
+    try:
+        if store.is_damage(error):
+            return store.recover()
+    except Exception as trouble:
+        return f"the job database in {path} is damaged ({error}) and could not be put right ({trouble}): move it away"
+    reason = {"database or disk is full": "the disk is full", "disk I/O error": "it cannot be written, the disk may be full"}.get(str(error), error)
+    return f"the job database in {path} cannot be used ({reason}): nothing was changed"
+
+
+def job_name(text, server):
+    """The id, without the server, that a user's job identifier means: ``5``, ``5.server``, ``28[]``, ``28[1].server``."""
+    match = re.fullmatch(r"(\d{1,18})(\[\d*\])?(\.[^@\s]+)?(@\S+)?", text)
+    if not match:
+        raise PBSError(f"illegally formed job identifier: {text}", 1)
+    named = (match[3] or "")[1:]
+    if named and named.split(".")[0] != server:
+        raise unknown_job(text)
+    number, brackets = str(int(match[1])), match[2] or ""
+    if brackets not in ("", "[]"):
+        brackets = f"[{int(brackets[1:-1])}]"
+    return number + brackets

@@ -1,0 +1,27 @@
+"""``#PBS`` lines: options inside a job script (PBS Pro User's Guide, 2.2: "Including directives in job scripts")."""
+
+import shlex
+
+from .errors import PBSError
+
+
+def read(script, prefix="#PBS"):
+    """The options that stand in `script` (bytes), as one list of words for each directive.
+
+    Directives count up to the first line that can be executed: the first that is neither blank nor a comment.
+    """
+    found = []
+    if not prefix:
+        return found
+    for number, line in enumerate(script.decode(errors="surrogateescape").splitlines()):
+        text = line.strip()
+        if line.startswith(prefix) and (text == prefix or line[len(prefix)].isspace()):
+            try:
+                words = shlex.split(line[len(prefix) :])
+            except ValueError:
+                raise PBSError(f"directive error: {line[len(prefix):].strip()} ", 2) from None
+            if words:
+                found.append(words)
+        elif text and not text.startswith("#") and not (number == 0 and text.startswith(":")):
+            break
+    return found

@@ -1,0 +1,56 @@
+"""Ask about jobs of the embedded PBS from Python: `job`, `wait`. What notebooks and `handson.follow` use."""
+
+import time
+
+from . import ending, scheduler, store
+from .command import job_name
+from .errors import PBSError, unknown_job
+from .site import server_name
+
+
+def job(job_id):
+    """What is known about a job, as a dict. Raises PBSError for an id there is no job of.
+
+    ``id``, ``name``, ``queue``; ``state`` (PBS's letter: Q, H, W, R, E, F, B); ``comment``; ``exit_status`` (None until it ended by
+    itself); ``output_path`` and ``error_path``: where its output can be read now, which is a spool file while the job runs and the
+    delivered one afterwards (None as long as there is neither; with ``-j oe`` both are the same); ``session`` (a process id);
+    ``start_time`` and ``end_time`` in seconds since the epoch, or None.
+    """
+    name = job_name(str(job_id), server_name())
+    with store.reading() as db:
+        found = store.get(db, name)
+    if found is None:
+        raise unknown_job(f"{name}.{server_name()}")
+    paths = {}
+    if found["state"] == "F":
+        paths = found.get("delivered", {})
+    elif found["state"] in "RE":
+        paths = {stream: str(path) for path, _, stream in ending.spool_files(found)}
+    return {
+        "id": f"{found['id']}.{found['server']}",
+        "name": found["name"],
+        "queue": found["queue"],
+        "state": found["state"],
+        "comment": found.get("comment", ""),
+        "exit_status": found.get("exit_status"),
+        "output_path": paths.get("o") or paths.get("e"),
+        "error_path": paths.get("e") or paths.get("o"),
+        "session": found.get("session"),
+        "start_time": found.get("stime"),
+        "end_time": found.get("obittime"),
+    }
+
+
+def wait(job_id, timeout=None):
+    """Wait until the job has ended, at most `timeout` seconds, and return what `job` returns. Raises PBSError when the time is over."""
+    began = time.monotonic()
+    looked_after, pause = began, 0.02
+    while (now := job(job_id))["state"] != "F":
+        if timeout is not None and time.monotonic() - began > timeout:
+            raise PBSError(f"job {now['id']} has not ended after {timeout} seconds (state {now['state']}: {now['comment'] or 'no comment'})")
+        time.sleep(pause)
+        pause = min(0.2, pause * 1.2)
+        if time.monotonic() - looked_after > 2:
+            scheduler.ensure()
+            looked_after = time.monotonic()
+    return now

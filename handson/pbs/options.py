@@ -1,0 +1,268 @@
+"""qsub's options: what each letter means, for the command line and for directives alike. The command line goes before the script."""
+
+import os
+import re
+import time
+
+from . import depend
+from .errors import PBSError, illegal_option_value, illegal_value, undefined_attribute
+
+WITH_VALUE = "aAcCeJjklmMNopPqrRSuvW"
+WITHOUT_VALUE = "fhGIVXz"
+NO_MEANING_HERE = "cmMpPu"
+W_ATTRIBUTES = ("group_list", "depend", "block", "umask", "run_count")
+W_NO_MEANING_HERE = (
+    "accounting_id", "create_resv_from_job", "cred", "max_run_subjobs", "project", "pwd", "release_nodes_on_stageout", "sandbox",
+    "stagein", "stageout", "tolerate_node_failures",
+)  # fmt: skip
+JOB_NAME = re.compile(r"[A-Za-z0-9_+\-][A-Za-z0-9_+\-.]*")
+USAGE = """\
+usage: qsub [-a date_time] [-A account_string] [-c interval]
+	[-C directive_prefix] [-e path] [-f ] [-h ] [-I [-X]] [-j oe|eo] [-J X-Y[:Z]]
+	[-k keep] [-l resource_list] [-m mail_options] [-M user_list]
+	[-N jobname] [-o path] [-p priority] [-P project] [-q queue] [-r y|n]
+	[-R o|e|oe] [-S path] [-u user_list] [-W otherattributes=value...]
+	[-v variable_list] [-V ] [-z] [script | -- command [arg1 ...]]
+       qsub --version"""
+
+
+def split(words):
+    """[(letter, value), ...], the other words, and what stands behind ``--`` (None without it). Options may follow the script's name."""
+    found, others, words = [], [], list(words)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            return found, others, words
+        if not word.startswith("-") or word == "-":
+            others.append(word)
+            continue
+        letters = word[1:]
+        while letters:
+            letter, letters = letters[0], letters[1:]
+            if letter in WITHOUT_VALUE:
+                found.append((letter, ""))
+            elif letter in WITH_VALUE:
+                if not letters and not words:
+                    raise PBSError(f"option requires an argument -- '{letter}'", 2, usage=True)
+                found.append((letter, letters or words.pop(0)))
+                letters = ""
+            else:
+                raise PBSError(f"invalid option -- '{letter}'", 2, usage=True)
+    return found, others, None
+
+
+class Options:
+    """What was asked for: `values` by letter, `resources` by name (-l), `attributes` by name (-W). What is set first stays."""
+
+    def __init__(self):
+        self.values, self.resources, self.attributes = {}, {}, {}
+
+    def add(self, found):
+        """Add the options of one source: the command line first, then the script. Within a source, the last one counts."""
+        values, resources, attributes = {}, {}, {}
+        for letter, text in found:
+            if letter == "l":
+                resources |= _resources(text)
+            elif letter == "W":
+                attributes |= _attributes(text)
+            elif letter not in self.values:
+                values[letter] = CHECKS.get(letter, _anything)(text, letter)
+        self.values = values | self.values
+        self.resources = resources | self.resources
+        self.attributes = attributes | self.attributes
+
+    def noted(self):
+        """The options that were given and have no meaning on one machine."""
+        letters = [f"-{letter}" for letter in NO_MEANING_HERE if letter in self.values]
+        return letters + [f"-W {name}" for name in W_NO_MEANING_HERE if name in self.attributes]
+
+
+def _resources(text):
+    found = {}
+    for item in _split_commas(text):
+        name, equals, value = item.partition("=")
+        if not re.fullmatch(r"\w+", name.strip()) or not equals:
+            raise illegal_option_value("l")
+        found[name.strip()] = value.strip().strip("\"'")
+    return found
+
+
+def _split_commas(text):
+    """The parts of `text` between commas that are not inside quotes."""
+    return [part for part in re.findall(r"""(?:[^,"']|"[^"]*"|'[^']*'|["'])+""", text)]
+
+
+def _attributes(text):
+    """``group_list=gt00,depend=afterok:5,afterany:6`` by name; what has no ``name=`` goes on with the attribute before it."""
+    found, name = {}, None
+    for part in _split_commas(text):
+        match = re.match(r"\s*([A-Za-z_]+)=", part)
+        if match:
+            name, found[match[1]] = match[1], part[match.end() :].strip().strip("\"'")
+        elif name:
+            found[name] += "," + part.strip("\"'")
+        else:
+            raise illegal_option_value("W")
+    return {name: _attribute(name, value) for name, value in found.items()}
+
+
+def _attribute(name, value):
+    if name in W_NO_MEANING_HERE:
+        return value
+    if name not in W_ATTRIBUTES:
+        raise undefined_attribute(name)
+    if name == "block":
+        if value.lower() not in ("true", "false", "t", "f", "y", "n", "1", "0"):
+            raise illegal_value("block")
+        return value.lower() in ("true", "t", "y", "1")
+    if name == "umask" and not re.fullmatch(r"[0-7]{1,4}", value):
+        raise illegal_value("umask")
+    if name == "depend":
+        try:
+            return depend.parse(value)
+        except ValueError:
+            raise illegal_option_value("W") from None
+    return value
+
+
+def _anything(text, letter):
+    return text
+
+
+def _nonempty(text, letter):
+    if not text.strip():
+        raise illegal_option_value(letter)
+    return text
+
+
+def _matching(pattern):
+    def check(text, letter):
+        if not re.fullmatch(pattern, text):
+            raise illegal_option_value(letter)
+        return text
+
+    return check
+
+
+def _name(text, letter):
+    if len(text) > 230:
+        raise PBSError("Job name is too long ", 2)
+    if not JOB_NAME.fullmatch(text):
+        raise illegal_option_value(letter)
+    return text
+
+
+def _date(text, letter):
+    try:
+        return parse_date(text)
+    except ValueError:
+        raise illegal_option_value(letter) from None
+
+
+def _array(text, letter):
+    try:
+        return parse_array(text)
+    except ValueError:
+        raise illegal_option_value(letter) from None
+
+
+def _refused(text, letter):
+    what = "an interactive job" if letter == "I" else "X11 forwarding"
+    raise PBSError(f"-{letter}: {what} is not possible here; submit a script, or run the command in a terminal", 2)
+
+
+CHECKS = {
+    "a": _date,
+    "e": _nonempty,
+    "I": _refused,
+    "j": _matching("oe|eo|n"),
+    "J": _array,
+    "k": _matching("n|[oed]+"),
+    "m": _matching("n|[abej]+"),
+    "N": _name,
+    "o": _nonempty,
+    "p": _matching(r"[+-]?(\d{1,3}|10[01]\d|102[0-4])"),
+    "q": _nonempty,
+    "r": _matching("[yn]"),
+    "R": _matching("[oe]{1,2}"),
+    "S": _nonempty,
+    "X": _refused,
+}
+
+
+def parse_date(text, now=None):
+    """Seconds since the epoch of ``[[[[CC]YY]MM]DD]hhmm[.SS]``; what is left out is the next time that fits. Raises ValueError."""
+    match = re.fullmatch(r"((\d\d)?\d\d)??(\d\d)??(\d\d)?(\d\d)(\d\d)(\.\d\d)?", text)
+    if not match:
+        raise ValueError(f"{text!r} is not a date and time")
+    year, _, month, day, hour, minute, second = match.groups()
+    now = time.time() if now is None else now
+    here = time.localtime(now)
+    if year and len(year) == 2:
+        year = f"{1900 + int(year) if int(year) > 68 else 2000 + int(year)}"
+    wanted = [int(year or here.tm_year), int(month or here.tm_mon), int(day or here.tm_mday), int(hour), int(minute)]
+    wanted.append(int((second or ".0")[1:]))
+    if not (1 <= wanted[1] <= 12 and 1 <= wanted[2] <= 31 and wanted[3] < 24 and wanted[4] < 60 and wanted[5] < 62):
+        raise ValueError(f"{text!r} is not a date and time")
+    moment = time.mktime((*wanted, 0, 0, -1))
+    if moment <= now and not year:
+        wanted[0 if month else 1 if day else 2] += 1
+        moment = time.mktime((*wanted, 0, 0, -1))
+    return moment
+
+
+def parse_array(text):
+    """``X-Y[:Z][%M]``: {"first", "last", "step", "limit"}. Raises ValueError."""
+    match = re.fullmatch(r"(\d{1,9})-(\d{1,9})(?::(\d{1,9}))?(?:%(\d{1,9}))?", text)
+    if not match:
+        raise ValueError(f"{text!r} is not a range")
+    first, last, step, limit = (int(number) if number else None for number in match.groups())
+    step = 1 if step is None else step
+    if step < 1 or last < first + step or limit == 0:
+        raise ValueError(f"{text!r} is not a range of at least two")
+    return {"first": first, "last": last, "step": step, "limit": limit}
+
+
+def variable_list(text, environment):
+    """The variables of ``-v A=1,B="x,y",NAME``; a name alone takes its value from `environment`. Raises PBSError."""
+    found, part, quote, escaped = {}, "", "", False
+    parts = []
+    for character in text:
+        if escaped:
+            part, escaped = part + character, False
+        elif character == "\\" and quote != "'":
+            escaped = True
+        elif quote:
+            part, quote = (part, "") if character == quote else (part + character, quote)
+        elif character in "\"'":
+            quote = character
+        elif character == ",":
+            parts.append(part)
+            part = ""
+        else:
+            part += character
+    for part in [*parts, part]:
+        name, equals, value = part.strip("\n").partition("=")
+        name = name.strip()
+        if not name and not equals:
+            continue
+        if not re.fullmatch(r"[^\s=]+", name) or quote or not equals and name not in environment:
+            raise PBSError("cannot send environment with the job", 3)
+        found[name] = value if equals else environment[name]
+    return found
+
+
+def everything(environment):
+    """What -V sends along: all of `environment` but what belongs to the job, if any, in which qsub itself runs."""
+    return {name: value for name, value in environment.items() if not name.startswith(("PBS_", "HANDSON_NODE", "HANDSON_STEPPED"))}
+
+
+def output_path(text, directory, local_hosts):
+    """(absolute path, host named that isn't here) for ``[host:]path`` of -o and -e."""
+    host, colon, path = text.partition(":")
+    if not colon or "/" in host:
+        host, path = "", text
+    foreign = host if host and host.split(".")[0] not in local_hosts else ""
+    absolute = os.path.join(directory, os.path.expanduser(path) if path.startswith("~/") else path)
+    keep_slash = "/" if path.endswith("/") or not path else ""
+    return os.path.normpath(absolute) + keep_slash, foreign

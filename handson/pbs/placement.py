@@ -1,0 +1,184 @@
+"""Where a job can run: pure functions over the site's nodes, what the job asks for, and what running jobs hold.
+
+A running job holds an *allocation*: one dict for each of its nodes,
+``{"node": name, "chunks": [...], "slots": [...], "cores": [...], "exclusive": bool}``.
+"""
+
+from .resources import COUNTED
+
+MOST_CHUNKS = 10_000  # more than that fit nowhere
+
+
+class Waits(Exception):
+    """The job cannot start now; the text is what PBS puts into its comment."""
+
+
+def node_stock(node):
+    """What a node has of each counted resource (kb for memory)."""
+    return {"ncpus": node.ncpus, "ngpus": node.ngpus, "mem": node.mem, "nmics": 0, "naccelerators": 0, "vmem": node.mem}
+
+
+def held(running, name):
+    """What the allocations `running` hold of node `name`, by resource."""
+    parts = [part for allocation in running for part in allocation if part["node"] == name]
+    return {resource: sum(chunk.get(resource, 0) for part in parts for chunk in part["chunks"]) for resource in COUNTED}
+
+
+def workers(chunk):
+    """How many cores the processes of a chunk keep busy."""
+    return max(chunk.get("ncpus", 1), chunk.get("ngpus", 0), chunk.get("mpiprocs", 1) * chunk.get("ompthreads", 1))
+
+
+def place(wanted, nodes, running):
+    """The allocation for the job that asks for `wanted` (see resources.parse) beside the allocations `running`.
+
+    Raises Waits with PBS's comment when it has to wait, or can never run.
+    """
+    chunks = [chunk for chunk in wanted["chunks"] for _ in range(min(chunk["count"], MOST_CHUNKS + 1))]
+    if len(chunks) > MOST_CHUNKS or _spread(chunks, wanted, nodes, []) is None:
+        raise Waits("Can Never Run: " + _shortage(wanted, nodes, [], "Not enough total nodes available"))
+    spread = _spread(chunks, wanted, nodes, running)
+    if spread is None:
+        raise Waits("Not Running: " + _shortage(wanted, nodes, running, "Not enough free nodes available"))
+    allocation = _give_slots(spread, wanted, running)
+    busy = _busy_cores(running)
+    if busy and busy & _cores(allocation):
+        # The nodes in their order would share cores with running jobs: try those first that have most cores to themselves.
+        by_freedom = sorted(nodes, key=lambda node: -len(set(_free_slots(node, running)) & _idle_slots(node, busy)))
+        spread = _spread(chunks, wanted, by_freedom, running) or spread
+        allocation = _give_slots(spread, wanted, running)
+        if busy & _cores(allocation):
+            total = len({core for node in nodes for core in node.cores})
+            needed = min(total, sum(workers(chunk) for chunk in chunks))
+            raise Waits(
+                f"Not Running: Insufficient amount of resource: physical cores (R: {needed} A: {total - len(busy)} T: {total})"
+            )
+    return allocation
+
+
+def _spread(chunks, wanted, nodes, running):
+    """[(node, its chunks), ...], or None where they don't fit."""
+    if wanted["arrangement"] == "pack":
+        return next(filter(None, (_deal(chunks, wanted, [node], running) for node in nodes)), None)
+    return _deal(chunks, wanted, nodes, running)
+
+
+def _deal(chunks, wanted, nodes, running):
+    """Each chunk, in order, onto the first node with room for it; scattered ones onto a node of their own each."""
+    scatter, exclusive = wanted["arrangement"] == "scatter", wanted["sharing"] == "excl"
+    room = {}
+    for node in nodes:
+        parts = [part for allocation in running for part in allocation if part["node"] == node.name]
+        if any(part["exclusive"] for part in parts) or exclusive and parts:
+            continue
+        used = held(running, node.name)
+        room[node.name] = {resource: stock - used[resource] for resource, stock in node_stock(node).items()}
+    dealt = {}
+    for chunk in chunks:
+        for node in nodes:
+            free = room.get(node.name)
+            if free is None or scatter and node.name in dealt or not _is_named(node, chunk):
+                continue
+            if all(chunk.get(resource, 0) <= free[resource] for resource in COUNTED):
+                for resource in COUNTED:
+                    free[resource] -= chunk.get(resource, 0)
+                dealt.setdefault(node.name, (node, []))[1].append(chunk)
+                break
+        else:
+            return None
+    return list(dealt.values())
+
+
+def _is_named(node, chunk):
+    return chunk.get("host", node.name) == node.name == chunk.get("vnode", node.name) and chunk.get("arch", "linux") == "linux"
+
+
+def _shortage(wanted, nodes, running, too_few_nodes):
+    """Why the chunks don't fit, as PBS says it: R asked for, A available, T there in all."""
+    chunks = wanted["chunks"]
+    count = sum(chunk["count"] for chunk in chunks)
+    if wanted["arrangement"] == "scatter" and count > len(nodes):
+        return too_few_nodes
+    stock = [node_stock(node) for node in nodes]
+    free = [{r: node[r] - held(running, n.name)[r] for r in COUNTED} for node, n in zip(stock, nodes, strict=True)]
+    together = sum if wanted["arrangement"] == "free" else max
+    for resource in COUNTED:
+        asked = [chunk["count"] * chunk.get(resource, 0) for chunk in chunks]
+        each = max(chunk.get(resource, 0) for chunk in chunks)
+        needed = each if wanted["arrangement"] == "scatter" else sum(asked)
+        for need, over in ((needed, together), (each, max)):
+            available = over(node[resource] for node in free)
+            if need > available:
+                unit = "kb" if resource in ("mem", "vmem") else ""
+                total = over(node[resource] for node in stock)
+                return f"Insufficient amount of resource: {resource} (R: {need}{unit} A: {available}{unit} T: {total}{unit})"
+    return too_few_nodes
+
+
+def _busy_cores(running):
+    return {core for allocation in running for part in allocation for core in part["cores"]}
+
+
+def _cores(allocation):
+    return {core for part in allocation for core in part["cores"]}
+
+
+def _free_slots(node, running):
+    taken = {slot for allocation in running for part in allocation if part["node"] == node.name for slot in part["slots"]}
+    return [slot for slot in range(len(node.cores)) if slot not in taken]
+
+
+def _idle_slots(node, busy):
+    return {slot for slot, core in enumerate(node.cores) if core not in busy}
+
+
+def _give_slots(spread, wanted, running):
+    """The allocation: slots, and so cores, for the chunks of each node; those first whose core nobody uses yet, this job included."""
+    allocation, busy = [], _busy_cores(running)
+    own = set()
+    for node, chunks in spread:
+        number = min(len(node.cores), sum(workers(chunk) for chunk in chunks))
+        free = set(_free_slots(node, running))
+        slots = []
+        for _ in range(number):
+            rest = [slot for slot in range(len(node.cores)) if slot not in slots]
+            slots.append(min(rest, key=lambda slot: (slot not in free, node.cores[slot] in busy, node.cores[slot] in own, slot)))
+            own.add(node.cores[slots[-1]])
+        slots.sort()
+        allocation.append(
+            {
+                "node": node.name,
+                "chunks": [{key: value for key, value in chunk.items() if key != "count"} for chunk in chunks],
+                "slots": slots,
+                "cores": sorted({node.cores[slot] for slot in slots}),
+                "exclusive": wanted["sharing"] == "excl",
+            }
+        )
+    return allocation
+
+
+def exec_vnode(allocation):
+    """``(node1:ngpus=2:ncpus=1)+(node2:ngpus=2:ncpus=1)``"""
+    parts = []
+    for part in allocation:
+        for chunk in part["chunks"]:
+            counted = [f"{r}={n}kb" if r in ("mem", "vmem") else f"{r}={n}" for r, n in chunk.items() if r in COUNTED and n]
+            parts.append("(" + ":".join([part["node"], *counted]) + ")")
+    return "+".join(parts)
+
+
+def exec_host(allocation, running):
+    """``node1/0+node2/0*2``: a number for each chunk on its node, and how many CPUs it has there."""
+    parts = []
+    for part in allocation:
+        index = sum(len(other["chunks"]) for held_by in running for other in held_by if other["node"] == part["node"])
+        for chunk in part["chunks"]:
+            ncpus = chunk.get("ncpus", 1)
+            parts.append(f"{part['node']}/{index}" + (f"*{ncpus}" if ncpus > 1 else ""))
+            index += 1
+    return "+".join(parts)
+
+
+def node_file(allocation):
+    """The node's name once for each MPI process, in the order of the chunks."""
+    return [part["node"] for part in allocation for chunk in part["chunks"] for _ in range(chunk.get("mpiprocs", 1))]

@@ -1,0 +1,227 @@
+"""Processes, as the scheduler and the runners need them: who is alive, whose child is whose, who is woken by whom.
+
+Whether a scheduler or a runner is alive is decided by the lock it holds (the kernel frees it however the process ends, and on every
+machine that shares the directory), never by a bare process number, which may long belong to something else.
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+import select
+import signal
+import sys
+import time
+
+PR_SET_CHILD_SUBREAPER = 36
+PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def module_command(module, *arguments):
+    """The command line that runs ``module.main()`` in this very Python, whatever the environment and the working directory hold.
+
+    (``-m`` alone would need the package on the job's PYTHONPATH, and would let a ``random.py`` in the home directory be imported.)
+    """
+    code = f"import sys; sys.path.append(sys.argv.pop(1)); from {module} import main; main()"
+    return [sys.executable, "-I", "-c", code, PACKAGE_ROOT, *arguments]
+
+
+def spawn(module, *arguments, keep=None, log=os.devnull):
+    """Start ``module`` in a session of its own, with the descriptor `keep`; stderr is appended to the file `log`. Returns its pid."""
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 2, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+    ]
+    if keep is not None:
+        os.set_inheritable(keep, True)
+    inside = "PBS_JOBCOOKIE" in os.environ  # a job may submit another; what serves that one must not end with this one
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PBS_", "HANDSON_NODE"))}
+    environment["HANDSON_PBS_PROCESS"] = "started inside a job" if inside else module
+    command = module_command(module, *arguments)
+    return os.posix_spawn(command[0], command, environment, file_actions=actions, setsid=True)
+
+
+def try_lock(path, create=True):
+    """A descriptor that holds the lock `path`, or None while another process holds it."""
+    descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return descriptor
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            return None
+        raise
+
+
+class Bell:
+    """What a process waits on: a FIFO that others `ring`, and that SIGCHLD rings too."""
+
+    def __init__(self, path):
+        make_bell(path)
+        self.descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # reading and writing, so that it never is at its end
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self.descriptor, warn_on_full_buffer=False)
+
+    def wait(self, seconds):
+        """Wait until it rings, or for `seconds`; return the bytes that were rung."""
+        try:
+            select.select([self.descriptor], [], [], max(0, seconds))
+            return os.read(self.descriptor, 65536)
+        except BlockingIOError:
+            return b""
+
+    def close(self):
+        signal.set_wakeup_fd(-1)
+        os.close(self.descriptor)
+
+
+def make_bell(path):
+    try:
+        os.mkfifo(path, 0o600)
+    except FileExistsError:
+        pass
+
+
+def ring(path, byte=b"!"):
+    """Wake the process that waits on the bell `path`; False when there is none."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ENOENT):
+            return False
+        raise
+    try:
+        os.write(descriptor, byte)
+    except BlockingIOError:
+        pass  # it has more than enough to wake up for
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def become_subreaper():
+    """Make every orphan among our descendants our child, so that no daemon escapes by a double fork (prctl(2))."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _stat(pid):
+    """Fields of /proc/PID/stat from the third (state) on; None when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def start_time(pid):
+    """When process `pid` started, in clock ticks since boot; None when there is no such process."""
+    stat = _stat(pid)
+    return int(stat[19]) if stat else None
+
+
+def boot_identity():
+    """Changes when the machine, or the container we are in, starts anew. (HANDSON_PBS_BOOT_ID stands in for it in tests.)"""
+    pretended = os.environ.get("HANDSON_PBS_BOOT_ID")
+    if pretended:
+        return pretended
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return f"{file.read().strip()}/{start_time(1)}"
+
+
+def every_pid():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _serves_the_queue(pid):
+    """Whether process `pid` is a scheduler or a runner (which may have been started inside a job, and outlives it)."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return b"HANDSON_PBS_PROCESS=" in file.read()
+    except OSError:
+        return False
+
+
+def children(root):
+    """The living children of process `root`."""
+    found = [(pid, _stat(pid)) for pid in every_pid()]
+    return [pid for pid, stat in found if stat and int(stat[1]) == root and stat[0] not in (b"Z", b"X") and not _serves_the_queue(pid)]
+
+
+def descendants(root):
+    """The living processes below process `root`; not the zombies, and not a scheduler or runner with what is below that."""
+    children = {}
+    for pid in every_pid():
+        stat = _stat(pid)
+        if stat:
+            children.setdefault(int(stat[1]), []).append((pid, stat[0]))
+    found, queue = [], [root]
+    while queue:
+        for pid, state in children.get(queue.pop(), ()):
+            if _serves_the_queue(pid):
+                continue
+            queue.append(pid)
+            if state not in (b"Z", b"X"):
+                found.append(pid)
+    return found
+
+
+def carrying(variable):
+    """The processes of this user that were started with ``NAME=value`` (`variable`) in their environment."""
+    wanted = variable.encode()
+    found = []
+    for pid in every_pid():
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if pid != os.getpid() and wanted in file.read().split(b"\0"):
+                    found.append(pid)
+        except OSError:
+            continue  # it has ended, or belongs to somebody else
+    return [pid for pid in found if (_stat(pid) or [b"Z"])[0] != b"Z"]
+
+
+def in_session(session, started):
+    """The living processes of session `session`, if that still is the one whose leader started at `started` (ticks)."""
+    leader = start_time(session)
+    if leader is not None and leader != started:
+        return []
+    found = []
+    for pid in every_pid():
+        stat = _stat(pid)
+        if stat and int(stat[3]) == session and stat[0] != b"Z" and int(stat[19]) >= started:
+            found.append(pid)
+    return found
+
+
+def send(pids, number):
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+
+def kill_all(find, seconds=5):
+    """KILL what `find()` finds until it finds nothing; False when something is left after `seconds`."""
+    end = time.monotonic() + seconds
+    while pids := find():
+        send(pids, signal.SIGKILL)
+        if time.monotonic() > end:
+            return False
+        reap()
+        time.sleep(0.002)
+    return True
+
+
+def reap():
+    """Collect every child that has ended: pid -> wait status."""
+    ended = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended[pid] = status

@@ -1,0 +1,252 @@
+"""qsub: submit a job. Prints its id as soon as it is safely stored."""
+
+import os
+import pwd
+import sys
+import time
+
+from . import command
+
+LARGEST_SCRIPT = 100 << 20  # bytes, PBS's jobscript_max_size
+LARGEST_ARRAY = 10_000  # sub-jobs, PBS's max_array_size
+
+
+def main():
+    command.step_aside("qsub")
+    from .options import USAGE
+
+    command.run("qsub", submit, USAGE)
+
+
+def submit(words):
+    from . import directives, jobs, scheduler, site
+    from .errors import PBSError
+    from .options import Options, split
+
+    if words == ["--version"]:
+        print("pbs_version = embedded PBS of the hands-on course, in the manner of 23.06")
+        return 0
+    options = Options()
+    found, names, executable = split(words)
+    options.add(found)
+    script, name = read_script(names, executable)
+    prefix = options.values.get("C", os.environ.get("PBS_DPREFIX", "#PBS"))
+    if executable is None:
+        in_script = []
+        for directive in directives.read(script, prefix):
+            found, names, rest = split(directive)
+            if names or rest is not None:
+                raise PBSError(f"directive error: {' '.join(directive)} ", 2)
+            in_script += found
+        options.add(in_script)
+    job = describe(options, name, executable, words)
+    job_id = store_job(job, script, site)
+    if options.noted():
+        command.say("qsub", f"accepted, without effect on this machine: {' '.join(options.noted())}")
+    scheduler.ensure()
+    if "z" not in options.values:
+        print(job_id, flush=True)
+    if job["block"]:
+        ended = jobs.wait(job_id)
+        return 3 if ended["exit_status"] is None else ended["exit_status"] & 0xFF or (1 if ended["exit_status"] else 0)
+    return 0
+
+
+def read_script(names, executable):
+    """(the script's bytes, the job's name by default). Raises PBSError in PBS's words."""
+    from .errors import PBSError
+    from .options import JOB_NAME
+
+    if len(names) > (0 if executable is not None else 1):
+        raise PBSError(f"unexpected argument: {names[-1]}", 2, usage=True)
+    if executable is not None:
+        if not executable:
+            raise PBSError("no command behind --", 2, usage=True)
+        return b"", "STDIN"
+    if not names or names == ["-"]:
+        return _limited(sys.stdin.buffer), "STDIN"
+    try:
+        if os.path.exists(names[0]) and not os.path.isfile(names[0]):
+            raise PBSError("script not a file", 1)
+        with open(names[0], "rb") as file:
+            script = _limited(file)
+    except OSError as error:
+        raise PBSError(f"script file:: {error.strerror}", 1) from None
+    name = os.path.basename(names[0])
+    if len(name) > 230 or not JOB_NAME.fullmatch(name):
+        name = None  # needs a -N
+    return script, name
+
+
+def _limited(file):
+    from .errors import PBSError
+
+    script = file.read(LARGEST_SCRIPT + 1)
+    if len(script) > LARGEST_SCRIPT:
+        raise PBSError("jobscript size exceeded the jobscript_max_size", 15175 % 256)
+    return script
+
+
+def describe(options, name, executable, words):
+    """The new job, without its number. Raises PBSError for what PBS's server would refuse."""
+    from . import errors, resources, site
+    from .options import everything, output_path, variable_list
+
+    given, attributes = options.values, options.attributes
+    name = given.get("N", name)
+    if name is None:
+        raise errors.PBSError("cannot form a valid job name from the script name", 1)
+    asked = resources.parse(options.resources)
+    here, server, me = site.load(current_site()), site.server_name(), pwd.getpwuid(os.geteuid())
+    queue = choose_queue(given.get("q", ""), here, server)
+    check_groups(attributes.get("group_list", ""), here)
+    environment = dict(os.environ)
+    sent = everything(environment) if "V" in given else {}
+    sent |= variable_list(given.get("v", ""), environment)
+    directory = environment["PWD"] if _is_here(environment.get("PWD")) else os.getcwd()
+    sent |= pbs_o_variables(environment, server, queue, directory, me)
+    hosts = {server, "localhost", *(node.name for node in here.nodes)}
+    paths = {}
+    for letter in "oe":
+        paths[letter], foreign = output_path(given[letter], directory, hosts) if letter in given else (None, "")
+        if foreign:
+            command.say("qsub", f"-{letter} names the host {foreign}, but the output goes to {paths[letter]} on this machine")
+    now = time.time()
+    held = "h" in given
+    return {
+        "name": name,
+        "user": me.pw_name,
+        "home": environment.get("HOME") or me.pw_dir,
+        "login_shell": me.pw_shell if os.access(me.pw_shell, os.X_OK) and not me.pw_shell.endswith(("nologin", "false")) else "/bin/sh",
+        "server": server,
+        "queue": queue,
+        "site": here.path,
+        "asked": asked,
+        "join": given.get("j", "n"),
+        "keep": given.get("k", "n").replace("n", ""),
+        "remove": given.get("R", ""),
+        "output": paths["o"],
+        "error": paths["e"],
+        "workdir": directory,
+        "shell": choose_shell(given.get("S"), hosts),
+        "command": executable,
+        "variables": sent,
+        "rerunnable": given.get("r", "y") == "y",
+        "hold": "u" if held else "n",
+        "depend": attributes.get("depend", []),
+        "not_before": given.get("a", 0),
+        "array": given.get("J"),
+        "groups": attributes.get("group_list", ""),
+        "account": given.get("A", ""),
+        "project": given.get("P", "_pbs_project_default"),
+        "priority": int(given.get("p", 0)),
+        "mail": given.get("m", "a"),
+        "mail_users": given.get("M", ""),
+        "umask": attributes.get("umask", ""),
+        "block": bool(attributes.get("block")),
+        "arguments": words,
+        "state": "H" if held or attributes.get("depend") else "W" if given.get("a", 0) > now else "Q",
+        "ctime": now,
+        "qtime": now,
+        "index": None,
+    }
+
+
+def _is_here(path):
+    """Whether `path` (PWD, in which symbolic links are as the user typed them) is the current directory."""
+    try:
+        return bool(path) and os.path.isabs(path) and os.path.samefile(path, ".")
+    except OSError:
+        return False
+
+
+def current_site():
+    """The site file in force: that of unfinished jobs, unless HANDSON_SITE names one (see store_job)."""
+    from . import site, store
+
+    if not os.environ.get("HANDSON_SITE"):
+        with store.reading() as db:
+            if db and db.execute(f"SELECT 1 FROM jobs WHERE {store.UNFINISHED} LIMIT 1").fetchone():
+                return store.meta(db, "site")
+    return site.site_path()
+
+
+def choose_queue(text, here, server):
+    from .errors import unknown_queue
+
+    queue, _, named = text.partition("@")
+    if named and named.split(".")[0] != server:
+        raise unknown_queue()
+    queue = queue or here.queues[0]
+    if queue not in here.queues:
+        raise unknown_queue()
+    return queue
+
+
+def check_groups(text, here):
+    """Each of ``group[@host],...`` must be one of the site's groups or one of the user's own."""
+    import grp
+
+    from .errors import bad_group
+
+    for item in filter(None, text.split(",")):
+        group = item.partition("@")[0].strip()
+        if group in here.groups:
+            continue
+        try:
+            number = grp.getgrnam(group).gr_gid
+        except KeyError:
+            raise bad_group() from None
+        if number not in {os.getgid(), os.getegid(), *os.getgroups()}:
+            raise bad_group()
+
+
+def choose_shell(text, hosts):
+    """The shell of ``-S path[@host],...`` for this machine."""
+    paths = [item.partition("@") for item in (text or "").split(",") if item]
+    here = [path for path, _, host in paths if host.split(".")[0] in hosts]
+    return next(iter(here + [path for path, _, host in paths if not host]), None)
+
+
+def pbs_o_variables(environment, server, queue, directory, me):
+    variables = {
+        "PBS_O_HOME": environment.get("HOME") or me.pw_dir,
+        "PBS_O_HOST": os.uname().nodename,
+        "PBS_O_LOGNAME": environment.get("LOGNAME") or me.pw_name,
+        "PBS_O_MAIL": environment.get("MAIL") or f"/var/mail/{me.pw_name}",
+        "PBS_O_PATH": environment.get("PATH", ""),
+        "PBS_O_QUEUE": queue,
+        "PBS_O_SHELL": environment.get("SHELL") or me.pw_shell,
+        "PBS_O_SYSTEM": os.uname().sysname,
+        "PBS_O_WORKDIR": directory,
+    }
+    return variables | {f"PBS_O_{name}": environment[name] for name in ("LANG", "TZ") if name in environment}
+
+
+def store_job(job, script, site):
+    """Give the job its number and store it, with a row for each sub-job of an array, in one transaction. Returns the id."""
+    from . import depend, store
+    from .errors import PBSError
+
+    chosen = job.pop("site")
+    with store.transaction() as db:
+        in_force = store.meta(db, "site", chosen)
+        if in_force != chosen and db.execute(f"SELECT 1 FROM jobs WHERE {store.UNFINISHED} LIMIT 1").fetchone():
+            raise PBSError(
+                f"jobs of the site {in_force} are unfinished: wait for them, delete them, or give {chosen} its own HANDSON_PBS_HOME", 2
+            )
+        store.set_meta(db, "site", chosen)
+        seq = int(store.meta(db, "next", 0))
+        store.set_meta(db, "next", seq + 1)
+        store.note_number(seq)
+        array = job["array"]
+        job |= {"seq": seq, "id": f"{seq}[]" if array else str(seq)}
+        depend.register(db, job)
+        store.put(db, job, script)
+        if array:
+            indices = range(array["first"], array["last"] + 1, array["step"])
+            if len(indices) > LARGEST_ARRAY:
+                raise PBSError("Array job exceeds server or queue size limit", 3)
+            for index in indices:
+                store.put(db, job | {"id": f"{seq}[{index}]", "index": index, "array": None, "state": "Q", "hold": "n", "depend": []})
+    return f"{job['id']}.{job['server']}"

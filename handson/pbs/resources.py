@@ -1,0 +1,167 @@
+"""What a job asks for: ``-l select``, ``place``, ``walltime`` and the older ``nodes`` and ``ncpus`` forms (PBS Pro User's Guide, 4)."""
+
+import re
+
+from .errors import PBSError, illegal_value, unknown_resource
+
+CHUNK = {  # resources of a node, allowed in a chunk of a select statement: name -> type
+    "ncpus": "int", "ngpus": "int", "nmics": "int", "mpiprocs": "int", "ompthreads": "int", "naccelerators": "int",
+    "mem": "size", "vmem": "size", "accelerator_memory": "size", "arch": "text", "host": "text", "vnode": "text",
+    "accelerator": "text", "accelerator_model": "text",
+}  # fmt: skip
+JOB = {  # resources of the whole job
+    "walltime": "time", "min_walltime": "time", "max_walltime": "time", "soft_walltime": "time", "cput": "time", "pcput": "time",
+    "pmem": "size", "pvmem": "size", "file": "size", "nice": "int", "software": "text",
+    "select": "select", "place": "place", "nodes": "nodes", "nodect": "int",
+}  # fmt: skip
+COUNTED = ("ncpus", "ngpus", "nmics", "naccelerators", "mem", "vmem")  # what a node has a stock of
+SUMMED = COUNTED + ("mpiprocs",)  # what Resource_List adds up over all chunks
+SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
+
+
+def parse_time(text):
+    """Seconds in ``[[HH:]MM:]SS[.ms]``. Raises ValueError."""
+    if not re.fullmatch(r"(\d{1,10}:){0,2}\d{1,10}(\.\d*)?", text):
+        raise ValueError(f"{text!r} is not a time")
+    seconds = 0
+    for part in text.partition(".")[0].split(":"):
+        seconds = seconds * 60 + int(part)
+    return seconds
+
+
+def parse_size(text):
+    """kb in ``4gb``, ``512mb``, ``100`` (bytes) or ``10mw`` (words of 8 bytes), rounded up. Raises ValueError."""
+    match = re.fullmatch(r"(\d{1,15})([kmgtp]?)([bw]?)", str(text).lower())
+    if not match:
+        raise ValueError(f"{text!r} is not a size")
+    number, unit, word = match.groups()
+    size = int(number) * (8 if word == "w" else 1) << SIZE_UNITS[unit]
+    return -(-size // 1024)
+
+
+def format_time(seconds):
+    """``HH:MM:SS``"""
+    minutes, seconds = divmod(int(seconds), 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
+
+
+def _value(kind, text):
+    """`text` as its type wants it: int, kb for a size, seconds for a time. Raises ValueError."""
+    if kind == "int":
+        if not re.fullmatch(r"\d{1,9}", text):
+            raise ValueError
+        return int(text)
+    if not text:
+        raise ValueError
+    return {"size": parse_size, "time": parse_time, "text": str}[kind](text)
+
+
+def parse_select(text):
+    """The chunks of a select statement, in order: ``[{"count": 2, "ngpus": 2, "mpiprocs": 2, "ncpus": 1}, ...]``."""
+    chunks = []
+    for part in text.split("+"):
+        count, *items = part.split(":")
+        if not re.fullmatch(r"\d{1,6}", count):
+            items.insert(0, count)
+            count = "1"
+        chunk = {"count": int(count)}
+        for item in items:
+            name, equals, value = item.partition("=")
+            if not equals:
+                raise illegal_value("select")
+            if name not in CHUNK:
+                if name in JOB:
+                    raise PBSError(f'Resource invalid in "select" specification: {name}', 4)
+                raise unknown_resource(name, chunk=True)
+            if name in chunk:
+                raise PBSError(f"duplicated resource within a section of a select specification, resource is: {name}", 12)
+            try:
+                chunk[name] = _value(CHUNK[name], value)
+            except ValueError:
+                raise illegal_value(f"select.{name}") from None
+        if chunk["count"] == 0:
+            raise illegal_value()
+        chunk.setdefault("ncpus", 1)
+        chunks.append(chunk)
+    return chunks
+
+
+def parse_place(text):
+    """(arrangement, sharing) of ``-l place``: ("free" | "pack" | "scatter", "" | "shared" | "excl")."""
+    arrangement, sharing = "", ""
+    for word in text.split(":"):
+        if word in ("free", "pack", "scatter", "vscatter") and not arrangement:
+            arrangement = word.replace("vscatter", "scatter")
+        elif word in ("shared", "excl", "exclhost") and not sharing:
+            sharing = word.replace("exclhost", "excl")
+        elif not word.startswith("group="):
+            raise illegal_value("Resource_List.place")
+    return arrangement or "free", sharing
+
+
+def parse_nodes(text):
+    """The select and place statements that the older ``-l nodes=2:ppn=2`` stands for."""
+    text, *suffixes = text.split("#")
+    if not set(suffixes) <= {"excl", "shared"}:
+        raise illegal_value("Resource_List.nodes")
+    chunks = []
+    for part in text.split("+"):
+        count, *items = part.split(":")
+        chunk = []
+        if not re.fullmatch(r"\d{1,6}", count):
+            chunk, count = [f"host={count}"], "1"
+        for item in items:
+            name, equals, value = item.partition("=")
+            if name in ("ppn", "cpp"):
+                chunk += [f"ncpus={value}", f"mpiprocs={value}"] if name == "ppn" else [f"ncpus={value}"]
+            elif equals:
+                chunk.append(item)
+            else:
+                raise unknown_resource(name, chunk=True)
+        chunks.append(":".join([count, *(chunk if any(c.startswith("ncpus=") for c in chunk) else [*chunk, "ncpus=1"])]))
+    return "+".join(chunks), "scatter" + (":" + suffixes[0] if suffixes else "")
+
+
+def parse(asked):
+    """What the job asks for, out of its ``-l`` values `asked` (name -> text): a dict with
+
+    `chunks`, `arrangement`, `sharing`, `walltime` (seconds or None), and `listing`, the Resource_List that qstat shows.
+    """
+    for name, text in asked.items():
+        if name not in CHUNK and name not in JOB:
+            raise unknown_resource(name)
+        kind = CHUNK.get(name) or JOB[name]
+        try:
+            if kind not in ("select", "place", "nodes"):
+                _value(kind, text)
+        except ValueError:
+            raise illegal_value(f"Resource_List.{name}") from None
+    for_node = [name for name in asked if name in CHUNK or name == "nodes"]
+    if "select" in asked or "place" in asked:
+        if for_node:
+            raise PBSError(f'"-lresource=" cannot be used with "select" or "place", resource is: {for_node[0]}', 5)
+        if "select" not in asked:
+            raise PBSError('Cannot have "place" without "select"', 7)
+        select, place = asked["select"], asked.get("place", "free")
+    elif "nodes" in asked:
+        select, place = parse_nodes(asked["nodes"])
+    else:
+        chunk = {"ncpus": "1"} | {name: asked[name] for name in for_node}
+        select, place = "1:" + ":".join(f"{name}={value}" for name, value in chunk.items()), "pack"
+    chunks = parse_select(select)
+    arrangement, sharing = parse_place(place)
+    listing = dict(asked) | {"select": select, "place": place, "nodect": str(sum(chunk["count"] for chunk in chunks))}
+    for name in SUMMED:
+        if any(name in chunk for chunk in chunks):
+            total = sum(chunk["count"] * chunk.get(name, 0) for chunk in chunks)
+            listing[name] = f"{total}kb" if CHUNK[name] == "size" else str(total)
+    walltime = parse_time(asked["walltime"]) if "walltime" in asked else None
+    if walltime is not None:
+        listing["walltime"] = format_time(walltime)
+    return {
+        "chunks": chunks,
+        "arrangement": arrangement,
+        "sharing": sharing,
+        "walltime": walltime,
+        "listing": dict(sorted(listing.items())),
+    }

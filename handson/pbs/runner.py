@@ -1,0 +1,218 @@
+"""One process per running job: starts the script on the job's first node, enforces the walltime, cleans up, and records the end.
+
+Whatever the job starts stays below this process (a child subreaper), daemons included, and is killed when the job ends. While the
+runner lives it holds the lock in the job's directory, handed over by the scheduler: a free lock means that the runner is gone.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+
+from . import ending, placement, processes, scheduler, site, store
+from .resources import format_time
+
+BARE_PATH = "/bin:/usr/bin"
+PERSISTENCE = 60  # seconds to go on trying to record the end of a job on a full disk
+
+
+def main():
+    job_id, lock = sys.argv[1], int(sys.argv[2])
+    os.set_inheritable(lock, False)
+    os.umask(0o077)
+    os.chdir("/")
+    processes.become_subreaper()
+    directory = store.job_directory(job_id)
+    bell = processes.Bell(directory / "bell")
+    with store.reading() as db:
+        job = store.get(db, job_id)
+    try:
+        shell = start(job, directory)
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        outcome = _outcome(ending.EXIT_NOT_STARTED, "failed", [f"it could not be started:{where} {error.strerror}"], time.time())
+    else:
+        outcome = watch(job, shell, bell)
+    record(job_id, directory, outcome)
+    bell.close()
+    scheduler.ensure()
+
+
+def record(job_id, directory, outcome):
+    """Bring the end of the job into the database; where that fails for want of space, `outcome` is there for the next scheduler."""
+    ending.write_outcome(directory, outcome)
+    deadline = time.monotonic() + PERSISTENCE
+    while True:
+        try:
+            return ending.finish(job_id, outcome)
+        except (OSError, sqlite3.Error) as error:
+            if isinstance(error, sqlite3.Error) and store.is_damage(error):
+                with contextlib.suppress(OSError, sqlite3.Error):
+                    store.recover()
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(1)
+
+
+def start(job, directory):
+    """Write the job's files and start its script; return the process id of its shell. Raises OSError."""
+    ending.prepare_outcome(directory)
+    script = directory / "script"
+    script.write_bytes(store.script(job))
+    (directory / "nodefile").write_text("".join(f"{name}\n" for name in placement.node_file(job["allocation"])))
+    nodes = {part["node"]: {"cores": part["cores"], "slots": part["slots"]} for part in job["allocation"]}
+    (directory / "nodes.json").write_text(json.dumps(nodes))
+    job["tmpdir"] = tempfile.mkdtemp(prefix=f"pbs.{job['id'].replace('[', '-').replace(']', '')}.")
+    environment = job_environment(job, directory)
+    (directory / "environment.json").write_text(json.dumps(environment))
+    streams = {stream: open(path, "wb", buffering=0) for path, _, stream in ending.spool_files(job)}
+    (directory / "job.json").write_text(json.dumps(job))
+    out = streams.get("o") or streams["e"]
+    command = job["command"] or interpreter(job, script)
+    os.umask(int(job["umask"] or "077", 8))
+    try:
+        process = subprocess.Popen(
+            processes.module_command("handson.nodes", job["allocation"][0]["node"], *command),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=streams.get("e") or out,
+            cwd=job["home"],
+            env=environment,
+            start_new_session=True,
+        )
+    finally:
+        os.umask(0o077)
+        for file in streams.values():
+            file.close()
+    with store.transaction() as db:
+        stored = store.get(db, job["id"])
+        stored.update(session=process.pid, session_started=processes.start_time(process.pid), tmpdir=job["tmpdir"], started=True)
+        store.put(db, stored)
+    job.update(stored)
+    process.returncode = 0  # `reap` collects it, not this object
+    return process.pid
+
+
+def interpreter(job, script):
+    """What runs the script: -S, or what its first line names, or the login shell. (No execute permission and no shell needed.)"""
+    if job["shell"]:
+        return [job["shell"], str(script)]
+    first = script.read_bytes().split(b"\n", 1)[0]
+    if first.startswith(b"#!"):
+        named = first[2:].decode(errors="surrogateescape").split(None, 1)
+        if named:
+            return [*(word.strip() for word in named), str(script)]
+    return [job["login_shell"], str(script)]
+
+
+def job_environment(job, directory):
+    """The job's environment: what was asked for by -v and -V, what PBS sets, and a bare PATH."""
+    first = job["allocation"][0]["chunks"][0]
+    threads = str(first.get("ompthreads", first.get("ncpus", 1)) or 1)
+    environment = {
+        "HOME": job["home"],
+        "LOGNAME": job["user"],
+        "USER": job["user"],
+        "SHELL": job["login_shell"],
+        "PATH": BARE_PATH,
+        **job["variables"],
+        "ENVIRONMENT": "BATCH",
+        "NCPUS": threads,
+        "OMP_NUM_THREADS": threads,
+        "PBS_ENVIRONMENT": "PBS_BATCH",
+        "PBS_JOBCOOKIE": job["cookie"],
+        "PBS_JOBDIR": job["home"],
+        "PBS_JOBID": f"{job['id']}.{job['server']}",
+        "PBS_JOBNAME": job["name"],
+        "PBS_MOMPORT": "15003",
+        "PBS_NODEFILE": str(directory / "nodefile"),
+        "PBS_NODENUM": "0",
+        "PBS_QUEUE": job["queue"],
+        "PBS_TASKNUM": "1",
+        "TMPDIR": job["tmpdir"],
+        "HANDSON_NODES": str(directory / "nodes.json"),
+        "HANDSON_PBS_HOME": str(store.home(create=False)),
+    }
+    if job["account"]:
+        environment["PBS_ACCOUNT"] = job["account"]
+    if job["index"] is not None:
+        environment |= {"PBS_ARRAY_INDEX": str(job["index"]), "PBS_ARRAY_ID": f"{job['seq']}[].{job['server']}"}
+    return environment
+
+
+def watch(job, shell, bell):
+    """Wait until the job's shell ends, is deleted or has used its walltime; leave no process of the job behind. Returns the outcome."""
+    began, limit = job["stime"], job["asked"]["walltime"]
+    kill_at, deletion, overdue = None, None, None
+    status = None
+    while status is None:
+        now = time.time()
+        if limit is not None and overdue is None and now >= began + limit:
+            overdue = max(limit + 1, round(now - began))
+        if (overdue or deletion) and kill_at is None:
+            processes.send(_members(job), signal.SIGTERM)
+            kill_at = now + (0 if deletion and deletion["force"] else _kill_delay())
+        if kill_at is not None and now >= kill_at:
+            processes.kill_all(lambda: _members(job))
+        pending = [moment for moment in (kill_at, None if overdue or limit is None else began + limit) if moment is not None]
+        rung = bell.wait(max(0.01, min([60, *(moment - now for moment in pending)])))
+        if b"d" in rung:
+            with store.reading() as db:
+                deletion = (store.get(db, job["id"]) or {}).get("delete") or deletion
+                if deletion and deletion["force"]:
+                    kill_at = time.time()
+        status = processes.reap().get(shell)
+    _leave_nothing(job, kill_at)
+    notes, directory = [], store.job_directory(job["id"])
+    if overdue:
+        code, how = ending.EXIT_WALLTIME, "failed"
+        with contextlib.suppress(OSError), open(ending.spool_files(job)[-1][0], "a") as stderr:
+            stderr.write(f"=>> PBS: job killed: walltime {overdue} exceeded limit {limit}\n")
+        notes.append(f"walltime {overdue} exceeded limit {limit}")
+    else:
+        code = os.waitstatus_to_exitcode(status)
+        code = 256 - code if code < 0 else code
+        how = "failed" if code else "finished"
+    return _outcome(code, how, notes, began, job)
+
+
+def _members(job):
+    """Every process of the job: all that is below this one, and what carries the job's cookie (started by way of another process)."""
+    return sorted(set(processes.descendants(os.getpid())) | set(processes.carrying(f"PBS_JOBCOOKIE={job['cookie']}")))
+
+
+def _leave_nothing(job, kill_at):
+    """End what the job's shell left running: at once, or, where it was asked to stop, when its time to do so is over."""
+    while kill_at is not None and time.time() < kill_at and _members(job):
+        time.sleep(0.02)
+        processes.reap()
+    processes.kill_all(lambda: _members(job))
+    processes.reap()
+
+
+def _kill_delay():
+    with store.reading() as db:
+        path = store.meta(db, "site")
+    with contextlib.suppress(Exception):  # the file may have been broken since
+        return site.load(path).kill_delay
+    return 10
+
+
+def _outcome(exit_status, how, notes, began, job=None):
+    now = time.time()
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = usage.ru_utime + usage.ru_stime
+    used = {
+        "cpupercent": str(round(100 * cpu / max(0.01, now - began))),
+        "cput": format_time(cpu),
+        "mem": f"{usage.ru_maxrss}kb",
+        "ncpus": job["asked"]["listing"].get("ncpus", "1") if job else "0",
+        "walltime": format_time(now - began),
+    }
+    return {"exit_status": exit_status, "how": how, "notes": notes, "time": now, "used": used}

@@ -1,0 +1,103 @@
+"""The machine that the embedded PBS presents: how many nodes, virtual GPUs and cores, its queues and groups.
+
+It is described by a file of ``jobs/sites/``: ``local.toml``, or the one that ``HANDSON_SITE`` names (a path, or a name in that folder).
+"""
+
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import PBSError
+from .resources import parse_size
+
+SITES = Path(__file__).resolve().parent.parent.parent / "jobs" / "sites"
+
+
+@dataclass(frozen=True)
+class Node:
+    name: str
+    ncpus: int
+    ngpus: int
+    mem: int  # kb
+    cores: tuple  # the core of each slot (virtual GPU or CPU) of the node; a core stands there twice where there are too few
+
+
+@dataclass(frozen=True)
+class Site:
+    path: str
+    nodes: tuple
+    queues: tuple  # the first one is the default
+    groups: tuple
+    kill_delay: float  # seconds between TERM and KILL
+
+
+def server_name():
+    """What stands for the server in job ids: the machine's short hostname."""
+    return os.uname().nodename.split(".")[0]
+
+
+def site_path(name=None):
+    """The file that HANDSON_SITE (or `name`) names: a path, or a name in jobs/sites."""
+    name = name or os.environ.get("HANDSON_SITE") or "local"
+    if os.sep in name or name.endswith(".toml"):
+        return str(Path(name).expanduser().absolute())
+    return str(SITES / f"{name}.toml")
+
+
+def load(path=None):
+    """The `Site` described by the file `path` (default: what `site_path` finds). Raises PBSError where it is unusable."""
+    path = path or site_path()
+    try:
+        installed_without_jobs = path == str(SITES / "local.toml") and not os.path.exists(path)  # then local.toml's values, as below
+        return _site(path, {} if installed_without_jobs else tomllib.loads(Path(path).read_text()))
+    except OSError as error:
+        raise PBSError(f"site file {path} cannot be read ({error.strerror}): correct HANDSON_SITE, or unset it", 2) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, ValueError, PBSError) as error:
+        raise PBSError(f"site file {path} is not right ({error}): compare it with jobs/sites/local.toml", 2) from None
+
+
+def _site(path, values):
+    machine = values.get("machine", {})
+    nodes = _number(machine, "nodes", 2, least=1)
+    gpus = _number(machine, "gpus", 2)
+    ncpus = _number(machine, "ncpus", 2, least=1)
+    mem = parse_size(machine["mem"]) if "mem" in machine else _memory() // nodes
+    usable = sorted(os.sched_getaffinity(0))
+    width = max(gpus, ncpus)  # slots of a node; virtual GPU i of node k has slot k * width + i, and cores are dealt out in turn
+    return Site(
+        path=path,
+        nodes=tuple(
+            Node(f"node{k + 1}", ncpus, gpus, mem, tuple(usable[(k * width + i) % len(usable)] for i in range(width)))
+            for k in range(nodes)
+        ),
+        queues=_names(values, "queue", "lecture"),
+        groups=_names(values, "group", "gt00"),
+        kill_delay=_seconds(values, "kill_delay", 10),
+    )
+
+
+def _number(table, key, default, least=0):
+    value = table.get(key, default)
+    if type(value) is not int or not least <= value <= 10_000:
+        raise ValueError(f"{key} = {value!r}, but it must be a whole number, {least} or more")
+    return value
+
+
+def _seconds(table, key, default):
+    value = table.get(key, default)
+    if type(value) not in (int, float) or not 0 <= value <= 3600:
+        raise ValueError(f"{key} = {value!r}, but it must be a number of seconds")
+    return value
+
+
+def _names(table, key, default):
+    value = table.get(key, default)
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(f"{key} = {value!r}, but it must be a name or a list of names")
+    return tuple(names)
+
+
+def _memory():
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024
