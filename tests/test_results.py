@@ -79,12 +79,19 @@ def test_a_directory_without_result_is_named(tmp_path):
         read(tmp_path)
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"1" * 5000, b"x" * (results.LARGEST_FILE + 1), b"[1]"])
+@pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"1" * 5000, b"[1]"])
 def test_a_file_that_is_no_result_is_one_sentence(tmp_path, text):
     (tmp_path / "result.json").write_bytes(text)
     with pytest.raises(ResultError) as error:
         read(tmp_path)
     assert str(tmp_path / "result.json") in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_huge_file_is_refused(tmp_path):
+    path = write(a_run(), tmp_path)
+    path.write_bytes(path.read_bytes() + b" " * results.LARGEST_FILE)
+    with pytest.raises(ResultError, match="more than 16,777,216 bytes"):
+        read(tmp_path)
 
 
 WRONG = [
