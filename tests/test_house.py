@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PENDING = {"tour", "qsub", "qstat", "qdel", "pbsnodes", "pbsdsh", "handson-agent"}
 INPUTS = ["requirements.txt", "build-constraints.txt", "pyproject.toml"]
 
-# $STUBS/pip is what pip does, when a test says so; $STUBS/calls is what was called.
+# $STUBS/venv and $STUBS/pip are what those do besides, when a test says so; $STUBS/calls is what was called.
 PYTHON = r"""#!/usr/bin/env bash
 case "$*" in
     *can_make*) printf '%s\t%s\t%s\n' "{version}" "{can_make}" "$0" ;;
@@ -33,7 +33,8 @@ case "$*" in
         echo venv >>"$STUBS/calls"
         folder="${@: -1}"
         mkdir -p "$folder/bin" && cp "$0" "$folder/bin/python"
-        case "$*" in *--system-site-packages*) echo "include-system-site-packages = true" >"$folder/pyvenv.cfg" ;; esac ;;
+        case "$*" in *--system-site-packages*) echo "include-system-site-packages = true" >"$folder/pyvenv.cfg" ;; esac
+        [ ! -e "$STUBS/venv" ] || . "$STUBS/venv" ;;
     "-m pip install "*) echo pip >>"$STUBS/calls"; [ ! -e "$STUBS/pip" ] || . "$STUBS/pip" ;;
     "-m pytest"*) echo "pytest ran" ;;
     --version) echo "Python {version}" ;;
@@ -65,6 +66,15 @@ class House:
 
     def pip(self, script):
         (self.stubs / "pip").write_text(script)
+
+    def cut_off(self, step, *words):
+        """Start a `make` and kill all of it in the midst of `step`, venv or pip."""
+        (self.stubs / step).write_text('echo half >.venv/half; touch "$STUBS/reached"; sleep 60')
+        process = self.start(*words)
+        wait_until((self.stubs / "reached").exists)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=30)
+        (self.stubs / step).unlink()
 
     def calls(self):
         calls = self.stubs / "calls"
@@ -151,16 +161,24 @@ def test_the_environment_may_be_a_link_to_another_disk(house):
     assert (house.folder / ".venv").is_symlink() and (elsewhere / "bin/python").exists()
 
 
-def test_an_installation_cut_off_is_made_again_from_nothing(house):
-    house.pip('echo half >.venv/half; touch "$STUBS/installing"; sleep 60')
-    process = house.start("environment")
-    wait_until((house.stubs / "installing").exists)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=30)
-    house.pip("")
+@pytest.mark.parametrize("step", ["venv", "pip"])
+def test_an_installation_cut_off_is_made_again_from_nothing(house, step):
+    house.make("environment")
+    house.pythons("3.12")
+    house.cut_off(step, "environment", "PYTHON=python3.12")
+    done = house.calls()
     assert house.make("test")[0] == 0
-    assert house.calls() == ["venv", "pip"] * 2
+    assert house.calls() == [*done, "venv", "pip"]
     assert not (house.folder / ".venv/half").exists()
+
+
+def test_an_update_cut_off_is_made_again_from_nothing(house):
+    house.make("environment")
+    with open(house.folder / "requirements.txt", "a") as file:
+        file.write("new==1.0\n")
+    house.cut_off("pip", "environment")
+    assert house.make("test")[0] == 0
+    assert house.calls() == ["venv", "pip", "pip", "venv", "pip"]
 
 
 def test_an_interrupted_installation_says_what_to_do(house):
@@ -260,14 +278,28 @@ def test_a_folder_of_somebody_else_is_named(house):
     assert status == 2 and "cannot write into" in sentence
 
 
-def test_the_torch_of_an_image_is_used_and_stays_in_use(house):
+def test_the_torch_of_an_image_is_used(house):
     assert house.make("environment", "SYSTEM_TORCH=1")[0] == 0
     assert "torch==2.11.0+cu130\n" in (house.folder / ".venv/requirements.txt").read_text()
     house.make("environment")
     assert house.calls() == ["venv", "pip"]
+
+
+def test_the_torch_of_an_image_can_be_chosen_and_given_up_later(house):
+    house.make("environment")
+    house.make("environment", "SYSTEM_TORCH=1")
+    assert (house.folder / ".venv/requirements.txt").exists()
     house.make("environment", "SYSTEM_TORCH=0")
-    assert house.calls() == ["venv", "pip"] * 2
     assert not (house.folder / ".venv/requirements.txt").exists()
+    assert house.calls() == ["venv", "pip"] * 3
+
+
+def test_the_torch_of_an_image_stays_chosen_through_a_repair(house):
+    house.make("environment", "SYSTEM_TORCH=1")
+    (house.folder / ".venv/bin/python").unlink()
+    house.make("environment")
+    assert house.calls() == ["venv", "pip"] * 2
+    assert (house.folder / ".venv/requirements.txt").exists()
 
 
 def test_an_image_without_torch_is_named(house):
