@@ -7,9 +7,7 @@ already has its blocks (`write_outcome`), so neither a full disk nor a kill betw
 import contextlib
 import json
 import os
-import shutil
 import stat
-import tempfile
 import time
 
 from . import store
@@ -64,6 +62,9 @@ def destination(job, stream):
 
 def deliver(spooled, target):
     """Move a spooled file to `target`, whole or not at all. Raises OSError."""
+    import shutil
+    import tempfile
+
     try:
         mode = os.stat(target).st_mode
         if stat.S_ISCHR(mode) and os.path.samefile(target, os.devnull):
@@ -140,6 +141,8 @@ def finish(job_id, outcome):
 
 def remove_files(job):
     """Remove what a started job had in our directories."""
+    import shutil
+
     shutil.rmtree(store.job_directory(job["id"]), ignore_errors=True)
     if job.get("tmpdir"):
         shutil.rmtree(job["tmpdir"], ignore_errors=True)

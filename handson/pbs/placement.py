@@ -29,14 +29,24 @@ def workers(chunk):
     return max(chunk.get("ncpus", 1), chunk.get("ngpus", 0), chunk.get("mpiprocs", 1) * chunk.get("ompthreads", 1))
 
 
-def place(wanted, nodes, running):
-    """The allocation for the job that asks for `wanted` (see resources.parse) beside the allocations `running`.
+def impossible(wanted, nodes):
+    """PBS's comment for a job that `nodes` could not run even if they were idle; None for all others."""
+    count = sum(chunk["count"] for chunk in wanted["chunks"])
+    if count > MOST_CHUNKS or _spread(_one_by_one(wanted), wanted, nodes, []) is None:
+        return "Can Never Run: " + _shortage(wanted, nodes, [], "Not enough total nodes available")
 
-    Raises Waits with PBS's comment when it has to wait, or can never run.
+
+def _one_by_one(wanted):
+    return [chunk for chunk in wanted["chunks"] for _ in range(chunk["count"])]
+
+
+def place(wanted, nodes, running):
+    """The allocation for a (possible) job that asks for `wanted` (see resources.parse) beside the allocations `running`.
+
+    Raises Waits with PBS's comment when it has to wait: for resources, or for cores. Virtual nodes may have more slots than the
+    machine has cores; a job that runs alone lets its own workers share them, but never takes a core that a running job uses.
     """
-    chunks = [chunk for chunk in wanted["chunks"] for _ in range(min(chunk["count"], MOST_CHUNKS + 1))]
-    if len(chunks) > MOST_CHUNKS or _spread(chunks, wanted, nodes, []) is None:
-        raise Waits("Can Never Run: " + _shortage(wanted, nodes, [], "Not enough total nodes available"))
+    chunks = _one_by_one(wanted)
     spread = _spread(chunks, wanted, nodes, running)
     if spread is None:
         raise Waits("Not Running: " + _shortage(wanted, nodes, running, "Not enough free nodes available"))

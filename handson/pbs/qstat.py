@@ -173,9 +173,9 @@ def show_alternative(jobs, flags, server):
     if not jobs:
         return
     wide = {"id": 30, "user": 15, "queue": 15, "name": 15} if "w" in flags else {"id": 15, "user": 8, "queue": 8, "name": 10}
-    left = sum(wide.values()) + 3
+    left = sum(wide.values()) + 19
     print(f"\n{server}: ")
-    print(f"{'':{left}} {'':6} {'':3} {'':3} {'Req' + chr(39) + 'd':>6} {'Req' + chr(39) + 'd':>6}   Elap")
+    print(" " * left + "Req'd  Req'd   Elap")
     titles = f"{'Job ID':<{wide['id']}} {'Username':<{wide['user']}} {'Queue':<{wide['queue']}} {'Jobname':<{wide['name']}}"
     print(f"{titles} SessID NDS TSK Memory Time  S Time")
     print(" ".join("-" * width for width in (*wide.values(), 6, 3, 3, 6, 5, 1, 5)))
@@ -191,11 +191,11 @@ def alternative_line(job, wide):
     asked, now = job["asked"]["listing"], time.time()
     names = {"id": f"{job['id']}.{job['server']}", "user": job["user"], "queue": job["queue"], "name": job["name"]}
     cells = " ".join(f"{shorten(names[key], width):<{width}}" for key, width in wide.items())
-    session = str(job.get("session") or "--")
-    memory = short_size(asked["mem"]) if "mem" in asked else "--"
-    limit = short_time(job["asked"]["walltime"]) if job["asked"]["walltime"] is not None else "--"
+    session = str(job.get("session") or "-- ")
+    memory = short_size(asked["mem"]) if "mem" in asked else "-- "
+    limit = short_time(job["asked"]["walltime"]) if job["asked"]["walltime"] is not None else "-- "
     began = job.get("stime")
-    elapsed = short_time((job.get("obittime") or now) - began) if began else "--"
+    elapsed = short_time((job.get("obittime") or now) - began) if began else "-- "
     return f"{cells} {session:>6} {asked['nodect']:>3} {asked.get('ncpus', '--'):>3} {memory:>6} {limit:>5} {job['state']} {elapsed:>5}"
 
 

@@ -6,7 +6,6 @@ a job submitted at that moment is either seen by this scheduler or finds none an
 
 import contextlib
 import os
-import secrets
 import signal
 import sqlite3
 import sys
@@ -148,9 +147,14 @@ def plan(db, jobs, now):
         array = by_id.get(f"{job['seq']}[]") if job["index"] is not None else None
         if array and array["array"]["limit"] and _running_of(array, jobs) >= array["array"]["limit"]:
             continue
-        if blocked:
-            if array is None:
-                _set(db, job, comment="Not Running: Job would break strict sorted order")
+        if blocked and array:
+            continue
+        impossible = placement.impossible(job["asked"], here.nodes)
+        if impossible or blocked:
+            comment = impossible or "Not Running: Job would break strict sorted order"
+            _set(db, job, comment=comment)
+            if array and array["state"] == "Q":
+                _set(db, array, comment=comment)
             continue
         try:
             allocation = placement.place(job["asked"], here.nodes, running)
@@ -158,7 +162,7 @@ def plan(db, jobs, now):
             _set(db, job, comment=str(waits))
             if array and array["state"] == "Q":
                 _set(db, array, comment=str(waits))
-            blocked = not str(waits).startswith("Can Never Run")
+            blocked = True
             continue
         mark_running(job, allocation, running, now)
         store.put(db, job)
@@ -200,7 +204,7 @@ def mark_running(job, allocation, running, now):
         comment=f"Job run at {_moment(now)} on {vnodes}{again}",
         run_count=job.get("run_count", 0) + 1,
         boot=processes.boot_identity(),
-        cookie=secrets.token_hex(16).upper(),
+        cookie=os.urandom(16).hex().upper(),
         started=False,
     )
 

@@ -4,8 +4,7 @@ It is described by a file of ``jobs/sites/``: ``local.toml``, or the one that ``
 """
 
 import os
-import tomllib
-from dataclasses import dataclass
+from collections import namedtuple
 from pathlib import Path
 
 from .errors import PBSError
@@ -14,22 +13,10 @@ from .resources import parse_size
 SITES = Path(__file__).resolve().parent.parent.parent / "jobs" / "sites"
 
 
-@dataclass(frozen=True)
-class Node:
-    name: str
-    ncpus: int
-    ngpus: int
-    mem: int  # kb
-    cores: tuple  # the core of each slot (virtual GPU or CPU) of the node; a core stands there twice where there are too few
-
-
-@dataclass(frozen=True)
-class Site:
-    path: str
-    nodes: tuple
-    queues: tuple  # the first one is the default
-    groups: tuple
-    kill_delay: float  # seconds between TERM and KILL
+# mem in kb; cores: the core of each slot (virtual GPU or CPU) of the node, where a core stands twice if there are too few
+Node = namedtuple("Node", "name ncpus ngpus mem cores")
+# path of the file; the first of the queues is the default; kill_delay: seconds between TERM and KILL
+Site = namedtuple("Site", "path nodes queues groups kill_delay")
 
 
 def server_name():
@@ -47,6 +34,8 @@ def site_path(name=None):
 
 def load(path=None):
     """The `Site` described by the file `path` (default: what `site_path` finds). Raises PBSError where it is unusable."""
+    import tomllib
+
     path = path or site_path()
     try:
         installed_without_jobs = path == str(SITES / "local.toml") and not os.path.exists(path)  # then local.toml's values, as below
