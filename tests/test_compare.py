@@ -4,11 +4,13 @@ import dataclasses
 import os
 import subprocess
 import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import matplotlib.image
 import pytest
 
+import handson
 from handson.compare import figure, table, text
 from handson.results import Result, write
 
@@ -165,7 +167,9 @@ def test_any_set_of_runs_can_be_drawn(tmp_path, runs):
 
 def command(*arguments, cwd):
     command = [sys.executable, "-m", "handson", "compare", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, env=os.environ | {"NO_COLOR": "", "COLUMNS": "40"})
+    path = os.pathsep.join([str(Path(handson.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
+    env = os.environ | {"COLUMNS": "40", "PYTHONPATH": path}
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, env=env)
 
 
 def test_the_command_prints_the_table_and_where_the_figure_is(tmp_path):
