@@ -1,0 +1,75 @@
+"""All ranks of an MPI run end together: when one fails, a sentence names it and nobody waits for it for ever.
+
+``create_communicator`` installs this; ``with all_ranks_end_together():`` around a script's main also covers sys.exit.
+"""
+import atexit
+import contextlib
+import sys
+import time
+import traceback
+
+from mpi4py import MPI
+
+from handson.chainer.errors import TrackError
+from handson.nodes import current_node
+
+_exit_limit = None  # seconds; None until installed
+
+
+def install(exit_limit=60):
+    """Makes every uncaught error of this rank end all ranks: a TrackError with status 2, any other with 1 and its traceback.
+
+    A rank that comes to its end while others go on waits for them ``exit_limit`` seconds: an MPI program cannot end alone.
+    """
+    global _exit_limit
+    if MPI.COMM_WORLD.size > 1 and _exit_limit is None:
+        sys.excepthook = lambda kind, error, trace: _end_all(error)
+        atexit.register(_wait_for_the_others)
+    _exit_limit = exit_limit
+
+
+@contextlib.contextmanager
+def all_ranks_end_together():
+    """Around a script's main: what one rank ends with, all ranks end with."""
+    install()
+    try:
+        yield
+    except BaseException as error:
+        if MPI.COMM_WORLD.size == 1 or isinstance(error, SystemExit) and not error.code:
+            raise
+        _end_all(error)
+
+
+def _end_all(error):
+    world = MPI.COMM_WORLD
+    here = f"rank {world.rank} of {world.size} on {current_node()}"
+    if getattr(error, "on_all_ranks", False) and world.rank > 0:
+        time.sleep(5)  # rank 0 says it
+    elif isinstance(error, TrackError):
+        _say(f"{error}" if getattr(error, "on_all_ranks", False) else f"{here}: {error}")
+    elif isinstance(error, SystemExit):
+        _say(f"{here} ended with {error.code!r}; all ranks end")
+    else:
+        _say("".join(traceback.format_exception(error)) + f"{here} failed with {type(error).__name__}: {error}; all ranks end")
+    status = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 2 if isinstance(error, TrackError) else 1
+    world.Abort(status)
+
+
+def _wait_for_the_others():
+    everybody = MPI.COMM_WORLD.Ibarrier()
+    until = time.monotonic() + _exit_limit
+    while not everybody.Test():
+        if time.monotonic() > until:
+            world = MPI.COMM_WORLD
+            _say(f"rank {world.rank} of {world.size} on {current_node()} has come to its end, but {_exit_limit} s later other ranks "
+                 "have not: they may be waiting for it in a collective, so make all ranks do the same number of steps; all ranks end")
+            world.Abort(1)
+        time.sleep(0.005)
+
+
+def _say(sentence):
+    """To standard error, after what this rank has printed, in one piece: other ranks write there too."""
+    sys.stdout.flush()
+    sys.stderr.write(sentence + "\n")
+    sys.stderr.flush()
+    time.sleep(0.2)  # an abort follows, after which mpiexec reads no more

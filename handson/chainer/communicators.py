@@ -1,0 +1,112 @@
+"""ChainerMN's create_communicator for the lecture's names on any machine: what can run runs, what cannot is explained.
+
+Chainer's own communicators need GPUs, except ``naive``. Here that one gets what it lacks on CPUs: gradients that travel as
+float16, a check that all ranks have the same model, and the intra_rank of virtual nodes.
+"""
+import chainer
+import numpy
+from chainermn import communicators, nccl
+from chainermn.communicators.naive_communicator import NaiveCommunicator
+from mpi4py import MPI
+
+from handson.chainer import all_ranks
+from handson.chainer.errors import TrackError
+from handson.chainer.mean_gradients import MeanGradients
+from handson.nodes import current_node
+
+NAMES = ("hierarchical", "flat", "two_dimensional", "single_node", "pure_nccl", "non_cuda_aware", "naive")
+GONE = ("hierarchical", "two_dimensional", "single_node")  # dropped by Chainer 7
+
+
+def create_communicator(communicator_name="hierarchical", mpi_comm=None, allreduce_grad_dtype=None):
+    """The communicator for a name of the lecture; rank 0 prints one line where another one takes its place.
+
+    mpi_comm: an mpi4py communicator, all ranks if None. allreduce_grad_dtype: None, "float16" or "float32", the type in which
+    gradients travel. The result's ``name`` is the name of what runs. From here on all ranks end together (``all_ranks``).
+    Raises TrackError for a name or type that does not exist.
+    """
+    runs, why = choose(communicator_name, allreduce_grad_dtype, has_gpus=chainer.backends.cuda.available and nccl._available)
+    mpi_comm = MPI.COMM_WORLD if mpi_comm is None else mpi_comm
+    all_ranks.install()
+    if why and mpi_comm.rank == 0:
+        print(why, flush=True)
+    if runs == "naive":
+        communicator = CpuCommunicator(mpi_comm, allreduce_grad_dtype)
+    else:
+        options = {"allreduce_grad_dtype": allreduce_grad_dtype} if allreduce_grad_dtype else {}
+        communicator = communicators.create_communicator(runs, mpi_comm, **options)
+    communicator.name = runs
+    return communicator
+
+
+def choose(name, allreduce_grad_dtype=None, has_gpus=False):
+    """(the name of the communicator that can run here, one line that says why it is another one or None). Raises TrackError."""
+    if name not in NAMES:
+        raise TrackError(f"there is no communicator called {name!r}: choose one of {', '.join(NAMES)}")
+    if allreduce_grad_dtype is not None and numpy.dtype(allreduce_grad_dtype).name not in ("float16", "float32"):
+        raise TrackError(f"allreduce_grad_dtype must be float16 or float32, not {allreduce_grad_dtype!r}")
+    missing = "Chainer 7 has it no more" if name in GONE else f"{'needs' if name == 'pure_nccl' else 'needs GPUs,'} CuPy and NCCL"
+    if name == "naive" or has_gpus and name not in GONE:
+        return name, None
+    if has_gpus:
+        return "pure_nccl", f"Communicator {name}: {missing}; used instead: pure_nccl, which took its place."
+    half = allreduce_grad_dtype is not None and numpy.dtype(allreduce_grad_dtype) == numpy.float16
+    return "naive", (f"Communicator {name}: {missing}; used instead: naive, MPI on CPUs"
+                     f"{', with float16 on the wire' if half else ''}.")
+
+
+class CpuCommunicator(NaiveCommunicator):
+    """Chainer's naive communicator, with the type of travelling gradients as an option. Parameters keep their own type."""
+
+    def __init__(self, mpi_comm, allreduce_grad_dtype=None):
+        super().__init__(mpi_comm)
+        with self.config_scope():
+            self.allreduce_grad_dtype = None if allreduce_grad_dtype is None else numpy.dtype(allreduce_grad_dtype)
+
+    def split(self, color, key):
+        return type(self)(self.mpi_comm.Split(color, key), self.allreduce_grad_dtype)
+
+    def bcast_data(self, model):
+        """Gives all ranks rank 0's parameters. Raises TrackError, on all ranks, where their models differ."""
+        self._check_same_model(model)
+        super().bcast_data(model)
+
+    def multi_node_mean_grad(self, model, zero_fill=False):
+        """Replaces every gradient by its mean over all ranks."""
+        if self.allreduce_grad_dtype is None:
+            super().multi_node_mean_grad(model, zero_fill)  # one all-reduce per parameter, in its own type
+        else:
+            MeanGradients(self.mpi_comm, model, zero_fill, self.allreduce_grad_dtype).all_reduce()
+
+    def _check_same_model(self, model):
+        mine = [(name, None if parameter.array is None else (parameter.shape, parameter.dtype.name))
+                for name, parameter in sorted(model.namedparams())]
+        everybodys = self.mpi_comm.allgather(mine)
+        for rank, theirs in enumerate(everybodys):
+            if theirs != everybodys[0]:
+                error = TrackError("the ranks have different models: " + _difference(everybodys[0], theirs, rank)
+                                   + "; build the same model on every rank")
+                error.on_all_ranks = True
+                raise error
+
+    def _init_ranks(self):
+        """Like Chainer's, but by the name of the virtual node where the job has such nodes."""
+        nodes = self.mpi_comm.allgather(current_node())
+        here = nodes[self.rank]
+        self._intra_rank, self._intra_size = nodes[:self.rank].count(here), nodes.count(here)
+        different = list(dict.fromkeys(nodes))
+        self._inter_rank, self._inter_size = different.index(here), len(different)
+
+
+def _difference(first, other, rank):
+    """The first parameter in which two lists of (name, (shape, type)) differ, in words."""
+    first, other = dict(first), dict(other)
+    for name in sorted({*first, *other}):
+        if first.get(name, "missing") != other.get(name, "missing"):
+            return f"parameter {name} is {_words(first, name)} on rank 0 and {_words(other, name)} on rank {rank}"
+
+
+def _words(model, name):
+    if name not in model:
+        return "missing"
+    return "without a size" if model[name] is None else f"{model[name][0]} {model[name][1]}"

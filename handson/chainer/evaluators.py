@@ -1,0 +1,63 @@
+"""An Evaluator whose result is the mean over samples, for one process or, by create_multi_node_evaluator, for any number.
+
+Chainer's own takes the mean of the batches' means, in which each sample of a small last batch weighs more than others, and
+ChainerMN then the mean of the ranks' means, so that its result changes with the batch size and the number of ranks.
+"""
+import collections
+import copy
+import math
+
+import chainer
+from chainer.dataset import convert
+from chainer.training import extensions
+
+
+class Evaluator(extensions.Evaluator):
+    """Chainer's Evaluator, exact: every sample of all ranks weighs the same, whatever the batches and ranks.
+
+    The model must report means over the batch it is given, as Classifier does. Ranks may have different numbers of samples, even
+    none: scatter the test set by ``scatter_dataset(test, comm, force_equal_length=False)``, which duplicates none.
+    """
+
+    def evaluate(self):
+        """name -> mean over all samples. Raises as Chainer's does."""
+        totals = self._local_totals()
+        communicator = getattr(self, "_mn_communicator", None)  # set by create_multi_node_evaluator
+        if communicator is not None:
+            totals = _sum(communicator.mpi_comm.allgather(totals))
+        return {name: math.fsum(sums) / samples for name, (sums, samples) in sorted(totals.items())}
+
+    def _local_totals(self):
+        """name -> [a list of the batches' sums, number of samples]."""
+        if self.eval_hook:
+            self.eval_hook(self)
+        iterator = self._iterators["main"]
+        if hasattr(iterator, "reset"):
+            iterator.reset()
+        else:
+            iterator = copy.copy(iterator)
+        evaluate = self.eval_func or self._targets["main"]
+        totals = collections.defaultdict(lambda: [[], 0])
+        for batch in iterator if len(getattr(iterator, "dataset", [0])) else []:  # SerialIterator fails without samples
+            observation = {}
+            with chainer.report_scope(observation), chainer.no_backprop_mode():
+                arrays = convert._call_converter(self.converter, batch, self.device)
+                if isinstance(arrays, tuple):
+                    evaluate(*arrays)
+                elif isinstance(arrays, dict):
+                    evaluate(**arrays)
+                else:
+                    evaluate(arrays)
+            for name, value in observation.items():
+                value = value.array if isinstance(value, chainer.Variable) else value
+                totals[name][0].append(float(value) * len(batch))
+                totals[name][1] += len(batch)
+        return dict(totals)
+
+
+def _sum(totals_of_ranks):
+    """One name -> (sums, samples) of several."""
+    names = {name for totals in totals_of_ranks for name in totals}
+    parts = {name: [totals[name] for totals in totals_of_ranks if name in totals] for name in names}
+    return {name: ([value for sums, _ in some for value in sums], sum(samples for _, samples in some))
+            for name, some in parts.items()}

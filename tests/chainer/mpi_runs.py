@@ -1,0 +1,41 @@
+"""Runs a Python source under mpiexec, for the tests of what happens on several ranks."""
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+START = """
+import json, os, sys, time
+from pathlib import Path
+import handson.chainer
+import chainer, chainermn, numpy
+import chainer.functions as F, chainer.links as L
+from mpi4py import MPI
+from handson.chainer import all_ranks, mean_gradients
+from handson.chainer.communicators import create_communicator
+from handson.chainer.optimizers import create_multi_node_optimizer
+RANK, FOLDER = MPI.COMM_WORLD.rank, Path(os.environ["TEST_FOLDER"])
+def result(value):
+    (FOLDER / f"{RANK}.json").write_text(json.dumps(value))
+"""
+
+
+def mpiexec(ranks, source, *arguments, folder=None):
+    """The finished process of ``source``, which begins with START, on ``ranks`` ranks; every warning is an error."""
+    scripts = sysconfig.get_path("scripts")
+    environment = dict(os.environ, PYTHONPATH=f"{ROOT}:{Path(__file__).parent}", OMP_NUM_THREADS="1", PATH=f"{scripts}:{os.environ['PATH']}",
+                       TEST_FOLDER=str(folder or "/nowhere"))
+    command = [f"{scripts}/mpiexec", "-n", str(ranks), sys.executable, "-W", "error", "-c", START + source, *map(str, arguments)]
+    return subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, timeout=60)
+
+
+def results(ranks, source, *arguments):
+    """What each rank has given to ``result``, by rank."""
+    with tempfile.TemporaryDirectory() as folder:
+        process = mpiexec(ranks, source, *arguments, folder=folder)
+        assert process.returncode == 0, process.stdout + process.stderr
+        return [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(ranks)]
