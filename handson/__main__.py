@@ -2,12 +2,14 @@
 
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from handson.data import DataError
+from handson.follow import JobFailed
 from handson.results import ResultError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, help=__doc__)
@@ -35,6 +37,18 @@ def compare(
     compare(outs, figure, typer.echo)
 
 
+@app.command()
+def tour(
+    folder: Annotated[Path | None, typer.Option("-o", "--output", help="Where it all goes; results/tour_<time> by default.")] = None,
+    track: Annotated[list[str], typer.Option(help="pytorch or chainer; may be repeated.")] = ["pytorch"],
+    options: Annotated[str, typer.Option(help="Options for the training scripts, such as '-e 1'.")] = "",
+):
+    """See it all work: the three tasks by qsub, then the comparison of their throughput."""
+    from handson.tour import tour
+
+    tour(folder or Path("results") / time.strftime("tour_%Y%m%d-%H%M%S"), track, options, typer.echo)
+
+
 def main():
     """Run a command; a user's mistake ends with one sentence and status 2, a signal with nothing half-written."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -45,6 +59,9 @@ def main():
     except (DataError, ResultError) as error:
         print(f"handson {sys.argv[1]}: {error}", file=sys.stderr)
         sys.exit(2)
+    except JobFailed as error:
+        print(f"handson {sys.argv[1]}: {error}", file=sys.stderr)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

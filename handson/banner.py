@@ -1,0 +1,33 @@
+"""The lines that open the output of a training script, as in the lecture; the same for both tracks."""
+
+
+def announce(args, train_set, devices, comm=None):
+    """Print what is about to run on which `devices` (words), and keep these in args.devices for the result.
+
+    comm: the communicator of a multi-node run; only its rank 0 prints, and only it has a `train_set`.
+    """
+    args.devices = devices
+    if args.task == "multi_node":
+        if comm.rank != 0:
+            return
+        print("Start a training script using multiple nodes.")
+        print("==========================================")
+        print(f"Num process (COMM_WORLD): {comm.size}")
+        print(f"Using {devices}")
+        print(f"Using {comm.name} communicator")
+        print(f"Num Minibatch-size: {args.batchsize}")
+        print(f"Num epoch: {args.epoch}")
+        print("==========================================")
+    else:
+        print(f"Start a training script using {'single GPU' if args.task == 'single_gpu' else 'multiple GPUs'}.")
+        if args.task == "multi_gpu":
+            print(f"# GPUs: {len(args.gpu)}")
+        print(f"# Minibatch-size: {args.batchsize}")
+        print(f"# epoch: {args.epoch}\n")
+        print(f"Using {devices}")
+    print(f"Using {train_set.name} dataset: {train_set.path}", flush=True)
+
+
+def name_devices(gpus):
+    """GPU ids as the dictionary that MultiprocessParallelUpdater takes: [0, 1] -> {'main': 0, 'gpu1': 1}."""
+    return {"main" if rank == 0 else f"gpu{rank}": gpu for rank, gpu in enumerate(gpus)}

@@ -1,0 +1,175 @@
+"""The ranks of a multi-node run, started by mpiexec or torchrun: task 3 creates its communicator here.
+
+The names are ChainerMN's: rank, size, intra_rank, scatter_dataset. The ranks first meet in a key-value store on rank 0 and
+compare what they were asked to do; only then do they form the process group that the gradients go through.
+"""
+
+import json
+import os
+import socket
+import sys
+import traceback
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from handson import data
+from handson.nodes import current_node
+from handson.options import fail
+from handson.pytorch import devices, supervisor
+from handson.pytorch.batches import division_problem
+from handson.pytorch.workers import TIMEOUT, Communicator, leave, loopback, lost_peer, stop_together
+
+MEETING = timedelta(minutes=2)  # for all ranks to start and to find each other
+NOT_COMPARED = {"out", "resume"}  # only rank 0 writes, and a node may have its files elsewhere
+
+
+@dataclass
+class MultiNodeCommunicator(Communicator):
+    """What a rank knows of all ranks, and what it can do together with them."""
+
+    devices: str  # the devices of all ranks, in words
+
+    def load_on_rank_0(self, args):
+        """The training and the test set of `args.dataset` on rank 0, (None, None) on the others. Bad data ends all ranks."""
+        sets, problem = (None, None), None
+        if self.rank == 0:
+            try:
+                sets = data.load(args.dataset)
+                problem = division_problem(len(sets[0]), self.size, args.batchsize)
+            except data.DataError as error:
+                problem = str(error)
+        stop_together(problem)
+        return sets
+
+
+def scatter_dataset(dataset, comm, seed):
+    """Deal rank 0's `dataset` to the ranks at random: each image goes to one rank, and the parts' sizes differ by one at most.
+
+    The other ranks pass None. ChainerMN's function of this name (with `shuffle=True`) repeats images to make all parts equal.
+    """
+    parts = None
+    if comm.rank == 0:
+        order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))
+        parts = [replace(dataset, images=dataset.images[part], labels=dataset.labels[part]) for part in order.tensor_split(comm.size)]
+    return comm.scatter(parts)
+
+
+@contextmanager
+def create_communicator(args):
+    """``with create_communicator(args) as comm``: meet the other ranks, and leave together with them.
+
+    `args.gpu` lists the GPU ids for the ranks of a node; None becomes 0, 1, ... A rank that fails ends with a sentence that names
+    it, and mpiexec or torchrun ends the others. Nothing after the block is executed.
+    """
+    if not _started_by_torchrun():
+        supervisor.watch(_name())
+    try:
+        yield _join(args)
+        dist.barrier()
+    except SystemExit as end:
+        _finish(end.code)
+    except BaseException as error:
+        if lost_peer(error):
+            print(f"{_name()} lost its connection to another rank, which has died", file=sys.stderr)
+        else:
+            traceback.print_exc()
+            print(f"{_name()} failed; all ranks end", file=sys.stderr)
+        leave(1)
+    _finish(0)
+
+
+def _started_by_torchrun():
+    return {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+
+
+def _launcher_variable(*names):
+    return next((os.environ[name] for name in names if name in os.environ), None)
+
+
+def _name():
+    rank = _launcher_variable("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+    return f"rank {rank or 0} on {current_node()}"
+
+
+def _join(args):
+    """Meet the other ranks, check that all were asked for the same, settle who uses which device, form the process group."""
+    store, rank, size = _meet_by_environment() if _started_by_torchrun() else _meet_by_mpi()
+
+    def everybody(what, mine):
+        store.set(f"{what}/{rank}", json.dumps(mine))
+        return [json.loads(store.get(f"{what}/{other}")) for other in range(size)]
+
+    asked = everybody("asked", {name: str(value) for name, value in vars(args).items() if name not in NOT_COMPARED})
+    for other in range(size):
+        for name, value in asked[0].items():
+            if asked[other][name] != value:
+                difference = f"rank 0 has {name} {value}, but rank {other} has {asked[other][name]}: give all ranks the same options"
+                _stop_for([difference], rank)
+
+    nodes = everybody("node", current_node())
+    intra_rank = nodes[:rank].count(nodes[rank])
+    args.gpu = args.gpu or [gpu % devices.count() for gpu in range(nodes.count(nodes[rank]))]
+    _stop_for(everybody("problem", _gpu_problem(args.gpu, nodes, rank)), rank)
+    places = [tuple(place) for place in everybody("place", [socket.gethostname(), devices.place(args.gpu[intra_rank])])]
+
+    backend = devices.backend(places)
+    if len({host for host, _ in places}) == 1:
+        loopback(backend)
+    dist.init_process_group(backend, store=dist.PrefixStore("group", store), rank=rank, world_size=size, timeout=TIMEOUT)
+    name = "nccl" if "nccl" in backend else "gloo"
+    return MultiNodeCommunicator(rank, size, intra_rank, len(set(nodes)), name, devices.describe(args.gpu, places))
+
+
+def _gpu_problem(gpus, nodes, rank):
+    ranks = nodes.count(nodes[rank])
+    if len(gpus) < ranks:
+        return f"-g names {len(gpus)} GPUs, but there are {ranks} ranks on {nodes[rank]}: name one for each"
+    return devices.problem(gpus)
+
+
+def _meet_by_environment():
+    """torchrun's way: it has told every rank its number and where the store is."""
+    return next(dist.rendezvous("env://", timeout=MEETING))
+
+
+def _meet_by_mpi():
+    """mpiexec's way: rank 0 opens a store and tells the others over MPI where. MASTER_PORT chooses its port, if need be."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    promised = int(_launcher_variable("PMI_SIZE", "OMPI_COMM_WORLD_SIZE") or world.size)
+    if promised != world.size:
+        library = MPI.Get_library_version().splitlines()[0].strip()
+        fail(f"mpiexec started {promised} ranks, but each is alone: mpi4py uses another MPI ({library}); put its mpiexec first on PATH")
+    one_host = len(set(world.allgather(socket.gethostname()))) == 1
+    address, port = "127.0.0.1" if one_host else socket.gethostname(), int(os.environ.get("MASTER_PORT") or 0)
+    store = problem = None
+    if world.rank == 0:
+        try:
+            store = dist.TCPStore(address, port, world.size, is_master=True, wait_for_workers=False, timeout=MEETING)
+            port = store.port
+        except RuntimeError:
+            problem = f"MASTER_PORT {port} is in use on {current_node()}: choose another, or unset it to be given a free one"
+    address, port, problem = world.bcast((address, port, problem))
+    _stop_for([problem], world.rank)
+    store = store or dist.TCPStore(address, port, world.size, is_master=False, timeout=MEETING)
+    return store, world.rank, world.size
+
+
+def _stop_for(problems, rank):
+    """End all ranks with the first of `problems` (None: no problem; all ranks know the same): rank 0 says it; status 2."""
+    for problem in filter(None, problems):
+        if rank == 0:
+            fail(problem)
+        raise SystemExit(2)
+
+
+def _finish(status):
+    """End this rank in agreement with the others, and tell MPI so."""
+    if "mpi4py.MPI" in sys.modules:
+        sys.modules["mpi4py.MPI"].Finalize()
+    leave(status)

@@ -1,0 +1,59 @@
+"""The device a worker trains on: a GPU, or a virtual one (a core) where there is none."""
+
+import torch
+
+from handson import virtual_gpus
+from handson.options import fail
+
+
+def count():
+    """How many GPUs the ids of ``-g`` can name: the real ones, or the virtual ones of a machine without."""
+    return torch.cuda.device_count() or virtual_gpus.COUNT
+
+
+def problem(gpus):
+    """Which of the ids in `gpus` doesn't exist: a sentence, or None."""
+    for gpu in gpus:
+        if gpu >= count():
+            kind = "GPU" if torch.cuda.is_available() else "virtual GPU"
+            ids = f"{kind}s 0 to {count() - 1}" if count() > 1 else f"{kind} 0 (-g 0,0 lets two workers share it)"
+            return f"-g: there is no {kind} {gpu}; this machine has {ids}"
+    return None
+
+
+def check(gpus):
+    """Refuse ids that don't exist, before any worker starts."""
+    if sentence := problem(gpus):
+        fail(sentence)
+
+
+def use(gpu):
+    """Make this process train on GPU `gpu`, and return the torch device. A virtual GPU pins it to one core, with one thread."""
+    if torch.cuda.is_available():
+        torch.cuda.set_device(gpu)
+        return torch.device("cuda", gpu)
+    torch.set_num_threads(1)
+    virtual_gpus.pin(gpu)
+    return torch.device("cpu")
+
+
+def place(gpu):
+    """What a worker on GPU `gpu` of this machine occupies: the GPU's id, or the core of a virtual one."""
+    return gpu if torch.cuda.is_available() else virtual_gpus.core_of(gpu)
+
+
+def describe(gpus, places=None):
+    """Words for the output: the devices of workers on `gpus`, at `places` ((host, place) of each; this machine by default)."""
+    check(gpus)
+    places = places or [("here", place(gpu)) for gpu in gpus]
+    if not torch.cuda.is_available():
+        return virtual_gpus.describe(places)
+    names = sorted({torch.cuda.get_device_name(gpu) for gpu in set(gpus)})
+    shared = " shared by several workers" * (len(set(places)) < len(places))
+    return f"{len(set(places))} GPU{'s' * (len(set(places)) > 1)} ({', '.join(names)}){shared}"
+
+
+def backend(places):
+    """The communication library for workers at `places`: NCCL wants a GPU for each; gloo serves CPUs, and workers that share one."""
+    shared = len(set(places)) < len(places)
+    return "gloo" if shared or not torch.cuda.is_available() else "cpu:gloo,cuda:nccl"

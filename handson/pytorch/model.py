@@ -1,0 +1,24 @@
+"""The network that all tasks train: small enough for one core, convolutional and normalised as those that need clusters."""
+
+from torch import nn
+
+
+def conv_block(inputs, outputs, kernel, stride):
+    """Convolution, batch normalisation, ReLU: (N, inputs, H, W) -> (N, outputs, H/stride, W/stride)."""
+    convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU())
+
+
+class ConvNet(nn.Sequential):
+    """Images (N, 3, H, W), of any size, to class scores (N, classes)."""
+
+    def __init__(self, classes=10):
+        super().__init__(
+            conv_block(3, 16, kernel=5, stride=4),
+            conv_block(16, 32, kernel=3, stride=2),
+            conv_block(32, 64, kernel=3, stride=2),
+            conv_block(64, 64, kernel=3, stride=2),
+            nn.AdaptiveAvgPool2d(4),
+            nn.Flatten(),
+            nn.Linear(4 * 4 * 64, classes),
+        )

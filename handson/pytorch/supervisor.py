@@ -1,0 +1,36 @@
+"""A watcher for one rank: so that a rank that is killed (out of memory, say) is named, although it can say nothing itself.
+
+mpiexec ends all ranks the moment one dies and doesn't tell which it was. The watcher is the process that mpiexec started; the
+rank goes on as its child, and the watcher tells how the child ended before mpiexec can know.
+"""
+
+import os
+import signal
+import sys
+import threading
+
+
+def watch(name):
+    """Fork: the parent becomes the watcher of rank `name` and never returns, the child returns. Call before MPI or CUDA start."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    watcher_lives, held_by_watcher = os.pipe()
+    rank = os.fork()
+    if rank == 0:
+        os.close(held_by_watcher)
+        threading.Thread(target=_end_with_watcher, args=(name, watcher_lives), daemon=True).start()
+        return
+    os.close(watcher_lives)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: os.kill(rank, number))
+    status = os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1])
+    if status < 0:
+        print(f"{name} was killed by {signal.Signals(-status).name}; all ranks end", file=sys.stderr, flush=True)
+        status = 128 - status
+    os._exit(status)
+
+
+def _end_with_watcher(name, watcher_lives):
+    os.read(watcher_lives, 1)  # returns when the watcher is gone, however it went
+    print(f"{name} was killed; all ranks end", file=sys.stderr, flush=True)
+    os._exit(1)

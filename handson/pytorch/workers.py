@@ -1,0 +1,119 @@
+"""One process per GPU of this machine, in the manner of Chainer's MultiprocessParallelUpdater: task 2 starts its workers here."""
+
+import ctypes
+import logging
+import os
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from handson.banner import name_devices
+from handson.options import fail
+from handson.pytorch import devices
+from handson.pytorch.batches import check_division
+
+TIMEOUT = timedelta(minutes=5)  # for any one collective; a step takes well under a second
+
+
+def start(train, args, train_set, test_set):
+    """Run ``train(comm, args, train_set, test_set)`` in a process for each id of `args.gpu`, joined in a process group.
+
+    Returns when all have finished. When one fails, all are stopped, and one sentence names it.
+    """
+    size = len(args.gpu)
+    print(name_devices(args.gpu))
+    check_division(len(train_set), size, args.batchsize)
+    backend = devices.backend([devices.place(gpu) for gpu in args.gpu])
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=TIMEOUT)
+    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # it would announce each process it stops
+    sys.stdout.flush()
+    try:
+        mp.spawn(_worker, (size, backend, store.port, train, args, train_set, test_set), nprocs=size)
+    except mp.ProcessExitedException as error:
+        if error.exit_code == 2:
+            raise SystemExit(2) from None  # the worker has said what its user can mend
+        how = f"was killed by {error.signal_name}" if error.signal_name else f"ended with status {error.exit_code}"
+        fail(f"worker {error.error_index} (GPU {args.gpu[error.error_index]}) {how}; all workers were stopped", status=1)
+    except mp.ProcessRaisedException as error:
+        print(error.msg.strip(), file=sys.stderr)
+        fail(f"worker {error.error_index} (GPU {args.gpu[error.error_index]}) failed; all workers were stopped", status=1)
+
+
+def _worker(rank, size, backend, port, train, *args):
+    loopback(backend)
+    store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=TIMEOUT)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    try:
+        train(Communicator(rank, size, intra_rank=rank, nodes=1, name=backend), *args)
+    except RuntimeError as error:
+        if lost_peer(error):
+            time.sleep(10)  # the parent is about to name the worker that died, and to stop this one
+        raise
+    dist.barrier()
+    leave(0)
+
+
+@dataclass
+class Communicator:
+    """One rank's view: its number among all ranks (rank) and on its node (intra_rank), how many ranks and nodes there are."""
+
+    rank: int
+    size: int
+    intra_rank: int
+    nodes: int
+    name: str  # what carries the gradients: gloo or nccl
+
+    def allgather(self, thing):
+        """A list with every rank's `thing`, the same on all ranks."""
+        things = [None] * self.size
+        dist.all_gather_object(things, thing)
+        return things
+
+    def scatter(self, parts):
+        """Rank 0's `parts`, one for each rank: returns this rank's. What the others pass is not used."""
+        mine = [None]
+        dist.scatter_object_list(mine, parts if self.rank == 0 else None, src=0)
+        return mine[0]
+
+
+def loopback(backend):
+    """Let gloo use the loopback interface: workers of one machine need no name resolution and no network."""
+    if "gloo" in backend and any(name == "lo" for _, name in socket.if_nameindex()):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+
+def stop_together(problem):
+    """Called by all ranks: end them all, with status 2, if any has a `problem` (a sentence, or None). One sentence is printed."""
+    problems = [problem]
+    if dist.is_initialized():
+        problems = [None] * dist.get_world_size()
+        dist.all_gather_object(problems, problem)
+    if not any(problems):
+        return
+    try:
+        if not dist.is_initialized() or dist.get_rank() == 0:
+            fail(next(filter(None, problems)))
+        raise SystemExit(2)
+    finally:
+        if dist.is_initialized():
+            dist.barrier()  # whoever ends first has the others stopped, and rank 0 has to speak before that
+
+
+def lost_peer(error):
+    """Whether `error` is what a rank sees when another has died, rather than a mistake of its own."""
+    return any(sign in str(error) for sign in ("Connection closed by peer", "Connection reset by peer", "Broken pipe"))
+
+
+def leave(status):
+    """End this process without Python's teardown of the process group, which sometimes aborts after the work is done.
+
+    C's own exit is called, since MPICH takes its leave of mpiexec there.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ctypes.CDLL(None).exit(status)

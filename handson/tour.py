@@ -1,0 +1,31 @@
+"""``python -m handson tour``: the three tasks, each submitted with ``qsub -j oe``, then their throughput in a table and a figure."""
+
+import shlex
+import shutil
+import time
+from pathlib import Path
+
+from handson.compare import compare
+from handson.follow import follow, submit
+
+SOLUTIONS = Path(__file__).resolve().parent.parent / "solutions"
+TASKS = {"single_gpu": "01_single_gpu", "multi_gpu": "02_multi_gpu", "multi_node": "03_multi_node"}
+
+
+def tour(folder, tracks, options, say):
+    """Run every task on each of `tracks` in copies of the solutions under `folder`; `options` go to the training scripts."""
+    begin, outs = time.monotonic(), []
+    for task, name in TASKS.items():
+        place = folder / name
+        shutil.copytree(SOLUTIONS / name, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "results", "*.[oe][0-9]*"))
+        for track in tracks:
+            variables = [f"TRACK={track}"] * (track != "pytorch") + [f"OPTIONS={options}"] * bool(options)
+            arguments = ["-v", ",".join(variables)] * bool(variables) + ["-j", "oe", f"run_{task}_training.sh"]
+            job = submit(place, *arguments)
+            say(f"\n$ qsub {shlex.join(arguments)}\n{job}")
+            number = job.split(".")[0]
+            follow(job, place / f"{task}.o{number}", say)
+            outs.append(place / "results" / f"{task}_{track}_{number}")
+    say("")
+    compare(outs, folder / "throughput.png", say)
+    say(f"The tour took {time.monotonic() - begin:.0f} s; everything it wrote is in {folder}")

@@ -1,0 +1,31 @@
+"""GPUs for a machine that has none: a virtual GPU is one core, and one process with one thread pinned to it. Both tracks use them."""
+
+import os
+
+COUNT = 8  # ids 0 to 7 exist on every machine, so that the same command lines work everywhere
+
+
+def cores():
+    """The cores that this process may run on, in order: virtual GPU i is core i of them, counted round where there are fewer."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def core_of(gpu):
+    """The core of virtual GPU `gpu`. To be asked before `pin`."""
+    available = cores()
+    return available[gpu % len(available)]
+
+
+def pin(gpu):
+    """Pin this process to the core of virtual GPU `gpu`."""
+    os.sched_setaffinity(0, [core_of(gpu)])
+
+
+def describe(places):
+    """Words for the output. `places`: (host, core) of each worker's virtual GPU."""
+    workers, distinct = len(places), len(set(places))
+    if workers == 1:
+        return "1 virtual GPU: a process with one thread on one core"
+    if distinct == workers:
+        return f"{workers} virtual GPUs: processes with one thread each, on {workers} cores"
+    return f"{workers} virtual GPUs: processes with one thread each, sharing {distinct} core{'s' * (distinct > 1)} equally"

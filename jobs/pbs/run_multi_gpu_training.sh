@@ -1,0 +1,13 @@
+#!/bin/bash
+### BEGIN SOLUTION resources: the queue; one node with two GPUs and a process with one thread for each; the group; the time limit
+#PBS -q lecture
+#PBS -l select=1:ngpus=2:mpiprocs=2:ompthreads=1
+#PBS -W group_list=gt00
+#PBS -l walltime=00:10:00
+### END SOLUTION
+#PBS -N multi_gpu
+
+cd "${PBS_O_WORKDIR:-.}"
+export PATH="${PBS_O_PATH:-$PATH}"
+
+python "${TRACK:-pytorch}/train_cifar_multi_gpu.py" -g 0,1 $OPTIONS

@@ -1,0 +1,13 @@
+#!/bin/bash
+### BEGIN SOLUTION resources: the queue; one node with one GPU and one MPI process with one thread; the group; the time limit
+#PBS -q lecture
+#PBS -l select=1:ngpus=1:mpiprocs=1:ompthreads=1
+#PBS -W group_list=gt00
+#PBS -l walltime=00:10:00
+### END SOLUTION
+#PBS -N single_gpu
+
+cd "${PBS_O_WORKDIR:-.}"
+export PATH="${PBS_O_PATH:-$PATH}"
+
+python "${TRACK:-pytorch}/train_cifar_single_gpu.py" $OPTIONS

@@ -1,0 +1,88 @@
+"""Train a network on the GPUs of several nodes, an MPI rank for each: mpiexec -n 4 python train_cifar_multi_node.py --help"""
+
+import time
+
+import torch
+import torch.nn.functional as F
+from pytorch_pfn_extras.reporting import report
+from pytorch_pfn_extras.training import ExtensionsManager
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+from handson import data, options, results
+from handson.banner import announce
+from handson.pytorch import devices, extensions
+from handson.pytorch.batches import EpochBatches
+from handson.pytorch.communicator import create_communicator, scatter_dataset
+from handson.pytorch.model import ConvNet
+
+
+def train(comm, args, train_set, test_set):
+    ### BEGIN SOLUTION device: every rank of a node trains on a GPU of its own; args.gpu lists those of the node
+    device = devices.use(args.gpu[comm.intra_rank])
+    ### END SOLUTION
+
+    ### BEGIN SOLUTION scatter: rank 0 deals the training set out at random; every rank gets its shard, and knows all their lengths
+    shard = scatter_dataset(train_set, comm, args.seed)
+    lengths = comm.allgather(len(shard))
+    ### END SOLUTION
+    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)
+    train_loader = DataLoader(shard, batch_sampler=batches)
+    test_loader = DataLoader(scatter_dataset(test_set, comm, args.seed), args.batchsize)
+
+    torch.manual_seed(args.seed)
+    model = ConvNet(len(shard.classes)).to(device)
+    ### BEGIN SOLUTION replica: wrap the model so that backward averages the gradients over the ranks
+    replica = DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=True)
+    ### END SOLUTION
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
+
+    def prepare(images, labels):
+        return data.enlarge(images.to(device), args.size), labels.to(device)
+
+    manager = ExtensionsManager(model, optimizer, args.epoch, iters_per_epoch=len(train_loader), out_dir=args.out)
+    ### BEGIN SOLUTION evaluator: every rank evaluates its part of the test set, and the parts are put together
+    evaluator = extensions.Evaluator(test_loader, model, prepare, all_ranks=True)
+    ### END SOLUTION
+    manager.extend(extensions.AllreducePersistent(model))
+    for extension in extensions.reports(evaluator) if comm.rank == 0 else [evaluator]:
+        manager.extend(extension)
+    first_epoch = extensions.resume(manager, args.resume, device)
+
+    start = time.perf_counter()
+    for epoch in range(first_epoch, args.epoch):
+        ### BEGIN SOLUTION shuffle: let the sampler know which epoch this is, so that each one has an order of its own
+        batches.set_epoch(epoch)
+        ### END SOLUTION
+        for (images, labels), total in zip(train_loader, batches.totals):
+            images, labels = prepare(images, labels)
+            with manager.run_iteration():
+                ### BEGIN SOLUTION step: as on one GPU; but the mean of `loss` over the ranks must be the mean over the `total` images of this step
+                optimizer.zero_grad()
+                outputs = replica(images)
+                loss = F.cross_entropy(outputs, labels, reduction="sum") * comm.size / total
+                loss.backward()
+                optimizer.step()
+                ### END SOLUTION
+                report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
+    seconds = time.perf_counter() - start
+
+    ### BEGIN SOLUTION throughput: how many images went through the network in all these epochs, and how many a second?
+    images = sum(lengths) * (args.epoch - first_epoch)
+    throughput = images / seconds
+    ### END SOLUTION
+    if comm.rank == 0:
+        print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")
+        results.save(args, images, seconds, evaluator.seconds, manager.get_extension("LogReport").log, comm.size, comm.nodes)
+
+
+def main():
+    args = options.parse("multi_node", "pytorch", gpus=None)
+    with create_communicator(args) as comm:
+        train_set, test_set = comm.load_on_rank_0(args)
+        announce(args, train_set, comm.devices, comm)
+        train(comm, args, train_set, test_set)
+
+
+if __name__ == "__main__":
+    main()
