@@ -9,7 +9,7 @@ unexport PYTHONPATH PYTHONHOME
 
 # The environment's commands come first on PATH: its mpiexec and qsub are the ones to find.
 IN_VENV := VIRTUAL_ENV="$(CURDIR)/.venv" PATH="$(CURDIR)/.venv/bin:$$PATH"
-LAB_PAGE := $(or $(wildcard notebooks/00_start.ipynb),$(wildcard notebooks),.)
+LAB_PAGE := /lab/tree/$(firstword $(wildcard notebooks/00_start.ipynb) $(wildcard notebooks))
 
 .PHONY: help environment tour test lab bench
 
@@ -32,6 +32,7 @@ test: environment
 bench: environment
 	@$(IN_VENV) python -m tests.bench $(ARGS)
 
-# JupyterLab refuses to run as root (the only user of many containers) unless told.
+# JupyterLab refuses to run as root, the only user of many containers, unless told.
 lab: environment
-	@$(IN_VENV) jupyter lab --ServerApp.root_dir="$(CURDIR)" $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS) "$(LAB_PAGE)"
+	@$(IN_VENV) jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url="$(LAB_PAGE)" \
+	    $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS)
