@@ -192,16 +192,16 @@ CHECKS = {
 
 def parse_date(text, now=None):
     """Seconds since the epoch of ``[[[[CC]YY]MM]DD]hhmm[.SS]``; what is left out is the next time that fits. Raises ValueError."""
-    match = re.fullmatch(r"((\d\d)?\d\d)??(\d\d)??(\d\d)?(\d\d)(\d\d)(\.\d\d)?", text)
-    if not match:
+    digits, dot, second = text.partition(".")
+    if not re.fullmatch(r"(\d\d){2,6}", digits) or dot and not re.fullmatch(r"\d\d", second):
         raise ValueError(f"{text!r} is not a date and time")
-    year, _, month, day, hour, minute, second = match.groups()
+    month, day, hour, minute = (int(digits[at:][:2]) if len(digits) >= -at else None for at in (-8, -6, -4, -2))
+    year = int(digits[:-8]) if len(digits) > 8 else None
+    if len(digits) == 10:
+        year += 1900 if year > 68 else 2000
     now = time.time() if now is None else now
     here = time.localtime(now)
-    if year and len(year) == 2:
-        year = f"{1900 + int(year) if int(year) > 68 else 2000 + int(year)}"
-    wanted = [int(year or here.tm_year), int(month or here.tm_mon), int(day or here.tm_mday), int(hour), int(minute)]
-    wanted.append(int((second or ".0")[1:]))
+    wanted = [year or here.tm_year, month or here.tm_mon, day or here.tm_mday, hour, minute, int(second or 0)]
     if not (1 <= wanted[1] <= 12 and 1 <= wanted[2] <= 31 and wanted[3] < 24 and wanted[4] < 60 and wanted[5] < 62):
         raise ValueError(f"{text!r} is not a date and time")
     moment = time.mktime((*wanted, 0, 0, -1))

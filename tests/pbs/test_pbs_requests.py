@@ -1,0 +1,277 @@
+"""What qsub understands: directives, options, resources, dates, variables (no process is started here)."""
+
+import time
+
+import pytest
+
+from handson.pbs import depend, directives, options, resources, site
+from handson.pbs.command import job_name
+from handson.pbs.errors import PBSError
+
+# Directives ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "script, words",
+    [
+        ("#!/bin/bash\n#PBS -q lecture\n#PBS -j oe -N name\n", [["-q", "lecture"], ["-j", "oe", "-N", "name"]]),
+        ("#PBS -N first\n#PBS -N second\n", [["-N", "first"], ["-N", "second"]]),
+        ("#!/bin/bash\n\n# a comment\n   \n#PBS -N name\n", [["-N", "name"]]),
+        ("#!/bin/bash\necho hello\n#PBS -N late\n", []),
+        ("#!/bin/bash\n  cd here\n#PBS -N late\n", []),
+        (":\n#PBS -N name\n", [["-N", "name"]]),
+        ("#PBSX -N name\n##PBS -N name\n #PBS -N name\n# PBS -N name\n", []),
+        ("#PBS\t-N name\r\n#PBS -q lecture\r\necho\r\n", [["-N", "name"], ["-q", "lecture"]]),
+        ("#PBS -v A=\"x y\",B='z'\n", [["-v", "A=x y,B=z"]]),
+        ("#PBS\n", []),
+        ("", []),
+    ],
+)
+def test_directives_count_up_to_the_first_executable_line(script, words):
+    assert directives.read(script.encode()) == words
+
+
+def test_another_prefix_makes_other_lines_directives():
+    assert directives.read(b"#PBS -N a\n#QSUB -N b\n", "#QSUB") == [["-N", "b"]]
+    assert directives.read(b"#PBS -N a\n", "") == []
+
+
+def test_a_directive_with_an_open_quote_is_an_error():
+    with pytest.raises(PBSError, match="directive error: -N 'name"):
+        directives.read(b"#PBS -N 'name\n")
+
+
+def test_a_script_in_another_encoding_is_read():
+    assert directives.read("#!/bin/bash\n# \xe9t\xe9\n#PBS -N name\n".encode("latin-1")) == [["-N", "name"]]
+
+
+# Options ---------------------------------------------------------------------
+
+
+def test_options_may_stand_before_and_behind_the_script():
+    assert options.split(["-joe", "a.sh", "-N", "x"]) == ([("j", "oe"), ("N", "x")], ["a.sh"], None)
+    assert options.split(["-Vh", "-N", "x", "--", "cmd", "-N", "y"]) == ([("V", ""), ("h", ""), ("N", "x")], [], ["cmd", "-N", "y"])
+
+
+def test_an_option_without_its_value_is_an_error():
+    with pytest.raises(PBSError, match="option requires an argument -- 'N'"):
+        options.split(["-N"])
+
+
+def test_the_command_line_goes_before_the_script_resource_by_resource():
+    asked = options.Options()
+    asked.add([("N", "line"), ("l", "walltime=1"), ("W", "group_list=a")])
+    asked.add([("N", "script"), ("q", "lecture"), ("l", "select=2:ncpus=1,walltime=9"), ("W", "group_list=b,umask=022")])
+    assert asked.values == {"N": "line", "q": "lecture"}
+    assert asked.resources == {"walltime": "1", "select": "2:ncpus=1"}
+    assert asked.attributes == {"group_list": "a", "umask": "022"}
+
+
+def test_what_the_command_line_overrides_is_not_even_looked_at():
+    asked = options.Options()
+    asked.add([("N", "good")])
+    asked.add([("N", "not good")])
+    assert asked.values["N"] == "good"
+
+
+@pytest.mark.parametrize(
+    "letter, text",
+    [("j", "on"), ("k", "x"), ("r", "maybe"), ("p", "1025"), ("p", "high"), ("m", "z"), ("J", "3"), ("J", "2-1"), ("J", "1-1"), ("J", "0-9:0"),
+     ("a", "tomorrow"), ("a", "9999"), ("N", ""), ("N", "a/b"), ("N", ".a"), ("N", "a\nb"), ("l", "walltime"), ("l", "="), ("o", ""), ("S", ""),
+     ("W", "depend=later:5"), ("W", "depend=afterok"), ("W", "depend=afterok:x"), ("W", "nonsense"), ("R", "x")],
+)  # fmt: skip
+def test_a_wrong_value_names_its_option(letter, text):
+    with pytest.raises(PBSError) as refusal:
+        options.Options().add([(letter, text)])
+    assert (refusal.value.sentence, refusal.value.status, refusal.value.usage) == (f"illegal -{letter} value", 2, True)
+
+
+def test_an_unknown_attribute_is_named():
+    with pytest.raises(PBSError) as refusal:
+        options.Options().add([("W", "nonsense=1")])
+    assert (refusal.value.sentence, refusal.value.status) == ("Undefined attribute  nonsense", 154)
+
+
+def test_interactive_jobs_are_refused():
+    for letter in "IX":
+        with pytest.raises(PBSError, match=f"^-{letter}: .* is not possible here"):
+            options.Options().add([(letter, "")])
+
+
+def test_attributes_of_W_keep_their_commas():
+    asked = options.Options()
+    asked.add([("W", "depend=afterok:1:2,afterany:3.server,group_list=gt00,own,block=true")])
+    assert asked.attributes == {
+        "depend": [["afterok", ["1", "2"]], ["afterany", ["3"]]],
+        "group_list": "gt00,own",
+        "block": True,
+    }
+
+
+def test_options_without_meaning_here_are_noted():
+    asked = options.Options()
+    asked.add([("m", "abe"), ("M", "me@here"), ("p", "5"), ("W", "sandbox=PRIVATE"), ("N", "x")])
+    assert asked.noted() == ["-m", "-M", "-p", "-W sandbox"]
+
+
+def test_variables_are_split_at_commas_outside_quotes():
+    here = {"SET": "from here", "EMPTY": ""}
+    assert options.variable_list('A=1,B="x,y",SET,C=,EMPTY', here) == {"A": "1", "B": "x,y", "SET": "from here", "C": "", "EMPTY": ""}
+    assert options.variable_list(r"A=x\,y,B='a\b',C=a=b", here) == {"A": "x,y", "B": r"a\b", "C": "a=b"}
+    for wrong in ("UNSET", 'A="open', "=1"):
+        with pytest.raises(PBSError, match="cannot send environment with the job"):
+            options.variable_list(wrong, here)
+
+
+def test_everything_leaves_out_what_belongs_to_the_surrounding_job():
+    assert options.everything({"A": "1", "PBS_JOBID": "5", "HANDSON_NODES": "x", "HANDSON_DATA": "y"}) == {"A": "1", "HANDSON_DATA": "y"}
+
+
+@pytest.mark.parametrize(
+    "text, path, foreign",
+    [
+        ("out", "/work/out", ""),
+        ("/tmp/out", "/tmp/out", ""),
+        ("sub/../out", "/work/out", ""),
+        ("logs/", "/work/logs/", ""),
+        ("here:out", "/work/out", ""),
+        ("here.domain:/tmp/out", "/tmp/out", ""),
+        ("there:/tmp/out", "/tmp/out", "there"),
+        ("./a:b", "/work/a:b", ""),
+    ],
+)
+def test_output_paths_may_name_a_host(text, path, foreign):
+    assert options.output_path(text, "/work", {"here"}) == (path, foreign)
+
+
+def at(text):
+    return time.mktime(time.strptime(text, "%Y-%m-%d %H:%M:%S"))
+
+
+@pytest.mark.parametrize(
+    "text, moment",
+    [
+        ("1430", "2026-11-20 14:30:00"),
+        ("1130", "2026-11-21 11:30:00"),
+        ("1430.15", "2026-11-20 14:30:15"),
+        ("251000", "2026-11-25 10:00:00"),
+        ("101000", "2026-12-10 10:00:00"),
+        ("12241800", "2026-12-24 18:00:00"),
+        ("01020304", "2027-01-02 03:04:00"),
+        ("2701020304", "2027-01-02 03:04:00"),
+        ("202001020304", "2020-01-02 03:04:00"),
+    ],
+)
+def test_what_a_date_leaves_out_is_the_next_time_that_fits(text, moment):
+    assert options.parse_date(text, now=at("2026-11-20 12:00:00")) == at(moment)
+
+
+def test_array_ranges():
+    assert options.parse_array("0-2") == {"first": 0, "last": 2, "step": 1, "limit": None}
+    assert options.parse_array("1-9:2%3") == {"first": 1, "last": 9, "step": 2, "limit": 3}
+
+
+def test_dependencies():
+    assert depend.parse("afterok:5:6[].server,on:2") == [["afterok", ["5", "6[]"]], ["on", 2]]
+
+
+@pytest.mark.parametrize(
+    "text, name", [("5", "5"), ("5.here", "5"), ("05", "5"), ("28[]", "28[]"), ("28[1].here", "28[1]"), ("5.here.domain", "5"), ("5@here", "5")]
+)
+def test_job_identifiers(text, name):
+    assert job_name(text, "here") == name
+
+
+def test_a_job_of_another_server_is_unknown():
+    with pytest.raises(PBSError, match="Unknown Job Id 5.there"):
+        job_name("5.there", "here")
+
+
+# Resources -------------------------------------------------------------------
+
+
+def test_times_and_sizes():
+    assert [resources.parse_time(text) for text in ("90", "01:30", "01:00:00", "5.9")] == [90, 90, 3600, 5]
+    assert [resources.parse_size(text) for text in ("4gb", "512MB", "1024", "1", "10kw", "7k")] == [4 << 20, 512 << 10, 1, 1, 80, 7]
+    for wrong in ("", "abc", "-1", "1:2:3:4", "1:", "1e3"):
+        with pytest.raises(ValueError):
+            resources.parse_time(wrong)
+    for wrong in ("", "gb", "4xb", "-4gb"):
+        with pytest.raises(ValueError):
+            resources.parse_size(wrong)
+
+
+def test_a_chunk_has_one_cpu_unless_it_says_otherwise():
+    assert resources.parse_select("2:ngpus=2:mpiprocs=2+ncpus=3+1") == [
+        {"count": 2, "ngpus": 2, "mpiprocs": 2, "ncpus": 1},
+        {"count": 1, "ncpus": 3},
+        {"count": 1, "ncpus": 1},
+    ]
+
+
+@pytest.mark.parametrize(
+    "asked, sentence, status",
+    [
+        ({"select": "1:ncpus=1:ncpus=2"}, "duplicated resource within a section of a select specification, resource is: ncpus", 12),
+        ({"select": "1:walltime=5"}, 'Resource invalid in "select" specification: walltime', 4),
+        ({"select": "1:ncpus=-1"}, "Illegal attribute or resource value select.ncpus", 166),
+        ({"select": "1:ncpus"}, "Illegal attribute or resource value select", 166),
+        ({"select": "1:mem=lots"}, "Illegal attribute or resource value select.mem", 166),
+        ({"select": "1+"}, "Illegal attribute or resource value select", 166),
+        ({"place": "scatter"}, 'Cannot have "place" without "select"', 7),
+        ({"select": "1", "place": "everywhere"}, "Illegal attribute or resource value Resource_List.place", 166),
+        ({"select": "1", "nodes": "2"}, '"-lresource=" cannot be used with "select" or "place", resource is: nodes', 5),
+        ({"nodes": "1:fast"}, "Unknown resource: fast", 187),
+        ({"nodes": "2:ppn=x"}, "Illegal attribute or resource value select.ncpus", 166),
+        ({"ncpus": "x"}, "Illegal attribute or resource value Resource_List.ncpus", 166),
+    ],
+)
+def test_wrong_resources_are_refused_in_the_words_of_pbs(asked, sentence, status):
+    with pytest.raises(PBSError) as refusal:
+        resources.parse(asked)
+    assert (refusal.value.sentence, refusal.value.status) == (sentence, status)
+
+
+def test_a_job_that_asks_for_nothing_gets_one_cpu():
+    assert resources.parse({})["listing"] == {"ncpus": "1", "nodect": "1", "place": "pack", "select": "1:ncpus=1"}
+
+
+def test_the_old_syntax_is_translated():
+    wanted = resources.parse({"nodes": "2:ppn=2", "walltime": "60"})
+    assert wanted["listing"] == {
+        "mpiprocs": "4", "ncpus": "4", "nodect": "2", "nodes": "2:ppn=2", "place": "scatter", "select": "2:ncpus=2:mpiprocs=2",
+        "walltime": "00:01:00",
+    }  # fmt: skip
+    assert resources.parse({"nodes": "node2:ppn=2#excl"})["listing"]["place"] == "scatter:excl"
+    assert resources.parse({"nodes": "node2:ppn=2"})["chunks"] == [{"count": 1, "host": "node2", "ncpus": 2, "mpiprocs": 2}]
+    assert resources.parse({"ncpus": "2", "ngpus": "1", "mem": "1gb"})["chunks"] == [{"count": 1, "ncpus": 2, "ngpus": 1, "mem": 1 << 20}]
+
+
+# Site files ------------------------------------------------------------------
+
+
+def test_the_site_file_of_the_repository_is_the_default(monkeypatch):
+    monkeypatch.delenv("HANDSON_SITE", raising=False)
+    here = site.load()
+    assert here.path.endswith("jobs/sites/local.toml")
+    assert [(node.name, node.ncpus, node.ngpus) for node in here.nodes] == [("node1", 2, 2), ("node2", 2, 2)]
+    assert (here.queues, here.groups) == (("lecture",), ("gt00",))
+
+
+def test_virtual_gpus_are_dealt_out_over_the_cores(tmp_path, monkeypatch):
+    (tmp_path / "site.toml").write_text("[machine]\nnodes = 2\ngpus = 2\nncpus = 2\n")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {3, 5, 9})
+    assert [node.cores for node in site.load(str(tmp_path / "site.toml")).nodes] == [(3, 5), (9, 3)]
+
+
+@pytest.mark.parametrize("text", ["[machine]\nnodes = 0", "[machine]\ngpus = 'two'", "queue = []", "kill_delay = -1", "[machine", "[machine]\nmem = 'much'"])
+def test_a_wrong_site_file_is_named_with_the_reason(tmp_path, text):
+    (tmp_path / "site.toml").write_text(text)
+    with pytest.raises(PBSError, match=r"site\.toml is not right \(.+\)") as refusal:
+        site.load(str(tmp_path / "site.toml"))
+    assert refusal.value.status == 2
+
+
+def test_a_missing_site_file_is_named(tmp_path):
+    with pytest.raises(PBSError, match="nosuch.toml cannot be read .No such file"):
+        site.load(str(tmp_path / "nosuch.toml"))
