@@ -1,0 +1,24 @@
+"""``python -m tests.bench [NAME...]``: measure, and print each figure beside what it should reach."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.bench import batch, overhead, scaling
+
+BENCHES = {"scaling": scaling.measure, "overhead": overhead.measure, "batch": batch.measure}
+
+
+def main():
+    names = sys.argv[1:] or list(BENCHES)
+    if unknown := set(names) - set(BENCHES):
+        sys.exit(f"tests.bench: there is no {', '.join(sorted(unknown))}; the benchmarks are: {', '.join(BENCHES)}")
+    with tempfile.TemporaryDirectory(prefix="handson-bench-") as folder:
+        for name in names:
+            print(f"\n{name}: {sys.modules[BENCHES[name].__module__].__doc__.splitlines()[0]}", flush=True)
+            for what, value, target in BENCHES[name](Path(folder)):
+                print(f"  {what:<74} {value:>9}  {target}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
