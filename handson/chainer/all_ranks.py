@@ -16,7 +16,7 @@ from handson.nodes import current_node
 _exit_limit = None  # seconds; None until installed
 
 
-def install(exit_limit=60):
+def install(exit_limit=120):
     """Makes every uncaught error of this rank end all ranks: a TrackError with status 2, any other with 1 and its traceback.
 
     A rank that comes to its end while others go on waits for them ``exit_limit`` seconds: an MPI program cannot end alone.
