@@ -204,26 +204,25 @@ def send(pids, number):
             pass
 
 
-def kill_all(find, seconds=5):
-    """KILL what `find()` finds until it finds nothing; False when something is left after `seconds`."""
+def kill_all(find, ended, seconds=5):
+    """KILL what `find()` finds until it finds nothing; False when something is left after `seconds`. `ended`: see `reap`."""
     end = time.monotonic() + seconds
     while pids := find():
         send(pids, signal.SIGKILL)
         if time.monotonic() > end:
             return False
-        reap()
+        reap(ended)
         time.sleep(0.002)
     return True
 
 
-def reap():
-    """Collect every child that has ended: pid -> wait status."""
-    ended = {}
+def reap(ended):
+    """Collect every child that has ended, in the dict `ended`: pid -> wait status."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return ended
+            return
         if pid == 0:
-            return ended
+            return
         ended[pid] = status

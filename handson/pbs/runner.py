@@ -149,26 +149,25 @@ def job_environment(job, directory):
 def watch(job, shell, bell):
     """Wait until the job's shell ends, is deleted or has used its walltime; leave no process of the job behind. Returns the outcome."""
     began, limit = job["stime"], job["asked"]["walltime"]
-    kill_at, deletion, overdue = None, None, None
-    status = None
-    while status is None:
+    deletion, overdue, kill_at = job.get("delete"), None, None
+    ended = {}  # of the children of this process: pid -> wait status
+    while shell not in ended:
         now = time.time()
-        if limit is not None and overdue is None and now >= began + limit:
+        if limit is not None and not overdue and now >= began + limit:
             overdue = max(limit + 1, round(now - began))
         if (overdue or deletion) and kill_at is None:
             processes.send(_members(job), signal.SIGTERM)
-            kill_at = now + (0 if deletion and deletion["force"] else _kill_delay())
+            kill_at = now + _kill_delay()
+        if deletion and deletion["force"]:
+            kill_at = now
+        next_look = kill_at if kill_at is not None else began + limit if limit is not None else now + 60
         if kill_at is not None and now >= kill_at:
-            processes.kill_all(lambda: _members(job))
-        pending = [moment for moment in (kill_at, None if overdue or limit is None else began + limit) if moment is not None]
-        rung = bell.wait(max(0.01, min([60, *(moment - now for moment in pending)])))
-        if b"d" in rung:
+            processes.kill_all(lambda: _members(job), ended)
+        elif b"d" in bell.wait(max(0.01, next_look - now)):
             with store.reading() as db:
                 deletion = (store.get(db, job["id"]) or {}).get("delete") or deletion
-                if deletion and deletion["force"]:
-                    kill_at = time.time()
-        status = processes.reap().get(shell)
-    _leave_nothing(job, kill_at)
+        processes.reap(ended)
+    _leave_nothing(job, kill_at, ended)
     notes, directory = [], store.job_directory(job["id"])
     if overdue:
         code, how = ending.EXIT_WALLTIME, "failed"
@@ -176,7 +175,7 @@ def watch(job, shell, bell):
             stderr.write(f"=>> PBS: job killed: walltime {overdue} exceeded limit {limit}\n")
         notes.append(f"walltime {overdue} exceeded limit {limit}")
     else:
-        code = os.waitstatus_to_exitcode(status)
+        code = os.waitstatus_to_exitcode(ended[shell])
         code = 256 - code if code < 0 else code
         how = "failed" if code else "finished"
     return _outcome(code, how, notes, began, job)
@@ -187,13 +186,13 @@ def _members(job):
     return sorted(set(processes.descendants(os.getpid())) | set(processes.carrying(f"PBS_JOBCOOKIE={job['cookie']}")))
 
 
-def _leave_nothing(job, kill_at):
+def _leave_nothing(job, kill_at, ended):
     """End what the job's shell left running: at once, or, where it was asked to stop, when its time to do so is over."""
     while kill_at is not None and time.time() < kill_at and _members(job):
         time.sleep(0.02)
-        processes.reap()
-    processes.kill_all(lambda: _members(job))
-    processes.reap()
+        processes.reap(ended)
+    processes.kill_all(lambda: _members(job), ended)
+    processes.reap(ended)
 
 
 def _kill_delay():

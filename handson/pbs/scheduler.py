@@ -56,7 +56,9 @@ def main():
     runners, since_trouble = set(), None
     while True:
         try:
-            runners -= set(processes.reap())
+            ended = {}
+            processes.reap(ended)
+            runners -= ended.keys()
             kill_orphans(runners)
             recover_lost_jobs()
             wait = one_pass(runners, lambda: (bell.close(), os.close(lock)))
@@ -218,7 +220,7 @@ def kill_orphans(runners):
         for pid in orphans:
             processes.send([*processes.descendants(pid), pid], signal.SIGKILL)
         time.sleep(0.005)
-        processes.reap()
+        processes.reap({})
 
 
 def recover_lost_jobs():
@@ -284,4 +286,4 @@ def _kill_leftovers(job):
 
     same_boot = job["boot"] == processes.boot_identity()
     with contextlib.suppress(OSError):
-        processes.kill_all(find)
+        processes.kill_all(find, {})

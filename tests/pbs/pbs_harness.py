@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("qsub", "qstat", "qdel", "qrls", "pbsnodes", "pbsdsh")
 SERVER = os.uname().nodename.split(".")[0]
-PATIENCE = 60  # seconds that a condition is waited for before the test fails
+PATIENCE = 15  # seconds that a condition is waited for before the test fails
 SITE = """
 queue = "lecture"
 group = "gt00"
@@ -42,7 +42,7 @@ class PBS:
         self.home = directory / "state"
         self.directory = directory / "work"
         self.directory.mkdir()
-        self.user_home = directory / "user home"
+        self.user_home = directory / "home"
         self.user_home.mkdir()
         self.site = directory / "quick.toml"
         self.site.write_text(SITE)
@@ -82,10 +82,11 @@ class PBS:
 
     def state(self, job_id):
         """The job's state, read from the database itself: looking must not be what keeps the queue going."""
-        if not (self.home / "jobs.sqlite").exists():
-            return None
-        with contextlib.closing(sqlite3.connect(self.home / "jobs.sqlite", timeout=PATIENCE)) as db:
-            row = db.execute("SELECT state FROM jobs WHERE id = ?", [job_id]).fetchone()
+        try:
+            with contextlib.closing(sqlite3.connect(f"file:{self.home}/jobs.sqlite?mode=ro", uri=True, timeout=PATIENCE)) as db:
+                row = db.execute("SELECT state FROM jobs WHERE id = ?", [job_id]).fetchone()
+        except sqlite3.OperationalError:
+            return None  # not there yet
         return row and row[0]
 
     def wait_for_state(self, job_id, *states):

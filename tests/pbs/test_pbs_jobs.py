@@ -1,0 +1,410 @@
+"""Jobs from qsub to their output, through the commands a student types."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pbs_harness import PATIENCE, ROOT, SERVER, mode, wait_until
+
+SLEEP = "touch $HOME/begun.$PBS_JOBID\nsleep 100\n"
+
+
+def begun(pbs, job_id):
+    return wait_until((pbs.user_home / f"begun.{job_id}.{SERVER}").exists, f"job {job_id} has begun")
+
+
+def test_variables_reach_the_job(pbs):
+    output, _ = pbs.run('echo "$A,$B,$C,$TRACK"', "-v", 'A=1,B="x,y",C', "-v", 'TRACK=chainer,A=1,B="x,y",C', C="from outside")
+    assert output == "1,x,y,from outside,chainer\n"
+
+
+def test_V_brings_the_whole_environment(pbs):
+    output, _ = pbs.run('echo "$SECRET $CUDA_VISIBLE_DEVICES"; echo "$PATH"', "-V", SECRET="a\nb", CUDA_VISIBLE_DEVICES="3")
+    assert output == f"a\nb 3\n{pbs.environment['PATH']}\n"
+
+
+@pytest.mark.parametrize(
+    "script, options, expected",
+    [
+        ("#!/usr/bin/env -S python3 -u\nimport sys; print('python', sys.argv[1:])\n", [], "python []\n"),
+        ("#!/bin/sh\necho $0 | grep -c script\n", [], "1\n"),
+        ("print('by -S')\n", ["-S", sys.executable], "by -S\n"),
+        ("echo $BASH_VERSION | wc -l\n", ["-S", f"/bin/bash@{SERVER}"], "1\n"),
+    ],
+)
+def test_the_interpreter_is_what_the_script_or_S_names(pbs, script, options, expected):
+    assert pbs.run(script, *options)[0] == expected
+
+
+def test_a_missing_interpreter_is_named_in_the_output(pbs):
+    output, job = pbs.run("#!/no/such/shell\necho\n")
+    assert output == "/no/such/shell: No such file or directory\n"
+    assert job["Exit_status"] != "0" and job["comment"].endswith(" and failed")
+
+
+def test_a_job_with_a_missing_home_fails_with_the_reason(pbs):
+    job = pbs.finish(pbs.submit(pbs.script("echo\n"), HOME=str(pbs.directory / "nowhere")))
+    assert job["Exit_status"] == "-1"
+    assert job["comment"].endswith(f" and failed; it could not be started: {pbs.directory}/nowhere No such file or directory")
+
+
+def test_the_exit_status_is_the_scripts(pbs):
+    _, job = pbs.run("exit 7\n")
+    assert job["Exit_status"] == "7" and job["comment"].endswith(" and failed")
+    _, job = pbs.run("kill -9 $$\n")
+    assert job["Exit_status"] == "265"
+
+
+def test_output_goes_where_o_and_e_say(pbs):
+    (pbs.directory / "logs").mkdir()
+    script = pbs.script("echo out; echo err >&2\n")
+    pbs.finish(pbs.submit("-o", f"{SERVER}:logs", "-e", f"{pbs.directory}/named", script))
+    pbs.finish(pbs.submit("-o", "/dev/null", "-e", "logs/", script))
+    assert (pbs.directory / "logs" / "a.sh.o0").read_text() == "out\n"
+    assert (pbs.directory / "named").read_text() == "err\n"
+    assert (pbs.directory / "logs" / "a.sh.e1").read_text() == "err\n"
+    assert Path("/dev/null").is_char_device()
+    assert mode(pbs.directory / "named") == 0o600
+
+
+def test_j_eo_joins_into_the_error_file(pbs):
+    pbs.finish(pbs.submit("-j", "eo", pbs.script("echo out; echo err >&2\n")))
+    assert (pbs.directory / "a.sh.e0").read_text() == "out\nerr\n"
+    assert not (pbs.directory / "a.sh.o0").exists()
+
+
+def test_k_keeps_the_output_at_home_and_R_removes_it_after_success(pbs):
+    pbs.finish(pbs.submit("-k", "o", pbs.script("echo out; echo err >&2\n")))
+    assert (pbs.user_home / "a.sh.o0").read_text() == "out\n"
+    assert (pbs.directory / "a.sh.e0").exists()
+    pbs.finish(pbs.submit("-R", "oe", pbs.script("echo out\n")))
+    pbs.finish(pbs.submit("-R", "oe", pbs.script("exit 1\n")))
+    assert not (pbs.directory / "a.sh.o1").exists() and (pbs.directory / "a.sh.o2").exists()
+
+
+def test_output_that_cannot_be_delivered_is_kept_and_the_comment_says_where(pbs):
+    pbs.finish(pbs.submit("-j", "oe", "-o", "nowhere/out", pbs.script("echo out\n")))
+    kept = pbs.home / "undelivered" / f"0.{SERVER}.OU"
+    reason = f"its output could not be written to {pbs.directory}/nowhere/out (No such file or directory) and is kept in {kept}"
+    assert pbs.full("0")["comment"].endswith(f" and finished; {reason}")
+    assert kept.read_text() == "out\n"
+
+
+def test_a_link_in_place_of_the_output_is_replaced_not_followed(pbs):
+    (pbs.directory / "victim").write_text("untouched")
+    (pbs.directory / "a.sh.o0").symlink_to(pbs.directory / "victim")
+    pbs.run("echo out\n")
+    assert (pbs.directory / "victim").read_text() == "untouched"
+    assert (pbs.directory / "a.sh.o0").read_text() == "out\n"
+
+
+def test_files_that_a_job_writes_are_private_unless_umask_says_otherwise(pbs):
+    pbs.run("touch private\n")
+    pbs.run("touch public\n", "-W", "umask=022")
+    assert (mode(pbs.user_home / "private"), mode(pbs.user_home / "public")) == (0o600, 0o644)
+
+
+def test_a_held_job_starts_when_it_is_released(pbs):
+    job_id = pbs.submit("-h", pbs.script("echo out\n"))
+    assert pbs.full(job_id)["Hold_Types"] == "u"
+    assert not pbs.scheduler_lives(), "a held job keeps nobody up"
+    assert pbs("qrls", job_id).returncode == 0
+    assert pbs.finish(job_id)["Exit_status"] == "0"
+
+
+def test_a_job_with_a_time_waits_for_it(pbs):
+    moment = time.time() + 2
+    job_id = pbs.submit("-a", time.strftime("%Y%m%d%H%M.%S", time.localtime(moment)), pbs.script("echo out\n"))
+    assert pbs.full(job_id)["job_state"] == "W"
+    pbs.finish(job_id)
+    assert time.time() >= int(moment)
+
+
+def test_block_waits_and_gives_the_exit_status(pbs):
+    done = pbs("qsub", "-W", "block=true", pbs.script("exit 5\n"))
+    assert (done.stdout, done.returncode) == (f"0.{SERVER}\n", 5)
+    assert (pbs.directory / "a.sh.o0").exists()
+
+
+def test_block_on_a_job_that_is_deleted_before_it_runs(pbs):
+    pbs.script("echo\n")
+    waiting = subprocess.Popen(["qsub", "-h", "-W", "block=true", "a.sh"], cwd=pbs.directory, env=pbs.environment, stdout=subprocess.PIPE)
+    wait_until(lambda: pbs.state("0"), "the job is there")
+    assert waiting.poll() is None
+    pbs("qdel", "0")
+    assert waiting.wait(PATIENCE) == 3
+    waiting.stdout.close()
+
+
+def test_an_array_runs_its_sub_jobs(pbs):
+    pbs.submit("-J", "1-5:2", "-j", "oe", "-o", "out.^array_index^", "-N", "many", pbs.script("echo $PBS_ARRAY_INDEX $PBS_JOBID $PBS_ARRAY_ID\n"))
+    array = pbs.finish("0[]")
+    for index in (1, 3, 5):
+        assert (pbs.directory / f"out.{index}").read_text() == f"{index} 0[{index}].{SERVER} 0[].{SERVER}\n"
+    assert (array["array_indices_submitted"], array["Exit_status"]) == ("1-5:2", "0")
+    listed = pbs("qstat", "-xt").stdout
+    assert [line.split()[0] for line in listed.splitlines()[2:]] == [f"0[].{SERVER}", *(f"0[{i}].{SERVER}" for i in (1, 3, 5))]
+
+
+def test_the_output_of_sub_jobs_is_numbered(pbs):
+    pbs.submit("-J", "0-1", "-j", "oe", pbs.script("echo $PBS_ARRAY_INDEX; exit $PBS_ARRAY_INDEX\n"))
+    array = pbs.finish("0[]")
+    assert [(pbs.directory / f"a.sh.o0.{index}").read_text() for index in (0, 1)] == ["0\n", "1\n"]
+    assert array["Exit_status"] == "1", "one of its sub-jobs failed"
+
+
+def test_deleting_an_array_deletes_its_sub_jobs(pbs):
+    pbs.submit("-J", "0-5", pbs.script(SLEEP))
+    begun(pbs, "0[0]")
+    assert pbs("qdel", "0[]").returncode == 0
+    assert pbs.finish("0[]")["comment"].endswith(" and terminated")
+    assert {pbs.state(f"0[{index}]") for index in range(6)} == {"F"}
+
+
+def test_one_sub_job_can_be_deleted(pbs):
+    pbs.submit("-h", "-J", "0-1", pbs.script("echo\n"))
+    pbs("qdel", "0[1]")
+    listed = pbs("qstat", "-t", "0[]").stdout.splitlines()[2:]
+    assert [line.split()[4] for line in listed] == ["H", "Q", "X"]
+    pbs("qrls", "0[]")
+    pbs.finish("0[]")
+
+
+def test_dependencies_form_a_chain(pbs):
+    first = pbs.submit("-h", pbs.script("echo first >> $HOME/log\n", "1.sh"))
+    second = pbs.submit("-W", f"depend=afterok:{first}", pbs.script("echo second >> $HOME/log; exit 1\n", "2.sh"))
+    third = pbs.submit("-W", f"depend=afterany:{second}", pbs.script("echo third >> $HOME/log\n", "3.sh"))
+    never = pbs.submit("-W", f"depend=afterok:{second}.{SERVER}", pbs.script("echo never >> $HOME/log\n", "4.sh"))
+    job = pbs.full(second)
+    assert (job["job_state"], job["Hold_Types"], job["depend"]) == ("H", "s", f"afterok:{first}.{SERVER}@{SERVER}")
+    pbs("qrls", first)
+    pbs.finish(third)
+    assert pbs.finish(never)["comment"] == f"Job deleted as result of dependency on job {second}.{SERVER}"
+    assert (pbs.user_home / "log").read_text() == "first\nsecond\nthird\n"
+
+
+def test_before_needs_a_job_that_waits_for_it(pbs):
+    pbs.submit("-h", pbs.script("echo\n"))
+    done = pbs("qsub", "-W", "depend=before:0", "a.sh")
+    assert (done.stderr, done.returncode) == ("qsub: Invalid Job Dependency\n", 206)
+    assert "1." not in pbs("qstat", "-x").stdout, "a refused job was stored"
+
+
+def test_several_jobs_are_deleted_together_and_the_errors_are_told(pbs):
+    for _ in range(2):
+        pbs.submit("-h", pbs.script("echo\n"))
+    done = pbs("qdel", "0", "77", f"1.{SERVER}")
+    assert (done.stderr, done.returncode) == (f"qdel: Unknown Job Id 77.{SERVER}\n", 153)
+    assert (pbs.state("0"), pbs.state("1")) == ("F", "F")
+    assert pbs.full("0")["comment"].endswith("and terminated")
+
+
+def test_force_does_not_wait_for_a_job_that_ignores_term(pbs):
+    pbs.site.write_text(pbs.site.read_text().replace("0.3", "3000"))
+    job_id = pbs.submit(pbs.script("trap '' TERM\n" + SLEEP.replace("sleep 100", "while :; do sleep 0.1; done")))
+    begun(pbs, job_id)
+    pbs("qdel", job_id)
+    assert pbs.state(job_id) == "R"
+    assert pbs("qdel", "-Wforce", job_id).returncode == 0
+    assert pbs.finish(job_id)["Exit_status"] == "265"
+
+
+def test_a_job_may_clean_up_when_it_is_deleted(pbs):
+    pbs.site.write_text(pbs.site.read_text().replace("0.3", "30"))
+    job_id = pbs.submit("-j", "oe", pbs.script("trap 'echo saved; exit 3' TERM\ntouch $HOME/begun.$PBS_JOBID\nsleep 100 & wait\n"))
+    begun(pbs, job_id)
+    pbs("qdel", job_id)
+    assert pbs.finish(job_id)["Exit_status"] == "3"
+    assert (pbs.directory / "a.sh.o0").read_text() == "saved\n"
+
+
+def test_a_job_can_submit_a_job(pbs):
+    pbs.script("echo inner\n", "inner.sh")
+    output, _ = pbs.run('cd "$PBS_O_WORKDIR"; PATH="$PBS_O_PATH"; qsub inner.sh; qstat | wc -l\n')
+    assert output == f"1.{SERVER}\n4\n"
+    pbs.finish("1")
+    assert (pbs.directory / "inner.sh.o1").read_text() == "inner\n"
+
+
+def test_pbsdsh_can_be_told_where(pbs):
+    text = """PATH="$PBS_O_PATH"
+export LATE=1
+pbsdsh -h node2 -- /bin/sh -c 'echo $HANDSON_NODE $PBS_NODENUM ${LATE:-unset} $PWD'
+pbsdsh -n 2 -- /bin/sh -c 'echo $HANDSON_NODE; exit 4'; echo $?
+pbsdsh /bin/sh -c 'exit $PBS_NODENUM'; echo $?
+pbsdsh -s -c 3 /bin/sh -c 'echo copy $PBS_TASKNUM'
+pbsdsh -h node9 -- true; echo $?
+pbsdsh -- /no/such/program; echo $?
+"""
+    output, _ = pbs.run(text, "-l", "select=2:ngpus=2:mpiprocs=2", "-l", "place=scatter")
+    assert output.splitlines() == [
+        f"node2 1 unset {pbs.user_home}",
+        *("node2", "4", "1", "copy 2", "copy 3", "copy 4"),
+        *("pbsdsh: host node9 is not one of the job's: node1 node2", "1"),
+        *("/no/such/program: No such file or directory",) * 4,
+        "1",
+    ]
+
+
+def test_pbsdsh_outside_a_job(pbs):
+    done = pbs("pbsdsh", "--", "true")
+    assert (done.stderr, done.returncode) == ("pbsdsh: not executing under PBS: use it inside a job script\n", 1)
+
+
+def test_a_job_is_pinned_to_the_cores_of_its_node(pbs):
+    text = "cat $HANDSON_NODES; echo; grep Cpus_allowed_list /proc/self/status\n"
+    output, _ = pbs.run(text, "-l", "select=1:ngpus=1:host=node2")
+    nodes, allowed = output.splitlines()
+    cores = json.loads(nodes)["node2"]["cores"]
+    assert len(cores) == 1 and allowed.split() == ["Cpus_allowed_list:", str(cores[0])]
+
+
+def test_options_without_meaning_are_noted_in_one_line(pbs):
+    done = pbs("qsub", "-h", "-m", "abe", "-M", "me@here", "-p", "5", "-A", "account", pbs.script("echo\n"))
+    assert (done.stdout, done.returncode) == (f"0.{SERVER}\n", 0)
+    assert done.stderr == "qsub: accepted, without effect on this machine: -m -M -p\n"
+    job = pbs.full("0")
+    assert (job["Priority"], job["Mail_Users"], job["Account_Name"]) == ("5", "me@here", "account")
+
+
+def test_z_prints_no_id(pbs):
+    assert pbs("qsub", "-z", "-h", pbs.script("echo\n")).stdout == ""
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence, status",
+    [
+        (["."], "qsub: script not a file\n", 1),
+        (["bad name.sh"], "qsub: cannot form a valid job name from the script name\n", 1),
+        (["directive.sh"], "qsub: directive error: -N x # comment \n", 2),
+        (["-J", "0-10000", "a.sh"], "qsub: Array job exceeds server or queue size limit\n", 3),
+        (["-v", "UNSET", "a.sh"], "qsub: cannot send environment with the job\n", 3),
+        (["-I"], "qsub: -I: an interactive job is not possible here; submit a script, or run the command in a terminal\n", 2),
+    ],
+)
+def test_what_else_is_refused(pbs, arguments, sentence, status):
+    pbs.script("echo\n"), pbs.script("echo\n", "bad name.sh"), pbs.script("#PBS -N x # comment\n", "directive.sh")
+    done = pbs("qsub", *arguments)
+    assert (done.stdout, done.stderr, done.returncode) == ("", sentence, status)
+    assert pbs("qstat", "-x").stdout == ""
+
+
+def test_a_script_with_a_bad_name_needs_a_name(pbs):
+    pbs.finish(pbs.submit("-N", "good", pbs.script("echo out\n", "bad name.sh")))
+    assert (pbs.directory / "good.o0").read_text() == "out\n"
+
+
+def test_the_group_may_be_the_sites_or_the_users_own(pbs):
+    import grp
+
+    pbs.submit("-h", "-W", "group_list=gt00", pbs.script("echo\n"))
+    pbs.submit("-h", "-W", f"group_list={grp.getgrgid(os.getegid()).gr_name}@{SERVER},gt00", "a.sh")
+    assert pbs.full("0")["group_list"] == "gt00"
+
+
+def test_another_site_is_not_mixed_into_the_queue(pbs):
+    other = pbs.directory / "other.toml"
+    other.write_text('queue = ["big", "small"]\n[machine]\nnodes = 1\n')
+    pbs.submit("-h", pbs.script("echo\n"))
+    done = pbs("qsub", "-q", "small", "a.sh", HANDSON_SITE=str(other))
+    assert done.returncode == 2 and done.stderr.startswith(f"qsub: jobs of the site {pbs.site} are unfinished: ")
+    pbs("qdel", "0")
+    assert pbs("qsub", "-h", "-q", "small", "a.sh", HANDSON_SITE=str(other)).stdout == f"1.{SERVER}\n"
+    assert pbs("qsub", "-h", "a.sh", HANDSON_SITE="").stdout == f"2.{SERVER}\n", "without HANDSON_SITE it is the one in force"
+    assert pbs.full("2")["queue"] == "big"
+
+
+def test_a_broken_site_file_is_one_sentence(pbs):
+    pbs.site.write_text("[machine")
+    for command in (["qsub", pbs.script("echo\n")], ["pbsnodes", "-a"]):
+        done = pbs(*command)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1
+        assert done.stderr.startswith(f"{command[0]}: site file {pbs.site} is not right (")
+
+
+def test_qstat_chooses_and_shows_in_many_ways(pbs):
+    first = pbs.submit("-l", "select=2:ngpus=2", "-l", "place=scatter", pbs.script(SLEEP))
+    second = pbs.submit(pbs.script("echo\n"))
+    begun(pbs, first)
+    user = pbs.full(first)["Job_Owner"].split("@")[0]
+
+    def listed(*arguments):
+        return [line.split(".")[0] for line in pbs("qstat", *arguments).stdout.splitlines() if line[:1].isdigit()]
+
+    assert listed() == listed("-u", user) == listed("lecture") == listed(f"@{SERVER}") == [first, second]
+    assert (listed("-r"), listed("-i"), listed("-u", "nobody"), listed(second)) == ([first], [second], [], [second])
+    assert f"\n   node1/0+node2/0\n" in pbs("qstat", "-n").stdout
+    assert pbs("qstat", "-Q").stdout.splitlines()[2].split()[:8] == ["lecture", "0", "2", "yes", "yes", "1", "1", "0"]
+    assert pbs("qstat", "nosuch").returncode == 170
+    jobs = json.loads(pbs("qstat", "-f", "-F", "json").stdout)["Jobs"]
+    assert jobs[f"{first}.{SERVER}"]["Resource_List"]["ngpus"] == "4"
+    table = pbs("pbsnodes", "-aSj").stdout.splitlines()
+    assert table[3].split() == ["node1", "free", "1", "1", "0", "8gb/8gb", "1/2", "0/0", "0/2", first]
+    node = pbs("pbsnodes", "node2").stdout
+    assert node.startswith("node2\n     Mom = ") and f"     jobs = {first}.{SERVER}/0\n" in node and "     resources_assigned.ngpus = 2\n" in node
+    assert pbs("pbsnodes", "node9").returncode == 1
+    pbs("qdel", first, second)
+
+
+def test_looking_at_nothing_creates_nothing(pbs):
+    assert pbs("qstat").stdout == pbs("qstat", "-x").stdout == ""
+    assert not pbs.home.exists()
+
+
+def test_the_state_directory_is_private(pbs):
+    pbs.home.mkdir(mode=0o755)
+    pbs.submit("-h", "-v", "PASSWORD=secret", pbs.script("echo\n"))
+    assert mode(pbs.home) == 0o700
+    assert {mode(path) & 0o077 for path in pbs.home.rglob("*")} == {0}
+
+
+def test_python_can_follow_a_job(pbs, monkeypatch):
+    for name, value in pbs.environment.items():
+        monkeypatch.setenv(name, value)
+    from handson.pbs import jobs
+    from handson.pbs.errors import PBSError
+
+    job_id = pbs.submit("-j", "oe", pbs.script("echo live; until [ -e $HOME/go ]; do sleep 0.05; done; echo end; exit 2\n"))
+    wait_until(lambda: jobs.job(job_id)["state"] == "R", "the job runs")
+    running = jobs.job(f"{job_id}.{SERVER}")
+    assert running["exit_status"] is None and running["comment"].startswith("Job run at ")
+    wait_until(lambda: Path(running["output_path"]).exists() and Path(running["output_path"]).read_text() == "live\n", "its output, live")
+    with pytest.raises(PBSError, match="has not ended after 0.1 seconds"):
+        jobs.wait(job_id, timeout=0.1)
+    with open(running["output_path"]) as follower:
+        (pbs.user_home / "go").touch()
+        ended = jobs.wait(job_id, timeout=PATIENCE)
+        assert follower.read() == "live\nend\n", "a follower that has the file open sees the end"
+    assert (ended["state"], ended["exit_status"]) == ("F", 2)
+    assert ended["output_path"] == ended["error_path"] == str(pbs.directory / "a.sh.o0")
+    with pytest.raises(PBSError, match=f"Unknown Job Id 77.{SERVER}"):
+        jobs.job(77)
+
+
+def test_the_batch_commands_import_nothing_slow():
+    modules = "qsub qstat qdel qrls pbsnodes pbsdsh scheduler runner jobs attributes"
+    code = f"import sys; sys.path.append({str(ROOT)!r})\nfor name in {modules.split()!r}: __import__('handson.pbs.' + name)\n"
+    code += "print(*sorted({name.split('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)))"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.stdout, done.stderr) == ("__main__ handson\n", "")
+
+
+def test_qsub_returns_at_once(pbs):
+    pbs.script("echo\n")
+
+    def seconds():
+        began = time.perf_counter()
+        pbs.submit("a.sh")
+        return time.perf_counter() - began
+
+    best = seconds()
+    for _ in range(10):
+        if best < 0.3:
+            break
+        best = min(best, seconds())
+    assert best < 0.3
+    wait_until(lambda: not pbs.scheduler_lives(), "all jobs ended")
