@@ -8,9 +8,7 @@ from typing import Annotated
 
 import typer
 
-from handson.data import DataError
-from handson.follow import JobFailed
-from handson.results import ResultError
+from handson.errors import OneSentence
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, help=__doc__)
 
@@ -56,12 +54,9 @@ def main():
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
     try:
         app(prog_name="python -m handson")
-    except (DataError, ResultError) as error:
+    except OneSentence as error:
         print(f"handson {sys.argv[1]}: {error}", file=sys.stderr)
-        sys.exit(2)
-    except JobFailed as error:
-        print(f"handson {sys.argv[1]}: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(error.status)
 
 
 if __name__ == "__main__":

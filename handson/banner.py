@@ -1,4 +1,8 @@
-"""The lines that open the output of a training script, as in the lecture; the same for both tracks."""
+"""What training scripts print, as in the lecture and the same for both tracks: the opening lines, and the columns of the table."""
+
+import sys
+
+COLUMNS = ["epoch", "main/loss", "validation/main/loss", "main/accuracy", "validation/main/accuracy", "elapsed_time"]
 
 
 def announce(args, train_set, devices, comm=None):
@@ -31,3 +35,13 @@ def announce(args, train_set, devices, comm=None):
 def name_devices(gpus):
     """GPU ids as the dictionary that MultiprocessParallelUpdater takes: [0, 1] -> {'main': 0, 'gpu1': 1}."""
     return {"main" if rank == 0 else f"gpu{rank}": gpu for rank, gpu in enumerate(gpus)}
+
+
+class TableOutput:
+    """Standard output for PrintReport: in a file, its code that clears a terminal's line is left out."""
+
+    def write(self, text):
+        sys.stdout.write(text if sys.stdout.isatty() else text.replace("\033[J", ""))
+
+    def flush(self):
+        sys.stdout.flush()

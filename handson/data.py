@@ -13,11 +13,13 @@ import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from handson.errors import OneSentence
+
 EMBEDDED = Path(__file__).resolve().parent.parent / "datasets"
 
 
-class DataError(ValueError):
-    """One sentence for the user: what is wrong with a data set, where, and what to do."""
+class DataError(OneSentence, ValueError):
+    """What is wrong with a data set."""
 
 
 @dataclass(frozen=True, eq=False)

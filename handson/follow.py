@@ -4,14 +4,17 @@ import subprocess
 import time
 from pathlib import Path
 
+from handson.errors import OneSentence
 from handson.pbs import jobs
 from handson.pbs.errors import PBSError
 
 LIMIT = 3600  # seconds to wait for a job, unless told
 
 
-class JobFailed(RuntimeError):
-    """One sentence: which job did not end well, and where to look."""
+class JobFailed(OneSentence, RuntimeError):
+    """Which job did not end well, and where to look."""
+
+    status = 1
 
 
 def submit(folder, *arguments):

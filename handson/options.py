@@ -1,20 +1,29 @@
 """The command line that all training scripts share, whichever the track. Bad values end with one sentence and status 2."""
 
 import argparse
+import atexit
 import os
 import sys
 import time
 from pathlib import Path
 
-from handson.data import DataError
-from handson.results import ResultError
+from handson.errors import OneSentence
 
 
 class OneSentenceParser(argparse.ArgumentParser):
     """argparse, without the usage lines before an error: the sentence is what matters in a job's output file."""
 
     def error(self, message):
+        if launcher_rank():
+            time.sleep(1)  # rank 0 says it; the first to end has the others stopped
+            self.exit(2)
         self.exit(2, f"{self.prog}: {message} (see --help)\n")
+
+
+def launcher_rank():
+    """The rank that mpiexec, torchrun or srun gave this process, known before MPI starts; 0 for a process of its own."""
+    names = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+    return next((int(os.environ[name]) for name in names if name in os.environ), 0)
 
 
 def positive(kind):
@@ -60,6 +69,10 @@ def training_parser(task, track, gpus):
     add("--seed", type=natural, default=0, metavar="N", help="seed of initial weights and shuffling (0)")
     add("-o", "--out", type=Path, default=default_out(task, track), metavar="DIR", help="where results go (%(default)s)")
     add("--resume", type=Path, metavar="FILE", help="continue from a snapshot of an interrupted run")
+    if (task, track) == ("multi_node", "chainer"):
+        add("--communicator", default="hierarchical", metavar="NAME", help="ChainerMN's communicator (%(default)s)")
+        add("--allreduce-grad-dtype", choices=["float16", "float32"], help="type in which gradients travel (that of the parameters)")
+        add("--double-buffering", action="store_true", help="communicate the last gradients while computing the next")
     parser.set_defaults(task=task, track=track)
     return parser
 
@@ -85,11 +98,15 @@ def parse(task, track, gpus):
 
 
 def _one_sentence(kind, error, traceback):
-    """Instead of a traceback, when the error is no mistake in any code: print what the user can mend, and end with status 2."""
-    if not issubclass(kind, (DataError, ResultError)):
+    """Instead of a traceback, where an error is a sentence for the user: print it, clean up, and end with the error's status."""
+    if not issubclass(kind, OneSentence):
         return sys.__excepthook__(kind, error, traceback)
+    for note in getattr(error, "__notes__", []):
+        print(note, file=sys.stderr)
     print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr, flush=True)
-    os._exit(2)
+    atexit._run_exitfuncs()  # such as ending worker processes; Python's own way out would end with status 1
+    sys.stdout.flush()
+    os._exit(error.status)
 
 
 def fail(sentence, status=2):

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral
 from pathlib import Path
 
+from handson.errors import OneSentence
 from handson.files import written_aside
 
 TASKS = ("single_gpu", "multi_gpu", "multi_node")
@@ -18,8 +19,8 @@ LARGEST_FILE = 16 * 2**20  # bytes; ours have a few thousand
 LARGEST_NUMBER = 1e15
 
 
-class ResultError(ValueError):
-    """One sentence for the user: what is wrong with a result, where, and what to do."""
+class ResultError(OneSentence, ValueError):
+    """What is wrong with a result."""
 
 
 @dataclass

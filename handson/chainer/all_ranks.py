@@ -10,14 +10,14 @@ import traceback
 
 from mpi4py import MPI
 
-from handson.chainer.errors import TrackError
+from handson.errors import OneSentence
 from handson.nodes import current_node
 
 _exit_limit = None  # seconds; None until installed
 
 
 def install(exit_limit=120):
-    """Makes every uncaught error of this rank end all ranks: a TrackError with status 2, any other with 1 and its traceback.
+    """Makes every uncaught error of this rank end all ranks: a sentence for the user with its status, any other with 1 and its traceback.
 
     A rank that comes to its end while others go on waits for them ``exit_limit`` seconds: an MPI program cannot end alone.
     """
@@ -45,13 +45,13 @@ def _end_all(error):
     here = f"rank {world.rank} of {world.size} on {current_node()}"
     if getattr(error, "on_all_ranks", False) and world.rank > 0:
         time.sleep(5)  # rank 0 says it
-    elif isinstance(error, TrackError):
+    elif isinstance(error, OneSentence):
         _say(f"{error}" if getattr(error, "on_all_ranks", False) else f"{here}: {error}")
     elif isinstance(error, SystemExit):
         _say(f"{here} ended with {error.code!r}; all ranks end")
     else:
         _say("".join(traceback.format_exception(error)) + f"{here} failed with {type(error).__name__}: {error}; all ranks end")
-    status = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 2 if isinstance(error, TrackError) else 1
+    status = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else error.status if isinstance(error, OneSentence) else 1
     world.Abort(status)
 
 

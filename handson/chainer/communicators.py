@@ -42,7 +42,7 @@ def create_communicator(communicator_name="hierarchical", mpi_comm=None, allredu
 def choose(name, allreduce_grad_dtype=None, has_gpus=False):
     """(the name of the communicator that can run here, one line that says why it is another one or None). Raises TrackError."""
     if name not in NAMES:
-        raise TrackError(f"there is no communicator called {name!r}: choose one of {', '.join(NAMES)}")
+        raise TrackError(f"there is no communicator called {name!r}: choose one of {', '.join(NAMES)}", on_all_ranks=True)
     if allreduce_grad_dtype is not None and numpy.dtype(allreduce_grad_dtype).name not in ("float16", "float32"):
         raise TrackError(f"allreduce_grad_dtype must be float16 or float32, not {allreduce_grad_dtype!r}")
     missing = "Chainer 7 has it no more" if name in GONE else f"{'needs' if name == 'pure_nccl' else 'needs GPUs,'} CuPy and NCCL"
@@ -84,10 +84,8 @@ class CpuCommunicator(NaiveCommunicator):
         everybodys = self.mpi_comm.allgather(mine)
         for rank, theirs in enumerate(everybodys):
             if theirs != everybodys[0]:
-                error = TrackError("the ranks have different models: " + _difference(everybodys[0], theirs, rank)
-                                   + "; build the same model on every rank")
-                error.on_all_ranks = True
-                raise error
+                difference = _difference(everybodys[0], theirs, rank)
+                raise TrackError(f"the ranks have different models: {difference}; build the same model on every rank", on_all_ranks=True)
 
     def _init_ranks(self):
         """Like Chainer's, but by the name of the virtual node where the job has such nodes."""

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from handson import data
 from handson.nodes import current_node
-from handson.options import fail
+from handson.options import fail, launcher_rank
 from handson.pytorch import devices, supervisor
 from handson.pytorch.batches import division_problem
 from handson.pytorch.workers import TIMEOUT, Communicator, leave, loopback, lost_peer, stop_together
@@ -91,8 +91,7 @@ def _launcher_variable(*names):
 
 
 def _name():
-    rank = _launcher_variable("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
-    return f"rank {rank or 0} on {current_node()}"
+    return f"rank {launcher_rank()} on {current_node()}"
 
 
 def _join(args):

@@ -8,10 +8,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from pytorch_pfn_extras.training import extension, extensions
 
+from handson.banner import COLUMNS, TableOutput
 from handson.pytorch.workers import stop_together
-
-COLUMNS = ["epoch", "main/loss", "validation/main/loss", "main/accuracy", "validation/main/accuracy", "elapsed_time"]
-
 
 def accuracy(outputs, labels):
     """The fraction of rows of `outputs` (N, classes) whose highest score is at `labels` (N)."""
@@ -74,23 +72,12 @@ class AllreducePersistent(extension.Extension):
             buffer.copy_(mean.view_as(buffer))
 
 
-class _WithoutEscapes:
-    """Standard output for a file: PrintReport's code that clears a terminal's line is left out."""
-
-    def write(self, text):
-        sys.stdout.write(text.replace("\033[J", ""))
-
-    def flush(self):
-        sys.stdout.flush()
-
-
 def reports(evaluator):
     """What the rank that reports extends its manager with: evaluation, log, the lecture's table, snapshots, and on a terminal a
     progress bar. Snapshots are written aside and renamed: `snapshot_epoch_<n>` in the output folder."""
-    terminal = sys.stdout.isatty()
-    table = extensions.PrintReport(COLUMNS, out=sys.stdout if terminal else _WithoutEscapes())
+    table = extensions.PrintReport(COLUMNS, out=TableOutput())
     snapshot = extensions.snapshot(filename="snapshot_epoch_{.epoch}")
-    return [evaluator, extensions.LogReport(), table, snapshot] + [extensions.ProgressBar(update_interval=5)] * terminal
+    return [evaluator, extensions.LogReport(), table, snapshot] + [extensions.ProgressBar(update_interval=5)] * sys.stdout.isatty()
 
 
 def resume(manager, path, device):

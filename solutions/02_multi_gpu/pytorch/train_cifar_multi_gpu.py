@@ -22,8 +22,8 @@ def train(comm, args, train_set, test_set):
     ### END SOLUTION
 
     ### BEGIN SOLUTION split: cut the training set at random into a shard for each rank; all ranks must make the same cut
-    shards = random_split(train_set, [1 / comm.size] * comm.size, torch.Generator().manual_seed(args.seed))
-    lengths, shard = [len(shard) for shard in shards], shards[comm.rank]
+    lengths = [len(range(rank, len(train_set), comm.size)) for rank in range(comm.size)]
+    shard = random_split(train_set, lengths, torch.Generator().manual_seed(args.seed))[comm.rank]
     ### END SOLUTION
     batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)
     train_loader = DataLoader(shard, batch_sampler=batches)

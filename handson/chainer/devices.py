@@ -1,0 +1,73 @@
+"""The device a worker trains on: a GPU through CuPy, or a virtual one (a core) where there is none."""
+import socket
+
+import chainer
+
+from handson import virtual_gpus
+from handson.chainer.errors import TrackError
+from handson.chainer.threads import set_blas_threads
+
+HAS_GPUS = chainer.backends.cuda.available
+
+
+def count():
+    """How many GPUs the ids of ``-g`` can name: the real ones, or the virtual ones of a machine without."""
+    return chainer.backends.cuda.cupy.cuda.runtime.getDeviceCount() if HAS_GPUS else virtual_gpus.COUNT
+
+
+def use(gpu):
+    """Make this process train on GPU `gpu`, and return Chainer's device. A virtual GPU pins it to one core, with one thread."""
+    if HAS_GPUS:
+        device = chainer.get_device(f"@cupy:{gpu}")
+        device.use()
+        return device
+    set_blas_threads(1)
+    virtual_gpus.pin(gpu)
+    return chainer.get_device("@numpy")
+
+
+def place(gpu):
+    """What a worker on GPU `gpu` of this machine occupies: the GPU's id, or the core of a virtual one. Raises TrackError."""
+    if gpu >= count():
+        kind = "GPU" if HAS_GPUS else "virtual GPU"
+        raise TrackError(f"-g: there is no {kind} {gpu}; this machine has {kind}s 0 to {count() - 1}")
+    return gpu if HAS_GPUS else virtual_gpus.core_of(gpu)
+
+
+def describe(gpus, places=None):
+    """Words for the output: the devices of workers on `gpus`, at `places` ((host, place) of each; this machine by default)."""
+    places = places or [("here", place(gpu)) for gpu in gpus]
+    if not HAS_GPUS:
+        return virtual_gpus.describe(places)
+    return f"{len(set(places))} GPU{'s' * (len(set(places)) > 1)}"
+
+
+def main(gpus):
+    """Chainer's device for what the main process of a MultiprocessParallelUpdater does besides updating. It pins itself."""
+    return chainer.get_device(f"@cupy:{gpus[0]}" if HAS_GPUS else "@numpy")
+
+
+def settle(comm, args):
+    """Called by all ranks: check that they have the same options, and settle who uses which GPU, in args.gpu (a node's, by
+    intra_rank). Returns words for the devices of all ranks. Raises TrackError, on all ranks."""
+    asked = comm.mpi_comm.allgather({name: value for name, value in vars(args).items() if name not in ("out", "resume")})
+    for rank, theirs in enumerate(asked):
+        for name, value in asked[0].items():
+            if theirs[name] != value:
+                difference = f"rank 0 has {name} {value}, but rank {rank} has {theirs[name]}"
+                raise TrackError(f"{difference}: give all ranks the same options", on_all_ranks=True)
+    args.gpu = args.gpu or [gpu % count() for gpu in range(comm.intra_size)]
+    problems = comm.mpi_comm.allgather(_problem(args.gpu, comm))
+    if any(problems):
+        raise TrackError(next(filter(None, problems)), on_all_ranks=True)
+    places = comm.mpi_comm.allgather((socket.gethostname(), place(args.gpu[comm.intra_rank])))
+    return describe(args.gpu, places)
+
+
+def _problem(gpus, comm):
+    if len(gpus) < comm.intra_size:
+        return f"-g names {len(gpus)} GPUs, but there are {comm.intra_size} ranks on a node: name one for each"
+    try:
+        place(gpus[comm.intra_rank])
+    except TrackError as error:
+        return str(error)

@@ -1,0 +1,45 @@
+"""The network that all tasks train, in Chainer: layer for layer that of handson.pytorch.model, which a test holds it to."""
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy
+
+
+def conv_block(inputs, outputs, kernel, stride):
+    """Convolution, batch normalisation, ReLU: (N, inputs, H, W) -> (N, outputs, H/stride, W/stride)."""
+    return chainer.Sequential(
+        L.Convolution2D(inputs, outputs, kernel, stride, pad=kernel // 2, nobias=True),
+        L.BatchNormalization(outputs, eps=1e-5),
+        F.relu,
+    )
+
+
+class ConvNet(chainer.Sequential):
+    """Images (N, 3, H, W), H and W of any size, to class scores (N, classes)."""
+
+    def __init__(self, classes=10):
+        super().__init__(
+            conv_block(3, 16, kernel=5, stride=4),
+            conv_block(16, 32, kernel=3, stride=2),
+            conv_block(32, 64, kernel=3, stride=2),
+            conv_block(64, 64, kernel=3, stride=2),
+            adaptive_average_pooling,
+            L.Linear(4 * 4 * 64, classes),
+        )
+
+
+def adaptive_average_pooling(images, size=4):
+    """Means over a grid of size x size regions, whatever the images' size: (N, C, H, W) -> (N, C, size, size), as torch does."""
+    for axis in (2, 3):
+        means = images.xp.asarray(_means(images.shape[axis], size))
+        images = F.moveaxis(F.tensordot(images, means, axes=([axis], [1])), -1, axis)
+    return images
+
+
+def _means(length, parts):
+    """The matrix (parts, length) that takes the mean over each of `parts` regions, which overlap where they must."""
+    matrix = numpy.zeros((parts, length), "float32")
+    for part in range(parts):
+        begin, end = part * length // parts, -(-(part + 1) * length // parts)
+        matrix[part, begin:end] = 1 / (end - begin)
+    return matrix

@@ -1,0 +1,67 @@
+"""Train a network on one GPU and measure the throughput. Options: python train_cifar_single_gpu.py --help"""
+
+import time
+
+import handson.chainer  # before chainer: lets it run on today's NumPy
+import chainer
+import chainer.links as L
+import numpy
+from chainer.iterators import SerialIterator
+from chainer.training import Trainer
+from chainer.training.updaters import StandardUpdater
+
+from handson import data, options, results
+from handson.banner import announce
+from handson.chainer import devices
+from handson.chainer.data import Enlarge, Shuffle
+from handson.chainer.model import ConvNet
+from handson.chainer.reports import TimedEvaluator, reports, resume
+
+
+def train(args, train_set, test_set):
+    device = devices.use(args.gpu[0])
+
+    ### BEGIN SOLUTION iterator: an iterator over the training set, of args.batchsize, that shuffles by Shuffle(args.seed)
+    train_iterator = SerialIterator(train_set, args.batchsize, order_sampler=Shuffle(args.seed))
+    ### END SOLUTION
+    test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
+
+    numpy.random.seed(args.seed)
+    model = L.Classifier(ConvNet(len(train_set.classes)))
+    model.to_device(device)
+    ### BEGIN SOLUTION optimizer: momentum SGD with the rate args.lr, set up for the model
+    optimizer = chainer.optimizers.MomentumSGD(args.lr, momentum=0.9)
+    optimizer.setup(model)
+    ### END SOLUTION
+
+    convert = Enlarge(args.size)
+    ### BEGIN SOLUTION updater: what takes a batch from the iterator, runs forward and backward, and has the optimizer update
+    updater = StandardUpdater(train_iterator, optimizer, converter=convert, device=device)
+    ### END SOLUTION
+    trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
+    evaluator = TimedEvaluator(test_iterator, model, converter=convert, device=device)
+    for extension in reports(evaluator):
+        trainer.extend(extension)
+    first_epoch = resume(trainer, args.resume)
+
+    start = time.perf_counter()
+    trainer.run(show_loop_exception_msg=False)
+    seconds = time.perf_counter() - start
+
+    ### BEGIN SOLUTION throughput: how many images went through the network in all these epochs, and how many a second?
+    images = len(train_set) * (args.epoch - first_epoch)
+    throughput = images / seconds
+    ### END SOLUTION
+    print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")
+    results.save(args, images, seconds, evaluator.seconds, trainer.get_extension("LogReport").log)
+
+
+def main():
+    args = options.parse("single_gpu", "chainer", gpus=[0])
+    train_set, test_set = data.load_arrays(args.dataset)
+    announce(args, train_set, devices.describe(args.gpu))
+    train(args, train_set, test_set)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Train a network on several GPUs of one machine, a process for each. Options: python train_cifar_multi_gpu.py --help"""
+
+import time
+
+import handson.chainer  # before chainer: lets it run on today's NumPy
+import chainer
+import chainer.links as L
+import numpy
+from chainer.datasets import split_dataset_n_random
+from chainer.iterators import SerialIterator
+from chainer.training import Trainer
+
+from handson import data, options, results
+from handson.banner import announce
+from handson.chainer import devices
+from handson.chainer.data import Enlarge, Shuffle
+from handson.chainer.model import ConvNet
+from handson.chainer.reports import TimedEvaluator, reports, resume
+from handson.chainer.updaters import DESCRIPTION, MultiprocessParallelUpdater
+
+
+def train(args, train_set, test_set):
+    ### BEGIN SOLUTION devices: a dictionary from names to GPU ids: "main" for the first of args.gpu, "gpu1" for the next, and so on
+    gpus = {"main" if index == 0 else f"gpu{index}": gpu for index, gpu in enumerate(args.gpu)}
+    ### END SOLUTION
+    print(gpus)
+
+    ### BEGIN SOLUTION iterators: split the training set at random into a part for each GPU, and make an iterator over each part
+    parts = split_dataset_n_random(train_set, len(gpus), args.seed)
+    train_iterators = [SerialIterator(part, args.batchsize, order_sampler=Shuffle(args.seed)) for part in parts]
+    ### END SOLUTION
+    test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
+
+    numpy.random.seed(args.seed)
+    model = L.Classifier(ConvNet(len(train_set.classes)))
+    ### BEGIN SOLUTION optimizer: momentum SGD with the rate args.lr, set up for the model
+    optimizer = chainer.optimizers.MomentumSGD(args.lr, momentum=0.9)
+    optimizer.setup(model)
+    ### END SOLUTION
+
+    convert = Enlarge(args.size)
+    ### BEGIN SOLUTION updater: as the StandardUpdater of the single-GPU script, but for all iterators and devices
+    updater = MultiprocessParallelUpdater(train_iterators, optimizer, converter=convert, devices=gpus)
+    ### END SOLUTION
+    trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
+    evaluator = TimedEvaluator(test_iterator, model, converter=convert, device=devices.main(args.gpu))
+    for extension in reports(evaluator):
+        trainer.extend(extension)
+    first_epoch = resume(trainer, args.resume)
+
+    start = time.perf_counter()
+    trainer.run(show_loop_exception_msg=False)
+    seconds = time.perf_counter() - start
+
+    ### BEGIN SOLUTION throughput: how many images went through the network in all these epochs, and how many a second?
+    images = sum(len(part) for part in parts) * (args.epoch - first_epoch)
+    throughput = images / seconds
+    ### END SOLUTION
+    print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")
+    results.save(args, images, seconds, evaluator.seconds, trainer.get_extension("LogReport").log, len(gpus))
+
+
+def main():
+    args = options.parse("multi_gpu", "chainer", gpus=[0, 1])
+    train_set, test_set = data.load_arrays(args.dataset)
+    announce(args, train_set, devices.describe(args.gpu))
+    print(DESCRIPTION)
+    train(args, train_set, test_set)
+
+
+if __name__ == "__main__":
+    main()

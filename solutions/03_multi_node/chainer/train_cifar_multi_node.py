@@ -1,0 +1,87 @@
+"""Train a network on the GPUs of several nodes, an MPI rank for each: mpiexec -n 4 python train_cifar_multi_node.py --help"""
+
+import time
+
+import handson.chainer  # before chainer: lets it run on today's NumPy
+import chainer
+import chainer.links as L
+import chainermn
+import numpy
+from chainer.iterators import SerialIterator
+from chainer.training import Trainer
+from chainer.training.updaters import StandardUpdater
+
+from handson import data, options, results
+from handson.banner import announce
+from handson.chainer import devices
+from handson.chainer.all_ranks import all_ranks_end_together
+from handson.chainer.communicators import create_communicator
+from handson.chainer.data import Enlarge, Shuffle
+from handson.chainer.model import ConvNet
+from handson.chainer.optimizers import create_multi_node_optimizer
+from handson.chainer.reports import TimedEvaluator, reports, resume
+
+
+def train(comm, args, train_set, test_set):
+    ### BEGIN SOLUTION device: every rank of a node trains on a GPU of its own; args.gpu lists those of the node
+    device = devices.use(args.gpu[comm.intra_rank])
+    ### END SOLUTION
+
+    images_in_all, classes = comm.bcast_obj((len(train_set), len(train_set.classes)) if comm.rank == 0 else None)
+    ### BEGIN SOLUTION scatter: deal rank 0's training set, shuffled by args.seed, and its test set, in parts of unequal length
+    train_set = chainermn.scatter_dataset(train_set, comm, shuffle=True, seed=args.seed)
+    test_set = chainermn.scatter_dataset(test_set, comm, force_equal_length=False)
+    ### END SOLUTION
+    ### BEGIN SOLUTION iterator: as in the single-GPU script, over this rank's part
+    train_iterator = SerialIterator(train_set, args.batchsize, order_sampler=Shuffle(args.seed))
+    ### END SOLUTION
+    test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
+
+    numpy.random.seed(args.seed)
+    model = L.Classifier(ConvNet(classes))
+    model.to_device(device)
+    ### BEGIN SOLUTION optimizer: as in the single-GPU script, made a multi-node optimizer before it is set up for the model
+    optimizer = chainer.optimizers.MomentumSGD(args.lr, momentum=0.9)
+    optimizer = create_multi_node_optimizer(optimizer, comm, double_buffering=args.double_buffering)
+    optimizer.setup(model)
+    ### END SOLUTION
+
+    convert = Enlarge(args.size)
+    ### BEGIN SOLUTION updater: what takes a batch from the iterator, runs forward and backward, and has the optimizer update
+    updater = StandardUpdater(train_iterator, optimizer, converter=convert, device=device)
+    ### END SOLUTION
+    trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
+    evaluator = TimedEvaluator(test_iterator, model, converter=convert, device=device)
+    trainer.extend(chainermn.extensions.AllreducePersistent(model, comm))
+    ### BEGIN SOLUTION evaluator: every rank evaluates its part of the test set, and the parts are put together
+    evaluator = chainermn.create_multi_node_evaluator(evaluator, comm)
+    ### END SOLUTION
+    for extension in reports(evaluator) if comm.rank == 0 else [evaluator]:
+        trainer.extend(extension)
+    first_epoch = resume(trainer, args.resume)
+
+    start = time.perf_counter()
+    trainer.run(show_loop_exception_msg=False)
+    seconds = time.perf_counter() - start
+
+    ### BEGIN SOLUTION throughput: how many images went through the network in all these epochs, and how many a second?
+    images = images_in_all * (args.epoch - first_epoch)
+    throughput = images / seconds
+    ### END SOLUTION
+    if comm.rank == 0:
+        print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")
+        results.save(args, images, seconds, evaluator.seconds, trainer.get_extension("LogReport").log, comm.size, comm.inter_size)
+
+
+def main():
+    args = options.parse("multi_node", "chainer", gpus=None)
+    with all_ranks_end_together():
+        comm = create_communicator(args.communicator, allreduce_grad_dtype=args.allreduce_grad_dtype)
+        device_words = devices.settle(comm, args)
+        train_set, test_set = data.load_arrays(args.dataset) if comm.rank == 0 else (None, None)
+        announce(args, train_set, device_words, comm)
+        train(comm, args, train_set, test_set)
+
+
+if __name__ == "__main__":
+    main()
