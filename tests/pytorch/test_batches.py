@@ -1,0 +1,138 @@
+"""How images are dealt to workers and cut into batches: every one once an epoch, equal steps, an order that can be repeated."""
+
+import random
+
+import pytest
+import torch
+from ranks import image_set, on_ranks
+from torch.utils.data import DataLoader
+
+from handson.pytorch.batches import EpochBatches, check_division, division_problem
+from handson.pytorch.communicator import scatter_dataset
+
+
+def cases(count):
+    """(shard lengths equal to within one image, batch size) by chance; the chance is the same every time."""
+    chance = random.Random(4)
+    for _ in range(count):
+        workers = chance.randint(1, 9)
+        images = chance.randint(workers, chance.choice([20, 200, 2000]))
+        yield [images // workers + (rank < images % workers) for rank in range(workers)], chance.choice([2, 3, 8, 32, 5000])
+
+
+CASES = list(cases(200))
+
+
+def epoch_of(lengths, batchsize, seed=0, epoch=0):
+    """The batches of every worker in one epoch, as indices into its shard."""
+    workers = [EpochBatches(lengths, rank, batchsize, seed) for rank in range(len(lengths))]
+    for batches in workers:
+        batches.set_epoch(epoch)
+    return [list(batches) for batches in workers]
+
+
+def test_every_image_of_a_shard_is_in_one_batch():
+    for lengths, batchsize in CASES:
+        for length, batches in zip(lengths, epoch_of(lengths, batchsize)):
+            assert sorted(index for batch in batches for index in batch) == list(range(length))
+
+
+def test_all_workers_make_as_many_steps_and_never_with_an_empty_batch():
+    for lengths, batchsize in CASES:
+        epoch = epoch_of(lengths, batchsize)
+        steps = EpochBatches(lengths, 0, batchsize, 0)
+        assert {len(batches) for batches in epoch} == {len(steps)}
+        assert all(1 <= len(batch) <= batchsize for batches in epoch for batch in batches), (lengths, batchsize)
+
+
+def test_no_more_steps_are_made_than_the_longest_shard_needs():
+    for lengths, batchsize in CASES:
+        assert (len(EpochBatches(lengths, 0, batchsize, 0)) - 1) * batchsize < max(lengths)
+
+
+def test_batches_are_equal_to_within_one_image():
+    for lengths, batchsize in CASES:
+        for batches in epoch_of(lengths, batchsize):
+            assert max(map(len, batches)) - min(map(len, batches)) <= 1
+
+
+def test_totals_are_what_all_workers_take_in_each_step():
+    for lengths, batchsize in CASES:
+        taken = [sum(map(len, step)) for step in zip(*epoch_of(lengths, batchsize))]
+        for rank in range(len(lengths)):
+            assert EpochBatches(lengths, rank, batchsize, 0).totals == taken
+        assert sum(taken) == sum(lengths)
+
+
+def test_the_order_follows_from_seed_and_epoch():
+    first = epoch_of([50, 50], 8, seed=1, epoch=2)
+    assert epoch_of([50, 50], 8, seed=1, epoch=2) == first
+    assert epoch_of([50, 50], 8, seed=1, epoch=3) != first
+    assert epoch_of([50, 50], 8, seed=2, epoch=2) != first
+    assert epoch_of([50, 50], 8, seed=0, epoch=1) != epoch_of([50, 50], 8, seed=1, epoch=0)
+
+
+def test_the_order_does_not_depend_on_what_was_drawn_before():
+    batches = EpochBatches([50], 0, 8, 0)
+    batches.set_epoch(3)
+    expected = list(batches)
+    batches.set_epoch(0)
+    list(batches)
+    torch.manual_seed(77)
+    batches.set_epoch(3)
+    assert list(batches) == expected == list(batches)
+
+
+def test_drawing_batches_leaves_the_random_numbers_of_others_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    list(EpochBatches([50], 0, 8, 0))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_dataloader_takes_the_batches_whole():
+    dataset = image_set(11)
+    batches = EpochBatches([len(dataset)], 0, 4, 0)
+    loader = DataLoader(dataset, batch_sampler=batches)
+    assert len(loader) == 3
+    for (images, labels), indices in zip(loader, batches):
+        assert torch.equal(images, dataset.images[indices]) and torch.equal(labels, dataset.labels[indices])
+
+
+@pytest.mark.parametrize(("images", "workers", "batchsize"), [(3, 4, 8), (1, 2, 1), (61, 2, 1), (5, 3, 1)])
+def test_images_that_do_not_suffice_are_refused_in_one_sentence(images, workers, batchsize, capsys):
+    with pytest.raises(SystemExit) as end:
+        check_division(images, workers, batchsize)
+    assert end.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_whatever_is_not_refused_gives_every_worker_images_in_every_step():
+    for images in range(1, 40):
+        for workers in range(1, 8):
+            for batchsize in (1, 2, 3, 50):
+                if not division_problem(images, workers, batchsize):
+                    lengths = [images // workers + (rank < images % workers) for rank in range(workers)]
+                    assert all(map(len, sum(epoch_of(lengths, batchsize), []))), (images, workers, batchsize)
+
+
+def scattered(comm, samples, seed):
+    part = scatter_dataset(image_set(samples) if comm.rank == 0 else None, comm, seed)
+    return [round(pixel * 1024) for pixel in part.images[:, 0, 0, 0].tolist()], part.labels.tolist(), part.classes, part.images.shape[1:]
+
+
+@pytest.mark.parametrize(("size", "samples"), [(1, 7), (2, 61), (3, 61), (4, 61), (4, 64), (4, 3)])
+def test_scattering_deals_every_image_of_rank_0_once_with_its_label(size, samples):
+    parts = on_ranks(scattered, size, samples, 5)
+    indices = [index for part, _, _, _ in parts for index in part]
+    assert sorted(indices) == list(range(samples))
+    assert [label for _, labels, _, _ in parts for label in labels] == image_set(samples).labels[indices].tolist()
+    assert max(len(part) for part, *_ in parts) - min(len(part) for part, *_ in parts) <= 1
+    assert {(classes, tuple(shape)) for _, _, classes, shape in parts} == {(tuple("0123456789"), (3, 16, 16))}
+
+
+def test_scattering_is_at_random_and_follows_from_the_seed():
+    first, again, other = (on_ranks(scattered, 2, 61, seed) for seed in (5, 5, 6))
+    assert first == again != other
+    assert first[0][0] != sorted(first[0][0])

@@ -1,0 +1,176 @@
+"""The numerical oracle: W workers with batches of b do what one process does with the batches of all of them put together."""
+
+import functools
+import os
+
+import numpy
+import pytest
+import torch
+import torch.nn.functional as F
+from ranks import PlainNet, image_set, on_ranks, parse, train
+
+from handson.pytorch.model import ConvNet
+
+EPOCHS = 2
+# (workers, images, batch size): data that does and does not divide; a batch larger than a shard; a single step an epoch
+CASES = [(1, 61, 8), (2, 61, 8), (2, 64, 8), (3, 61, 8), (4, 61, 8), (4, 61, 3), (3, 61, 100), (4, 11, 2)]
+TASKS = ["multi_gpu", "multi_node"]
+
+
+@functools.cache
+def run(task, model, case, out):
+    """The Trainings of all ranks; and their options, for what follows from these."""
+    workers, images, batchsize = case
+    size = 64 if model is ConvNet else 16  # smaller ones leave 1 x 1 pixel, whose statistics over 2 images blow up every rounding error
+    words = ["-b", batchsize, "-e", EPOCHS, "--size", size, "--seed", images + workers, "--lr", 0.01, "-o", out]
+    trainings = on_ranks(train, workers, task, words, image_set(images, size=size), image_set(13, seed=1, size=size), model, 7 * workers)
+    return trainings, parse(task, words, workers)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    return tmp_path_factory.mktemp("oracle")
+
+
+@pytest.fixture(params=TASKS)
+def task(request):
+    return request.param
+
+
+@pytest.fixture(params=CASES, ids=lambda case: "{} workers, {} images, batch {}".format(*case))
+def case(request):
+    return request.param
+
+
+def by_one_process(trainings, args, images, make_model, loss_of):
+    """Plain SGD from rank 0's weights. loss_of(model, parts): the loss of one step, of whose images and labels each worker has a part.
+
+    Returns the model, and each worker's own buffers (running statistics), averaged over the workers after every epoch.
+    """
+    labels, model = image_set(images, size=args.size).labels, make_model(10)
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in trainings[0].initial.items()})
+    optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=args.lr, momentum=0.9)
+    buffers = [{name: buffer.clone() for name, buffer in model.named_buffers()} for _ in trainings]
+    steps = len(trainings[0].batches)
+    for step in range(steps):
+        parts = [
+            (torch.from_numpy(training.batches[step]), labels[training.samples[step]], buffers[rank])
+            for rank, training in enumerate(trainings)
+        ]
+        optimizer.zero_grad()
+        loss_of(model, parts).backward()
+        optimizer.step()
+        if (step + 1) % (steps // EPOCHS) == 0:
+            for name in buffers[0]:
+                mean = sum(own[name].double() for own in buffers) / len(buffers)
+                for own in buffers:
+                    own[name] = mean.to(own[name].dtype)
+    return model, buffers[0]
+
+
+def one_batch(model, parts):
+    """The mean over the images of all workers, which never were apart."""
+    return F.cross_entropy(model(torch.cat([images for images, _, _ in parts])), torch.cat([labels for _, labels, _ in parts]))
+
+
+def normalised_by_worker(model, parts):
+    """The mean over the images of all workers, each worker's normalised with the statistics of its own batch."""
+    parameters = dict(model.named_parameters())
+    sums = [
+        F.cross_entropy(torch.func.functional_call(model, (parameters, own), images), labels, reduction="sum") for images, labels, own in parts
+    ]
+    return sum(sums) / sum(len(labels) for _, labels, _ in parts)
+
+
+def difference(mine, expected):
+    """Relative, in the Euclidean norm."""
+    return numpy.linalg.norm(mine - expected) / max(numpy.linalg.norm(expected), 1e-30)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As each worker has; float32 sums depend on it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_workers_without_batch_normalisation_equal_one_big_batch(task, case, out):
+    trainings, args = run(task, PlainNet, case, out)
+    model, _ = by_one_process(trainings, args, case[1], PlainNet, one_batch)
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        assert difference(trainings[0].final[name], parameter.detach().numpy()) < 1e-5, name
+
+
+def test_workers_with_batch_normalisation_equal_one_step_over_their_separately_normalised_parts(task, case, out):
+    trainings, args = run(task, ConvNet, case, out)
+    model, _ = by_one_process(trainings, args, case[1], ConvNet, normalised_by_worker)
+    for name, parameter in model.named_parameters():
+        assert difference(trainings[0].final[name], parameter.detach().numpy()) < 1e-5, name
+
+
+def test_running_statistics_are_the_mean_over_the_workers(task, case, out):
+    trainings, args = run(task, ConvNet, case, out)
+    _, buffers = by_one_process(trainings, args, case[1], ConvNet, normalised_by_worker)
+    assert buffers
+    for name, buffer in buffers.items():
+        assert difference(trainings[0].final[name], buffer.numpy()) < 1e-5, name
+
+
+@pytest.mark.parametrize("model", [PlainNet, ConvNet])
+def test_all_workers_end_with_the_same_model(task, case, model, out):
+    """Bit for bit: gloo gives every rank the same sums, and nothing else may come between."""
+    trainings, _ = run(task, model, case, out)
+    for training in trainings[1:]:
+        for name, array in trainings[0].final.items():
+            assert numpy.array_equal(training.final[name], array), name
+
+
+def test_workers_train(task, case, out):
+    """The oracle would also agree with workers that do nothing."""
+    trainings, _ = run(task, ConvNet, case, out)
+    assert all(difference(training.final["0.0.weight"], training.initial["0.0.weight"]) > 1e-3 for training in trainings)
+
+
+def test_one_gpu_is_the_case_of_one_worker(out):
+    """The three scripts are the same training: with one worker, the first and the others agree."""
+    words = ["-b", 8, "-e", EPOCHS, "--size", 16, "-o", out]
+    [single] = on_ranks(train, 1, "single_gpu", words, image_set(61), image_set(13, seed=1), PlainNet, 5)
+    model, _ = by_one_process([single], parse("single_gpu", words, 1), 61, PlainNet, one_batch)
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        assert difference(single.final[name], parameter.detach().numpy()) < 1e-5, name
+
+
+@pytest.mark.parametrize("model", [PlainNet, ConvNet])
+def test_every_image_is_used_once_per_epoch(task, case, model, out):
+    trainings, _ = run(task, model, case, out)
+    steps = len(trainings[0].batches) // EPOCHS
+    orders = []
+    for epoch in range(EPOCHS):
+        parts = [training.samples[epoch * steps : (epoch + 1) * steps] for training in trainings]
+        assert sorted(sample for part in parts for batch in part for sample in batch) == list(range(case[1]))
+        orders.append(parts)
+    assert orders[0] != orders[1]
+
+
+def test_all_workers_make_the_same_number_of_steps_with_batches_of_at_most_batchsize(task, case, out):
+    workers, images, batchsize = case
+    trainings, _ = run(task, PlainNet, case, out)
+    steps = EPOCHS * -(-(-(-images // workers)) // batchsize)
+    assert {len(training.batches) for training in trainings} == {steps}
+    assert all(1 <= len(batch) <= batchsize for training in trainings for batch in training.batches)
+
+
+def test_eleven_workers_share_the_images_as_well_as_two(task, out):
+    """random_split refuses eleven fractions of 1/11: they add up to a little more than 1."""
+    trainings, _ = run(task, PlainNet, (11, 61, 8), out)
+    assert sorted(len(training.samples[0]) for training in trainings) == [5] * 5 + [6] * 6
+    assert sorted(sample for training in trainings for sample in training.samples[0]) == list(range(61))
+
+
+def test_each_worker_has_one_thread_on_the_core_of_its_gpu(task, out):
+    trainings, _ = run(task, PlainNet, (4, 61, 8), out)
+    cores = sorted(os.sched_getaffinity(0))
+    assert [training.cores for training in trainings] == [{cores[rank % len(cores)]} for rank in range(4)]
+    assert {training.threads for training in trainings} == {1}
