@@ -71,7 +71,7 @@ class House:
         process = self.start(*words)
         wait_until((self.stubs / "reached").exists)
         os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
         (self.stubs / step).unlink()
 
     def calls(self):
@@ -87,7 +87,7 @@ class House:
     def make(self, *words, **variables):
         """The exit status of a `make`, and what it printed; the sentence alone where there is one."""
         process = self.start(*words, **variables)
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate(timeout=240)
         sentences = re.findall(r"^setup_environment\.sh: (.*)$", errors, re.MULTILINE)
         return process.returncode, sentences[0] if sentences else out + errors
 
@@ -97,7 +97,7 @@ def house(tmp_path):
     return House(tmp_path)
 
 
-def wait_until(condition, seconds=30):
+def wait_until(condition, seconds=120):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -184,7 +184,7 @@ def test_an_interrupted_installation_says_what_to_do(house):
     process = house.start("environment")
     wait_until((house.stubs / "installing").exists)
     os.killpg(process.pid, signal.SIGTERM)
-    assert "interrupted; run make again" in process.communicate(timeout=30)[1]
+    assert "interrupted; run make again" in process.communicate(timeout=120)[1]
 
 
 def test_two_makes_at_once_install_once(house):
@@ -194,7 +194,7 @@ def test_two_makes_at_once_install_once(house):
     second = house.start("test")
     assert "Another make is installing" in second.stderr.readline()
     (house.stubs / "go").touch()
-    assert "pytest ran" in first.communicate(timeout=30)[0] and "pytest ran" in second.communicate(timeout=30)[0]
+    assert "pytest ran" in first.communicate(timeout=120)[0] and "pytest ran" in second.communicate(timeout=120)[0]
     assert house.calls() == ["venv", "pip"]
 
 
@@ -265,7 +265,7 @@ def test_a_disk_that_fills_up_is_named_and_freed_again(house):
 def test_any_other_failure_shows_what_pip_said(house):
     house.pip('echo "Collecting chainer"; echo "error: gcc was not found"; exit 1')
     process = house.start("test")
-    errors = process.communicate(timeout=30)[1]
+    errors = process.communicate(timeout=120)[1]
     assert process.returncode == 2 and "error: gcc was not found" in errors and ".venv/install.log" in errors
     assert "gcc was not found" in (house.folder / ".venv/install.log").read_text()
 
@@ -402,7 +402,7 @@ def run_ci(house, make):
     house.stub("apt-get", '#!/bin/sh\necho "apt-get $*" >>"$STUBS/calls"\n')
     house.stub("make", f'#!/bin/sh\necho "make $*" >>"$STUBS/calls"\n{make}\n')
     environment = os.environ | {"PATH": f"{house.stubs}:{os.environ['PATH']}", "STUBS": str(house.stubs)}
-    status = subprocess.run([ci], env=environment, stdout=subprocess.DEVNULL, timeout=60).returncode
+    status = subprocess.run([ci], env=environment, stdout=subprocess.DEVNULL, timeout=120).returncode
     return status, (house.stubs / "calls").read_text().splitlines()
 
 
