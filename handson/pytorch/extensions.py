@@ -1,5 +1,6 @@
 """pytorch-pfn-extras' extensions where the course needs a little more than they give: exact means, and output fit for a file."""
 
+import json
 import sys
 import time
 
@@ -89,11 +90,14 @@ def resume(manager, path, device):
         return 0
     problem = None
     try:
-        manager.load_state_dict(torch.load(path, map_location=device, weights_only=True))
-        if manager.iteration % manager._iters_per_epoch:
+        snapshot = torch.load(path, map_location=device, weights_only=True)
+        last = json.loads(snapshot["extensions"]["LogReport"]["extension"]["_log"])[-1]
+        if last["iteration"] != last["epoch"] * manager._iters_per_epoch:
             problem = f"--resume: {path} is of a run with another data set, batch size or number of workers; use its options"
-        elif manager.epoch >= manager.max_epochs:
-            problem = f"--resume: {path} is already at epoch {manager.epoch}; ask for more with -e"
+        elif last["epoch"] >= manager.max_epochs:
+            problem = f"--resume: {path} is already at epoch {last['epoch']}; ask for more with -e"
+        else:
+            manager.load_state_dict(snapshot)
     except Exception:  # a foreign or damaged file can fail in any way
         problem = f"--resume: {path} is damaged, or no snapshot of this training; give a snapshot_epoch_N of this task and track"
     stop_together(problem)
