@@ -3,7 +3,7 @@
 import shlex
 import time
 
-from . import ending
+from . import ending, processes
 from .resources import format_time
 
 SUBSTATES = {"Q": 10, "H": 20, "W": 30, "R": 42, "E": 51, "B": 42}
@@ -13,7 +13,7 @@ def job_attributes(job, now=None):
     """The attributes of a job: name -> text, or a dict of texts (Resource_List, resources_used, Variable_List)."""
     now = time.time() if now is None else now
     started = job.get("stime")
-    used = job.get("used") or ({"walltime": format_time(now - started)} if started and job["state"] in "RE" else {})
+    used = job.get("used") or used_so_far(job, now)
     return {
         name: value
         for name, value in {
@@ -68,6 +68,14 @@ def job_attributes(job, now=None):
         }.items()
         if value not in (None, "", {})
     }
+
+
+def used_so_far(job, now):
+    """What a running job has used until `now`; nothing for others."""
+    if job["state"] not in "RE":
+        return {}
+    cpu = processes.cpu_seconds(processes.carrying(f"PBS_JOBCOOKIE={job['cookie']}"))
+    return {"cput": format_time(cpu), "ncpus": job["asked"]["listing"].get("ncpus", "1"), "walltime": format_time(now - job["stime"])}
 
 
 def held(job):

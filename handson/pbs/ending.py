@@ -74,6 +74,8 @@ def deliver(spooled, target):
             raise OSError(0, "it is no ordinary file")
     except FileNotFoundError:
         pass
+    with open(spooled, "rb") as file:
+        os.fsync(file.fileno())  # the row that says the job has ended is on the disk soon, and its output must not come later
     try:
         os.rename(spooled, target)
         return

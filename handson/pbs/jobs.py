@@ -1,5 +1,6 @@
 """Ask about jobs of the embedded PBS from Python: `job`, `wait`. What notebooks and `handson.follow` use."""
 
+import contextlib
 import time
 
 from . import ending, scheduler, store
@@ -51,6 +52,7 @@ def wait(job_id, timeout=None):
         time.sleep(pause)
         pause = min(0.2, pause * 1.2)
         if time.monotonic() - looked_after > 2:
-            scheduler.ensure()
+            with contextlib.suppress(OSError):
+                scheduler.ensure()
             looked_after = time.monotonic()
     return now

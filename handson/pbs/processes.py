@@ -36,7 +36,8 @@ def spawn(module, *arguments, keep=None, log=os.devnull):
     if keep is not None:
         os.set_inheritable(keep, True)
     inside = "PBS_JOBCOOKIE" in os.environ  # a job may submit another; what serves that one must not end with this one
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PBS_", "HANDSON_NODE"))}
+    not_ours = ("PBS_", "HANDSON_NODE", "TMPDIR") if inside else ("PBS_", "HANDSON_NODE")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(not_ours)}
     environment["HANDSON_PBS_PROCESS"] = "started inside a job" if inside else module
     command = module_command(module, *arguments)
     return os.posix_spawn(command[0], command, environment, file_actions=actions, setsid=True)
@@ -113,7 +114,7 @@ def _stat(pid):
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
+    except OSError:
         return None
 
 
@@ -181,6 +182,12 @@ def carrying(variable):
         except OSError:
             continue  # it has ended, or belongs to somebody else
     return [pid for pid in found if (_stat(pid) or [b"Z"])[0] != b"Z"]
+
+
+def cpu_seconds(pids):
+    """The CPU time that living processes, and their children that have ended, have used so far."""
+    ticks = sum(int(number) for pid in pids for number in (_stat(pid) or [])[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def in_session(session, started):

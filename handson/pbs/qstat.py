@@ -162,8 +162,10 @@ def show_default(jobs):
         return
     print("Job id            Name             User              Time Use S Queue")
     print("----------------  ---------------- ----------------  -------- - -----")
+    from .attributes import used_so_far
+
     for job in jobs:
-        used = job.get("used", {}).get("cput", "00:00:00") if job.get("stime") and not job["array"] else "0"
+        used = (job.get("used") or used_so_far(job, time.time())).get("cput", "0")
         job_id, name, user = shorten(f"{job['id']}.{job['server']}", 16), shorten(job["name"], 16), shorten(job["user"], 16)
         print(f"{job_id:<16}  {name:<16} {user:<16}  {used:>8} {job['state']} {shorten(job['queue'], 16)}")
 

@@ -43,9 +43,12 @@ def submit(words):
     job_id = store_job(job, script, site)
     if options.noted():
         command.say("qsub", f"accepted, without effect on this machine: {' '.join(options.noted())}")
-    scheduler.ensure()
     if "z" not in options.values:
         print(job_id, flush=True)
+    try:
+        scheduler.ensure()
+    except OSError as error:
+        command.say("qsub", f"the job is stored, but the queue could not be started ({error.strerror}): any later qstat starts it")
     if job["block"]:
         ended = jobs.wait(job_id)
         return 3 if ended["exit_status"] is None else ended["exit_status"] & 0xFF or (1 if ended["exit_status"] else 0)

@@ -15,6 +15,8 @@ import sys
 import tempfile
 import time
 
+from handson import virtual_nodes
+
 from . import ending, placement, processes, scheduler, site, store
 from .resources import format_time
 
@@ -67,6 +69,7 @@ def start(job, directory):
     script.write_bytes(store.script(job))
     (directory / "nodefile").write_text("".join(f"{name}\n" for name in placement.node_file(job["allocation"])))
     nodes = {part["node"]: {"cores": part["cores"], "slots": part["slots"]} for part in job["allocation"]}
+    holder, note = separate(nodes, job, directory) if len(nodes) > 1 else (None, "")
     (directory / "nodes.json").write_text(json.dumps(nodes))
     job["tmpdir"] = tempfile.mkdtemp(prefix=f"pbs.{job['id'].replace('[', '-').replace(']', '')}.")
     environment = job_environment(job, directory)
@@ -75,10 +78,15 @@ def start(job, directory):
     (directory / "job.json").write_text(json.dumps(job))
     out = streams.get("o") or streams["e"]
     command = job["command"] or interpreter(job, script)
+    command = processes.module_command("handson.nodes", job["allocation"][0]["node"], *command)
+    if holder:
+        command = virtual_nodes.inside(holder.inside, *command)
+    if note:
+        (streams.get("e") or out).write(f"handson: {note}; the nodes of this job are groups of plain processes\n".encode())
     os.umask(int(job["umask"] or "077", 8))
     try:
         process = subprocess.Popen(
-            processes.module_command("handson.nodes", job["allocation"][0]["node"], *command),
+            command,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=streams.get("e") or out,
@@ -97,6 +105,16 @@ def start(job, directory):
     job.update(stored)
     process.returncode = 0  # `reap` collects it, not this object
     return process.pid
+
+
+def separate(nodes, job, directory):
+    """Give each of `nodes` a host name and a network of its own. Returns the holder and "", or None and why that is not to be had."""
+    note = virtual_nodes.why_not()
+    if note:
+        return None, note
+    with store.reading() as db:
+        rate = job["variables"].get("HANDSON_NETWORK") or site.load(store.meta(db, "site")).network
+    return virtual_nodes.start(nodes, rate, directory), ""
 
 
 def interpreter(job, script):

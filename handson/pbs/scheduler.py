@@ -53,7 +53,13 @@ def main():
     log = home / "scheduler.log"
     if log.exists() and log.stat().st_size > 1_000_000:
         log.unlink()
-    runners, since_trouble = set(), None
+    runners, since_trouble, left = set(), None, []
+
+    def leave():
+        left.append(True)
+        bell.close()
+        os.close(lock)
+
     while True:
         try:
             ended = {}
@@ -61,12 +67,14 @@ def main():
             runners -= ended.keys()
             kill_orphans(runners)
             recover_lost_jobs()
-            wait = one_pass(runners, lambda: (bell.close(), os.close(lock)))
+            wait = one_pass(runners, leave)
             since_trouble = None
         except (OSError, sqlite3.Error) as error:
             print(f"{time.ctime()}: {error!r}", file=sys.stderr, flush=True)
             if isinstance(error, sqlite3.Error) and store.is_damage(error):
                 print(store.recover(), file=sys.stderr, flush=True)
+            if left:
+                return
             since_trouble = since_trouble or time.monotonic()
             if time.monotonic() - since_trouble > PATIENCE:
                 return  # every command tries again

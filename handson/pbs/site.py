@@ -7,6 +7,8 @@ import os
 from collections import namedtuple
 from pathlib import Path
 
+from handson.virtual_nodes import RATES
+
 from .errors import PBSError
 from .resources import parse_size
 
@@ -15,8 +17,8 @@ SITES = Path(__file__).resolve().parent.parent.parent / "jobs" / "sites"
 
 # mem in kb; cores: the core of each slot (virtual GPU or CPU) of the node, where a core stands twice if there are too few
 Node = namedtuple("Node", "name ncpus ngpus mem cores")
-# path of the file; the first of the queues is the default; kill_delay: seconds between TERM and KILL
-Site = namedtuple("Site", "path nodes queues groups kill_delay")
+# path of the file; the first of the queues is the default; kill_delay: seconds between TERM and KILL; network: the rate of each node
+Site = namedtuple("Site", "path nodes queues groups kill_delay network")
 
 
 def server_name():
@@ -63,6 +65,7 @@ def _site(path, values):
         queues=_names(values, "queue", "lecture"),
         groups=_names(values, "group", "gt00"),
         kill_delay=_seconds(values, "kill_delay", 10),
+        network=_rate(machine, "network", "none"),
     )
 
 
@@ -77,6 +80,13 @@ def _seconds(table, key, default):
     value = table.get(key, default)
     if type(value) not in (int, float) or not 0 <= value <= 3600:
         raise ValueError(f"{key} = {value!r}, but it must be a number of seconds")
+    return value
+
+
+def _rate(table, key, default):
+    value = table.get(key, default)
+    if not isinstance(value, str) or not RATES.fullmatch(value):
+        raise ValueError(f"{key} = {value!r}, but it must be \"none\", or a rate such as \"100mbit\" or \"1gbit\"")
     return value
 
 

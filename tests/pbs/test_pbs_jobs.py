@@ -408,3 +408,37 @@ def test_qsub_returns_at_once(pbs):
         best = min(best, seconds())
     assert best < 0.3
     wait_until(lambda: not pbs.scheduler_lives(), "all jobs ended")
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one core, jobs run one after the other")
+def test_jobs_that_fit_run_at_the_same_time(pbs):
+    meet = "touch $HOME/$ME; until [ -e $HOME/$OTHER ]; do sleep 0.02; done\n"
+    first = pbs.submit("-l", "select=1:ngpus=1", "-v", "ME=a,OTHER=b", pbs.script(meet))
+    second = pbs.submit("-l", "select=1:ngpus=1", "-v", "ME=b,OTHER=a", "a.sh")
+    assert pbs.finish(first)["Exit_status"] == pbs.finish(second)["Exit_status"] == "0"
+
+
+def test_jobs_that_would_share_cores_run_one_after_the_other(pbs):
+    alone = "[ ! -e $HOME/busy ] || exit 1; touch $HOME/busy; sleep 0.2; rm $HOME/busy\n"
+    ids = [pbs.submit("-l", "select=2:ngpus=2:mpiprocs=2", "-l", "place=scatter", pbs.script(alone)) for _ in range(3)]
+    assert [pbs.finish(job_id)["Exit_status"] for job_id in ids] == ["0"] * 3
+
+
+def test_qstat_shows_the_cpu_time_that_a_running_job_has_used_so_far(pbs):
+    job_id = pbs.submit(pbs.script("timeout 1.5 sh -c 'while :; do :; done'; " + SLEEP))
+    begun(pbs, job_id)
+    assert pbs("qstat").stdout.splitlines()[2].split()[3] == "00:00:01"
+    assert pbs.full(job_id)["resources_used.cput"] == "00:00:01"
+
+
+def test_a_stored_job_is_announced_even_if_the_queue_cannot_be_started(pbs):
+    code = (
+        f"import sys; sys.path.append({str(ROOT)!r}); from handson.pbs import processes, qsub\n"
+        "def spawn(*_, **__): raise BlockingIOError(11, 'Resource temporarily unavailable')\n"
+        "processes.spawn = spawn; sys.argv[0] = 'qsub'; qsub.main()"
+    )
+    done = pbs(sys.executable, "-c", code, "--", "/bin/echo", "hello")
+    assert (done.stdout, done.returncode) == (f"0.{SERVER}\n", 0)
+    assert done.stderr.startswith("qsub: the job is stored, but the queue could not be started (Resource temporarily unavailable): ")
+    pbs("qstat")
+    pbs.finish("0")
