@@ -3,6 +3,7 @@
 import argparse
 import atexit
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -15,8 +16,7 @@ class OneSentenceParser(argparse.ArgumentParser):
 
     def error(self, message):
         if launcher_rank():
-            time.sleep(1)  # rank 0 says it; the first to end has the others stopped
-            self.exit(2)
+            time.sleep(3)  # most often all ranks are wrong: rank 0 says it, and its end has the others stopped
         self.exit(2, f"{self.prog}: {message} (see --help)\n")
 
 
@@ -26,16 +26,17 @@ def launcher_rank():
     return next((int(os.environ[name]) for name in names if name in os.environ), 0)
 
 
-def positive(kind):
-    """An argparse type: a `kind` (int or float) above zero."""
+def positive(kind, largest=10**9):
+    """An argparse type: a `kind` (int or float) above zero, up to `largest`."""
 
     def convert(text):
         try:
             value = kind(text)
         except ValueError:
             value = None
-        if value is None or not 0 < value < float("inf"):
-            raise argparse.ArgumentTypeError(f"must be a number above 0, not {text!r}")
+        if value is None or not 0 < value <= largest:
+            what = "whole number" if kind is int else "number"
+            raise argparse.ArgumentTypeError(f"must be a {what} above 0, of {largest:,} at most, not {text!r}")
         return value
 
     return convert
@@ -50,9 +51,9 @@ def gpu_ids(text):
 
 
 def natural(text):
-    """An argparse type: an integer of 0 or more."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be a whole number of 0 or more, not {text!r}")
+    """An argparse type: an integer from 0 to a billion."""
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise argparse.ArgumentTypeError(f"must be a whole number of 0 or more, below 1,000,000,000, not {text!r}")
     return int(text)
 
 
@@ -64,7 +65,7 @@ def training_parser(task, track, gpus):
     add("-e", "--epoch", type=positive(int), default=4, metavar="N", help="times to go through the data (4)")
     add("-g", "--gpu", type=gpu_ids, default=gpus, metavar="IDS", help="GPU ids such as 0,1; virtual GPUs where there are none")
     add("--dataset", default="digits", metavar="NAME|PATH", help="data set (digits)")
-    add("--size", type=positive(int), default=256, metavar="PIXELS", help="side length that images are enlarged to (256)")
+    add("--size", type=positive(int, 4096), default=256, metavar="PIXELS", help="side length that images are enlarged to (256)")
     add("--lr", type=positive(float), default=0.02, metavar="RATE", help="learning rate (0.02)")
     add("--seed", type=natural, default=0, metavar="N", help="seed of initial weights and shuffling (0)")
     add("-o", "--out", type=Path, default=default_out(task, track), metavar="DIR", help="where results go (%(default)s)")
@@ -89,10 +90,14 @@ def parse(task, track, gpus):
     options = parser.parse_args()
     if options.resume and not options.resume.is_file():
         parser.error(f"--resume: there is no snapshot {options.resume}")
+    if track == "pytorch" and options.size <= 32 and options.batchsize < 3:
+        parser.error("-b: so few images of at most 32 pixels leave batch normalisation a single value; use -b 3 or a larger --size")
     try:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         parser.error(f"--out: {options.out} cannot be used as a folder for results ({error.strerror})")
+    if not os.access(options.out, os.W_OK | os.X_OK):
+        parser.error(f"--out: {options.out} is a folder that you must not write to")
     sys.excepthook = _one_sentence
     return options
 

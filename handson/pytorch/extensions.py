@@ -12,6 +12,7 @@ from pytorch_pfn_extras.training import extension, extensions
 from handson.banner import COLUMNS, TableOutput
 from handson.pytorch.workers import stop_together
 
+
 def accuracy(outputs, labels):
     """The fraction of rows of `outputs` (N, classes) whose highest score is at `labels` (N)."""
     return (outputs.argmax(dim=1) == labels).float().mean()

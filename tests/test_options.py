@@ -1,0 +1,166 @@
+"""The command line of the training scripts: what can be wrong with it is said in one sentence, with status 2."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from handson import data, options
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Every test has a folder, a hook and a launcher's environment of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    for name in ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID", "PBS_JOBID", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def parse(monkeypatch):
+    def parse(*words, task="multi_gpu", track="pytorch", gpus=(0, 1)):
+        monkeypatch.setattr(sys, "argv", ["somewhere/train.py", *map(str, words)])
+        return options.parse(task, track, gpus)
+
+    return parse
+
+
+@pytest.fixture
+def refusal(parse, capsys):
+    """The one sentence that a command line gets."""
+
+    def refusal(*words, **how):
+        with pytest.raises(SystemExit) as end:
+            parse(*words, **how)
+        out, errors = capsys.readouterr()
+        assert (end.value.code, out) == (2, "")
+        assert re.fullmatch(r"train\.py: [^\n]+\n", errors), errors
+        return errors
+
+    return refusal
+
+
+def test_the_defaults_are_those_of_the_lecture(parse):
+    args = parse()
+    assert (args.batchsize, args.epoch, args.dataset, args.size, args.seed, args.gpu) == (32, 4, "digits", 256, 0, (0, 1))
+    assert (args.task, args.track, args.resume) == ("multi_gpu", "pytorch", None)
+
+
+def test_long_and_short_options_mean_the_same(parse):
+    assert vars(parse("-b", 8, "-e", 2, "-g", "3,1", "-o", "x")) == vars(parse("--batchsize", 8, "--epoch", 2, "--gpu", "3,1", "--out", "x"))
+    assert parse("-g", "3,1", "-o", "x").gpu == [3, 1]
+
+
+@pytest.mark.parametrize("option", ["-b", "-e", "--size", "--lr"])
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "many", "", "1e30", "1" * 5000])
+def test_numbers_must_be_above_0_and_sensible(refusal, option, value):
+    assert option in refusal(f"{option}={value}") if option.startswith("--") else option in refusal(option + value)
+
+
+@pytest.mark.parametrize("option", ["-b", "-e", "--size"])
+def test_counts_must_be_whole(refusal, option):
+    assert "whole number" in refusal(option, "1.5")
+
+
+@pytest.mark.parametrize("value", ["-1", "1.5", "x", "", "9" * 30, "²"])
+def test_a_seed_must_be_one_that_every_generator_takes(refusal, value):
+    assert "--seed" in refusal(f"--seed={value}")
+
+
+@pytest.mark.parametrize("value", ["", ",", "0,", "0;1", "a", "-1", "0,-1", "1.0"])
+def test_gpu_ids_must_be_numbers_separated_by_commas(refusal, value):
+    assert "GPU ids separated by commas, such as 0,1" in refusal(f"-g{value}" if value else "-g=")
+
+
+def test_an_unknown_option_is_refused(refusal):
+    assert "--batch" in refusal("--batches", 3) and "--nonsense" in refusal("--nonsense")
+
+
+def test_a_missing_snapshot_is_named(refusal, tmp_path):
+    assert f"there is no snapshot {tmp_path}/none" in refusal("--resume", tmp_path / "none")
+    assert f"there is no snapshot {tmp_path}" in refusal("--resume", tmp_path)
+
+
+def test_a_place_where_results_cannot_go_is_named(refusal, tmp_path):
+    (tmp_path / "file").touch()
+    assert f"--out: {tmp_path}/file/x cannot be used" in refusal("-o", tmp_path / "file" / "x")
+    assert f"--out: {tmp_path}/file cannot be used" in refusal("-o", tmp_path / "file")
+
+
+def test_a_folder_without_permission_to_write_is_named(refusal, tmp_path, monkeypatch):
+    """Root may write anywhere, so the answer of the system is made up."""
+    monkeypatch.setattr(os, "access", lambda path, mode: not (mode & os.W_OK))
+    assert f"--out: {tmp_path} is a folder that you must not write to" in refusal("-o", tmp_path)
+
+
+@pytest.mark.parametrize(("batchsize", "size", "fits"), [(1, 32, False), (2, 16, False), (3, 32, True), (1, 33, True)])
+def test_batches_that_torch_cannot_normalise_are_refused(parse, refusal, batchsize, size, fits):
+    """The network ends in 1 x 1 pixel for small images, and one value has no variance."""
+    words = ["-b", batchsize, "--size", size]
+    assert parse(*words).size == size if fits else "batch normalisation" in refusal(*words)
+
+
+def test_the_output_folder_is_made(parse, tmp_path):
+    assert parse("-o", "a/b").out.is_dir()
+    assert (tmp_path / "a/b").is_dir()
+
+
+def test_results_of_a_job_are_named_after_it(parse, monkeypatch):
+    monkeypatch.setenv("PBS_JOBID", "17.server")
+    assert str(parse().out) == "results/multi_gpu_pytorch_17"
+    monkeypatch.delenv("PBS_JOBID")
+    monkeypatch.setenv("SLURM_JOB_ID", "18")
+    assert str(parse(task="single_gpu", track="chainer").out) == "results/single_gpu_chainer_18"
+
+
+def test_results_outside_a_job_are_named_after_the_time(parse):
+    assert re.fullmatch(r"results/multi_gpu_pytorch_\d{8}-\d{6}", str(parse().out))
+
+
+@pytest.mark.parametrize("variable", ["RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"])
+def test_rank_0_says_what_is_wrong_before_the_others(refusal, monkeypatch, variable):
+    """They wait for its end to have them stopped; where rank 0 was right, they speak."""
+    waited = []
+    monkeypatch.setattr(options.time, "sleep", waited.append)
+    monkeypatch.setenv(variable, "0")
+    refusal("-b", 0)
+    assert waited == []
+    monkeypatch.setenv(variable, "3")
+    refusal("-b", 0)
+    assert len(waited) == 1 and waited[0] >= 2
+
+
+def test_help_names_every_option(parse, capsys):
+    with pytest.raises(SystemExit) as end:
+        parse("--help")
+    assert end.value.code == 0
+    out = capsys.readouterr().out
+    assert all(option in out for option in ("--batchsize", "--epoch", "--gpu", "--dataset", "--size", "--lr", "--seed", "--out", "--resume"))
+
+
+def test_bad_data_found_later_is_one_sentence_too(parse, capfd, monkeypatch):
+    ended = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setattr(options.atexit, "_run_exitfuncs", lambda: None)
+    parse()
+    sys.excepthook(data.DataError, data.DataError("there is no file x: restore it"), None)
+    assert ended == [2]
+    assert capfd.readouterr().err == "train.py: there is no file x: restore it\n"
+
+
+def test_other_mistakes_keep_their_traceback(parse, capfd):
+    parse()
+    try:
+        1 / 0
+    except ZeroDivisionError as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+def test_the_options_are_parsed_without_torch():
+    """So that a wrong one is answered at once, on the Chainer track without torch at all."""
+    script = "import sys; from handson import options; options.parse('single_gpu', 'chainer', [0]); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
