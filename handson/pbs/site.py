@@ -7,8 +7,6 @@ import os
 from collections import namedtuple
 from pathlib import Path
 
-from handson.virtual_nodes import RATES
-
 from .errors import PBSError
 from .resources import parse_size
 
@@ -18,7 +16,7 @@ SITES = Path(__file__).resolve().parent.parent.parent / "jobs" / "sites"
 # mem in kb; cores: the core of each slot (virtual GPU or CPU) of the node, where a core stands twice if there are too few
 Node = namedtuple("Node", "name ncpus ngpus mem cores")
 # path of the file; the first of the queues is the default; kill_delay: seconds between TERM and KILL; network: the rate of each node
-Site = namedtuple("Site", "path nodes queues groups kill_delay network")
+Site = namedtuple("Site", "path nodes queues groups kill_delay network", defaults=["none"])
 
 
 def server_name():
@@ -85,6 +83,10 @@ def _seconds(table, key, default):
 
 def _rate(table, key, default):
     value = table.get(key, default)
+    if value == "none":
+        return value
+    from handson.virtual_nodes import RATES
+
     if not isinstance(value, str) or not RATES.fullmatch(value):
         raise ValueError(f"{key} = {value!r}, but it must be \"none\", or a rate such as \"100mbit\" or \"1gbit\"")
     return value

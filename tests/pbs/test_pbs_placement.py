@@ -156,7 +156,8 @@ class Queue:
         self.db = sqlite3.connect(":memory:", isolation_level=None)
         self.db.executescript(store.SCHEMA)
         self.numbers = itertools.count()
-        monkeypatch.setattr(site, "load", lambda path: site.Site("here", machine, ("lecture",), ("gt00",), 1))
+        here = site.load(site.site_path("local"))._replace(nodes=machine)
+        monkeypatch.setattr(site, "load", lambda path: here)
 
     def submit(self, wanted, **values):
         seq = next(self.numbers)
