@@ -14,9 +14,10 @@ from handson import nodes
 
 
 def main():
-    """Print the shell commands that make mpiexec use the agent."""
+    """Print the shell commands that make mpiexec use the agent, and MPICH use the network between virtual nodes."""
     agent = os.path.join(sysconfig.get_path("scripts"), "handson-agent")
-    variables = {
+    variables = {"UCX_TLS": "tcp,self"} if any("pid" in node for node in nodes.job_nodes().values()) else {}
+    variables |= {
         "HYDRA_LAUNCHER": "ssh",
         "HYDRA_LAUNCHER_EXEC": agent,
         "OMPI_MCA_plm_rsh_agent": agent,  # Open MPI up to 4
@@ -36,16 +37,16 @@ def agent():
         sys.exit("handson-agent: give a host and a command")
     host, command = words[0], " ".join(words[1:])
     if host in nodes.job_nodes():
-        nodes.enter(host)
+        nodes.become(host, "sh", "-c", command)
     reach = way_to(host, os.environ)
     if not shutil.which(reach[0]):
-        sys.exit(f"handson-agent: cannot reach {host}, since there is no {reach[0]} on PATH here")
+        sys.exit(f"handson-agent: cannot reach {host}, as there is no {reach[0]} on PATH here")
     os.execvp(reach[0], [*reach, command])
 
 
 def way_to(host, environment):
     """The command that runs its last argument, a shell command, on `host`, given the environment of the job."""
-    if environment.get("HANDSON_NODES") or host in ("localhost", os.uname().nodename):
+    if host in ("localhost", os.uname().nodename):
         return ["sh", "-c"]
     if environment.get("PBS_JOBID") and shutil.which("pbsdsh", path=environment.get("PATH")):
         return ["pbsdsh", "-h", host, "--", "/bin/sh", "-c"]

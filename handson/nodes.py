@@ -1,14 +1,17 @@
 """Run a command on a node of the current job: ``python -m handson.nodes NODE COMMAND...``.
 
 The embedded PBS starts the job script with it, ``pbsdsh`` and the launcher agent start everything else with it. A job's nodes
-stand in the JSON file that ``HANDSON_NODES`` names: ``{"node1": {"cores": [0, 1]}, ...}``. A node is a group of plain
-processes here, told apart by ``HANDSON_NODE`` and pinned to the node's cores; whatever else makes a node belongs in `enter`.
+stand in the JSON file that ``HANDSON_NODES`` names: ``{"node1": {"cores": [0, 1], "pid": 3}, ...}``. A node is a group of
+processes pinned to the node's cores and told apart by ``HANDSON_NODE``; where it has a "pid", it also has a host name and a network
+of its own (`handson.virtual_nodes`), those of that process.
 """
 
 import json
 import os
 import sys
 from pathlib import Path
+
+from handson import virtual_nodes
 
 
 def job_nodes():
@@ -22,24 +25,24 @@ def current_node():
     return os.environ.get("HANDSON_NODE") or os.uname().nodename
 
 
-def enter(node):
-    """Make this process, and whatever it starts, part of `node`. Raises KeyError when the job has no such node."""
-    cores = job_nodes()[node]["cores"]
-    os.environ["HANDSON_NODE"] = node
-    if cores:
-        os.sched_setaffinity(0, cores)
-
-
-def main():
-    node, *command = sys.argv[1:]
-    try:
-        enter(node)
-    except KeyError:
+def become(node, *command):
+    """Replace this process by `command`, on `node`. Ends with one sentence when there is no such node or command."""
+    properties = job_nodes().get(node)
+    if properties is None:
         sys.exit(f"handson.nodes: this job has no node {node!r}; its nodes are: {' '.join(job_nodes()) or '(none)'}")
+    os.environ["HANDSON_NODE"] = node
+    if properties["cores"]:
+        os.sched_setaffinity(0, properties["cores"])
+    if "pid" in properties:
+        command = virtual_nodes.on(properties["pid"], *command)
     try:
         os.execvp(command[0], command)
     except OSError as error:
         sys.exit(f"{command[0]}: {error.strerror}")
+
+
+def main():
+    become(*sys.argv[1:])
 
 
 if __name__ == "__main__":

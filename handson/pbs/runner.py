@@ -80,7 +80,7 @@ def start(job, directory):
     command = job["command"] or interpreter(job, script)
     command = processes.module_command("handson.nodes", job["allocation"][0]["node"], *command)
     if holder:
-        command = virtual_nodes.inside(holder.inside, *command)
+        command = virtual_nodes.inside(holder.inside, job["home"], *command)
     if note:
         (streams.get("e") or out).write(f"handson: {note}; the nodes of this job are groups of plain processes\n".encode())
     os.umask(int(job["umask"] or "077", 8))
@@ -114,7 +114,11 @@ def separate(nodes, job, directory):
         return None, note
     with store.reading() as db:
         rate = job["variables"].get("HANDSON_NETWORK") or site.load(store.meta(db, "site")).network
-    return virtual_nodes.start(nodes, rate, directory), ""
+    virtual_nodes.check_rate(rate)
+    try:
+        return virtual_nodes.start(nodes, rate, directory), ""
+    except OSError as error:
+        return None, error.strerror
 
 
 def interpreter(job, script):
