@@ -1,9 +1,10 @@
 """The Chainer track: what Chainer 7 needs to run today, and what it lacks on a machine without GPUs.
 
 ``import handson.chainer`` above ``import chainer`` is all that a script, an MPI rank, a notebook or an engine has to do.
-``updaters`` has MultiprocessParallelUpdater for CPUs; ``multi_node`` has ChainerMN's communicators and optimizers for CPUs;
+``updaters`` has MultiprocessParallelUpdater for CPUs; ``communicators`` and ``optimizers`` have what ChainerMN lacks on CPUs;
 ``evaluators`` has an Evaluator that counts every sample once. Inside this package, ``chainer`` is always the real Chainer.
 """
+
 from handson.chainer import compat
 
 compat.import_chainer()

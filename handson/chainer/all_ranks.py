@@ -2,6 +2,7 @@
 
 ``create_communicator`` installs this; ``with all_ranks_end_together():`` around a script's main also covers sys.exit.
 """
+
 import atexit
 import contextlib
 import sys
@@ -17,7 +18,7 @@ _exit_limit = None  # seconds; None until installed
 
 
 def install(exit_limit=120):
-    """Makes every uncaught error of this rank end all ranks: a sentence for the user with its status, any other with 1 and its traceback.
+    """Makes every uncaught error of this rank end all ranks: a sentence with its status, any other with 1 and its traceback.
 
     A rank that comes to its end while others go on waits for them ``exit_limit`` seconds: an MPI program cannot end alone.
     """
@@ -51,8 +52,13 @@ def _end_all(error):
         _say(f"{here} ended with {error.code!r}; all ranks end")
     else:
         _say("".join(traceback.format_exception(error)) + f"{here} failed with {type(error).__name__}: {error}; all ranks end")
-    status = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else error.status if isinstance(error, OneSentence) else 1
-    world.Abort(status)
+    world.Abort(_status(error))
+
+
+def _status(error):
+    if isinstance(error, OneSentence):
+        return error.status
+    return error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
 
 
 def _wait_for_the_others():
@@ -61,8 +67,9 @@ def _wait_for_the_others():
     while not everybody.Test():
         if time.monotonic() > until:
             world = MPI.COMM_WORLD
-            _say(f"rank {world.rank} of {world.size} on {current_node()} has come to its end, but {_exit_limit} s later other ranks "
-                 "have not: they may be waiting for it in a collective, so make all ranks do the same number of steps; all ranks end")
+            _say(f"rank {world.rank} of {world.size} on {current_node()} has come to its end, but {_exit_limit} s later other "
+                 "ranks have not: they may be waiting for it in a collective, so make all ranks do the same number of steps; "
+                 "all ranks end")
             world.Abort(1)
         time.sleep(0.005)
 

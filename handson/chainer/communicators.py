@@ -3,6 +3,7 @@
 Chainer's own communicators need GPUs, except ``naive``. Here that one gets what it lacks on CPUs: gradients that travel as
 float16, a check that all ranks have the same model, and the intra_rank of virtual nodes.
 """
+
 import chainer
 import numpy
 from chainermn import communicators, nccl
@@ -85,7 +86,8 @@ class CpuCommunicator(NaiveCommunicator):
         for rank, theirs in enumerate(everybodys):
             if theirs != everybodys[0]:
                 difference = _difference(everybodys[0], theirs, rank)
-                raise TrackError(f"the ranks have different models: {difference}; build the same model on every rank", on_all_ranks=True)
+                sentence = f"the ranks have different models: {difference}; build the same model on every rank"
+                raise TrackError(sentence, on_all_ranks=True)
 
     def _init_ranks(self):
         """Like Chainer's, but by the name of the virtual node where the job has such nodes."""

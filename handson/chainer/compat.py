@@ -3,6 +3,7 @@
 Chainer 7.8.1 (2022) uses three things that are gone: numpy.distutils (in its environment check), ``numpy.sctypes`` and
 ``numpy.float``. NumPy itself is left as it was found: ``hasattr(numpy, "float")`` stays False for everybody else.
 """
+
 import importlib
 import sys
 import types

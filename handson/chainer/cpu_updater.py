@@ -3,6 +3,7 @@
 One worker process for each device but the main one. In every step each device takes a batch of its own iterator and leaves
 its gradients in shared memory; the main device adds them up, updates, and hands the new parameters to all.
 """
+
 import os
 import pickle
 import warnings

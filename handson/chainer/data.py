@@ -1,4 +1,5 @@
 """Batches for Chainer's iterators and updaters: enlarged images, and an order of samples that a snapshot can continue."""
+
 import numpy
 from chainer.dataset import concat_examples
 from chainer.iterators import OrderSampler
@@ -7,7 +8,7 @@ from handson.data import enlarge
 
 
 class Shuffle(OrderSampler):
-    """An order for each epoch that follows from `seed` and the order of the epoch before, so that a resumed run shuffles alike."""
+    """An order for each epoch that follows from `seed` and the order of the epoch before: a resumed run shuffles alike."""
 
     def __init__(self, seed):
         self.seed = seed

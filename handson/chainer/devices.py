@@ -1,4 +1,5 @@
 """The device a worker trains on: a GPU through CuPy, or a virtual one (a core) where there is none."""
+
 import socket
 
 import chainer
@@ -12,6 +13,7 @@ HAS_GPUS = chainer.backends.cuda.available
 
 def count():
     """How many GPUs the ids of ``-g`` can name: the real ones, or the virtual ones of a machine without."""
+
     return chainer.backends.cuda.cupy.cuda.runtime.getDeviceCount() if HAS_GPUS else virtual_gpus.COUNT
 
 
@@ -48,9 +50,12 @@ def main(gpus):
 
 
 def settle(comm, args):
-    """Called by all ranks: check that they have the same options, and settle who uses which GPU, in args.gpu (a node's, by
-    intra_rank). Returns words for the devices of all ranks. Raises TrackError, on all ranks."""
-    asked = comm.mpi_comm.allgather({name: value for name, value in vars(args).items() if name not in ("out", "resume")})
+    """Called by all ranks: check that they have the same options, and settle in args.gpu which GPU each rank of a node uses.
+
+    Returns words for the devices of all ranks. Raises TrackError, on all ranks.
+    """
+    # Nodes may keep their files in different places, but all ranks resume or none does.
+    asked = comm.mpi_comm.allgather(vars(args) | {"out": None, "resume": args.resume and "a snapshot"})
     for rank, theirs in enumerate(asked):
         for name, value in asked[0].items():
             if theirs[name] != value:

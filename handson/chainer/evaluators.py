@@ -3,6 +3,7 @@
 Chainer's own takes the mean of the batches' means, in which each sample of a small last batch weighs more than others, and
 ChainerMN then the mean of the ranks' means, so that its result changes with the batch size and the number of ranks.
 """
+
 import collections
 import copy
 import math

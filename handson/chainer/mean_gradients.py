@@ -1,4 +1,5 @@
 """The mean of all ranks' gradients by one all-reduce of MPI over one buffer, at once or while the next batch is computed."""
+
 import functools
 import threading
 import time
@@ -8,9 +9,9 @@ from chainermn.communicators._memory_utility import extract_params_set_grad
 from mpi4py import MPI
 
 POLL = 0.001  # seconds between two looks at an all-reduce in flight
-# Measured with MPICH 5.0, two ranks of one core each, 250 ms of computation a step, 12 MB of gradients at 300 Mbit/s: of 340 to 540 ms
-# of communication, what computation did not hide was 740 ms with nobody looking in (all of it, and later), 293 at 0.1 ms, 134 at 0.5,
-# 59 at 2, 287 at 10; 296 with MPICH's own thread (MPIR_CVAR_ASYNC_PROGRESS=1), which takes half of the core.
+# Measured with MPICH 5.0, two ranks of one core each, 250 ms of computation a step, 12 MB of gradients at 300 Mbit/s: of 340 to
+# 540 ms of communication, what computation did not hide was 740 ms with nobody looking in (all of it, and later), 293 at 0.1 ms,
+# 134 at 0.5, 59 at 2, 287 at 10; 296 with MPICH's own thread (MPIR_CVAR_ASYNC_PROGRESS=1), which takes half of the core.
 
 
 class MeanGradients:

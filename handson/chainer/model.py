@@ -1,14 +1,31 @@
 """The network that all tasks train, in Chainer: layer for layer that of handson.pytorch.model, which a test holds it to."""
+
 import chainer
 import chainer.functions as F
 import chainer.links as L
 import numpy
 
+LARGE = 64 * 64  # pixels of an image from which on a convolution takes the samples of a batch one by one
+
+
+class Convolution2D(L.Convolution2D):
+    """Chainer's, which takes large images one by one on a CPU: the same sums, in half the time.
+
+    It copies every patch under the kernel into a matrix, 39 MB for 32 images of 256 x 256 pixels, and transposes that by another
+    copy. The matrix of a single image needs no second copy, and finds room in the cache.
+    """
+
+    def forward(self, images):
+        if images.shape[2] * images.shape[3] < LARGE or self.xp is not numpy:
+            return super().forward(images)
+        one_by_one = F.split_axis(images, len(images), axis=0)
+        return F.concat([super(Convolution2D, self).forward(image) for image in one_by_one], axis=0)
+
 
 def conv_block(inputs, outputs, kernel, stride):
     """Convolution, batch normalisation, ReLU: (N, inputs, H, W) -> (N, outputs, H/stride, W/stride)."""
     return chainer.Sequential(
-        L.Convolution2D(inputs, outputs, kernel, stride, pad=kernel // 2, nobias=True),
+        Convolution2D(inputs, outputs, kernel, stride, pad=kernel // 2, nobias=True),
         L.BatchNormalization(outputs, eps=1e-5),
         F.relu,
     )

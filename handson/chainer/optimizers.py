@@ -1,10 +1,14 @@
 """ChainerMN's create_multi_node_optimizer with double buffering on CPUs too: it computes while gradients travel."""
+
 import atexit
+import copy
 import weakref
 
-import chainermn
+import chainer
+import numpy
 from chainermn.communicators.pure_nccl_communicator import PureNcclCommunicator
-from chainermn.optimizers import _DoubleBufferingOptimizer
+from chainermn.optimizers import _DoubleBufferingOptimizer, _MultiNodeOptimizer
+from chainermn.optimizers import create_multi_node_optimizer as create_chainermns
 
 from handson.chainer.mean_gradients import MeanGradients
 
@@ -13,15 +17,27 @@ def create_multi_node_optimizer(actual_optimizer, communicator, double_buffering
     """A Chainer optimizer that updates with the mean of all ranks' gradients; ChainerMN's arguments.
 
     With double_buffering an update applies the mean of the batch before, whose all-reduce ran while this batch was computed.
-    The first update only makes parameters equal, the second only starts an all-reduce: both as ChainerMN does on GPUs.
+    The first update only makes parameters equal, the second only starts an all-reduce: both as ChainerMN does on GPUs. Loading
+    a snapshot makes parameters equal as well, so that a resumed run loses no update (but for double buffering on GPUs).
     """
-    if double_buffering and not isinstance(communicator, PureNcclCommunicator):
-        return DoubleBufferingOptimizer(actual_optimizer, communicator, zero_fill)
-    return chainermn.create_multi_node_optimizer(actual_optimizer, communicator, double_buffering, zero_fill)
+    if not double_buffering:
+        return MultiNodeOptimizer(actual_optimizer, communicator, zero_fill)
+    if isinstance(communicator, PureNcclCommunicator):
+        return create_chainermns(actual_optimizer, communicator, double_buffering, zero_fill)
+    return DoubleBufferingOptimizer(actual_optimizer, communicator, zero_fill)
+
+
+class MultiNodeOptimizer(_MultiNodeOptimizer):
+    """ChainerMN's, which does not spend an update on equal parameters when all ranks have them from a snapshot."""
+
+    def serialize(self, serializer):
+        self.actual_optimizer.serialize(serializer)
+        if isinstance(serializer, chainer.Deserializer):
+            self.is_changed(self.target)  # takes note of the parameters that are there
 
 
 class DoubleBufferingOptimizer(_DoubleBufferingOptimizer):
-    """ChainerMN's, with a non-blocking all-reduce of MPI in place of a CUDA stream."""
+    """ChainerMN's, with a non-blocking all-reduce of MPI in place of a CUDA stream. Snapshots hold the gradients in flight."""
 
     def __init__(self, actual_optimizer, communicator, zero_fill):
         # ChainerMN's optimizers pass all other attributes on to the actual optimizer.
@@ -36,6 +52,19 @@ class DoubleBufferingOptimizer(_DoubleBufferingOptimizer):
         dtype = getattr(self.communicator, "allreduce_grad_dtype", None)
         vars(self)["in_flight"] = MeanGradients(self.mpi_comm, self.communicated_target, self.zero_fill, dtype)
         self.in_flight.start()
+
+    def serialize(self, serializer):
+        self.actual_optimizer.serialize(serializer)
+        self.wait()
+        if isinstance(serializer, chainer.Deserializer):
+            double = copy.deepcopy(self.target)
+            vars(self).update(communicated_target=double,
+                              target_params_list=[sorted(model.namedparams()) for model in (self.target, double)])
+        vars(self)["needs_update"] = serializer("needs_update", self.needs_update)
+        for name, parameter in self.target_params_list[1]:
+            if parameter.array is not None:
+                gradient = numpy.zeros_like(parameter.array) if parameter.grad is None else parameter.grad
+                parameter.grad = serializer(f"in_flight{name}", gradient)
 
     def wait(self):
         """Returns when no all-reduce is in flight."""

@@ -1,13 +1,16 @@
 """The extensions that the tasks' trainers have in common: the lecture's table, snapshots, progress; and how to resume a run."""
+
 import sys
 import time
 
 import chainer
+import numpy
 from chainer.training import extensions
 
 from handson.banner import COLUMNS, TableOutput
 from handson.chainer.errors import TrackError
 from handson.chainer.evaluators import Evaluator
+
 
 class TimedEvaluator(Evaluator):
     """The exact Evaluator, which also counts the seconds spent in it, in ``seconds``."""
@@ -23,23 +26,43 @@ class TimedEvaluator(Evaluator):
 
 
 def reports(evaluator):
-    """What the worker that reports extends its trainer with: evaluation, log, the lecture's table, snapshots (`snapshot_epoch_<n>`
-    in the output folder, written aside and renamed), and on a terminal a progress bar."""
+    """What the worker that reports extends its trainer with: evaluation, log, the lecture's table, snapshots, and progress.
+
+    A snapshot is `snapshot_epoch_<n>` in the output folder, written aside and renamed.
+    """
+
     table = extensions.PrintReport(COLUMNS, out=TableOutput())
     snapshot = extensions.snapshot(filename="snapshot_epoch_{.updater.epoch}")
-    return [evaluator, extensions.LogReport(), table, snapshot] + [extensions.ProgressBar(update_interval=5)] * sys.stdout.isatty()
+    progress = [extensions.ProgressBar(update_interval=5)] if sys.stdout.isatty() else []
+    return [evaluator, extensions.LogReport(), table, snapshot, *progress]
 
 
 def resume(trainer, path):
-    """Continue the run of which `path` is a snapshot, and return the epoch to go on with; 0 when `path` is None. Raises TrackError."""
+    """Continue the run of which `path` is a snapshot, and return the epoch to go on with; 0 when `path` is None.
+
+    Called by all ranks of a multi-node run. Raises TrackError, on all of them, if one cannot continue with the present options.
+    """
     if path is None:
         return 0
+    problem = _load(trainer, path)
+    communicator = getattr(trainer.updater.get_optimizer("main"), "communicator", None)
+    problems = communicator.mpi_comm.allgather(problem) if communicator else [problem]
+    if any(problems):
+        raise TrackError(next(filter(None, problems)), on_all_ranks=True)
+    return trainer.updater.epoch
+
+
+def _load(trainer, path):
+    """Load a snapshot; what is wrong with it, as a sentence, or None."""
     epochs, _ = trainer.stop_trigger.get_training_length()
     try:
-        chainer.serializers.load_npz(path, trainer)
+        with numpy.load(path, allow_pickle=False) as file:  # load_npz would execute whatever is pickled in it
+            chainer.serializers.NpzDeserializer(file).load(trainer)
+    except TrackError as error:
+        return f"--resume: {error}"
     except Exception:  # a foreign or damaged file can fail in any way
         hint = "give a snapshot_epoch_N of this task and track, with its options"
-        raise TrackError(f"--resume: {path} is damaged, or no snapshot of this training; {hint}", on_all_ranks=True) from None
+        return f"--resume: {path} is damaged, or no snapshot of this training; {hint}"
     if trainer.updater.epoch >= epochs:
-        raise TrackError(f"--resume: {path} is already at epoch {trainer.updater.epoch}; ask for more with -e", on_all_ranks=True)
-    return trainer.updater.epoch
+        return f"--resume: {path} is already at epoch {trainer.updater.epoch}; ask for more with -e"
+    return None

@@ -1,4 +1,5 @@
 """Lists of NumPy arrays in memory that the processes of one machine share: how parameters and gradients travel."""
+
 import numpy
 
 ALIGNMENT = 64  # bytes; a cache line

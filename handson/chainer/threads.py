@@ -1,4 +1,5 @@
 """How many threads NumPy's matrix products use: one for each worker that is pinned to a core."""
+
 import ctypes
 
 

@@ -1,4 +1,5 @@
 """MultiprocessParallelUpdater as the lecture's scripts import it: Chainer's own where it can run, ours for CPUs elsewhere."""
+
 from chainer.backends import cuda
 from chainer.training import updaters as chainers
 

@@ -1,4 +1,5 @@
 """What a worker process of our MultiprocessParallelUpdater does, and the gradient computation that the main process shares."""
+
 import contextlib
 import ctypes
 import multiprocessing

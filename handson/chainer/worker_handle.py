@@ -1,4 +1,5 @@
 """The main process's view of one worker of our MultiprocessParallelUpdater: start it, ask it, hear it, notice its death."""
+
 import contextlib
 import time
 import warnings
