@@ -15,9 +15,13 @@ class OneSentenceParser(argparse.ArgumentParser):
     """argparse, without the usage lines before an error: the sentence is what matters in a job's output file."""
 
     def error(self, message):
+        by_mpiexec = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"} & os.environ.keys()
+        if by_mpiexec:
+            import mpi4py.MPI  # noqa: F401: until all ranks have met, mpiexec lets the others wait for one that has ended
         if launcher_rank():
             time.sleep(3)  # most often all ranks are wrong: rank 0 says it, and its end has the others stopped
-        self.exit(2, f"{self.prog}: {message} (see --help)\n")
+        print(f"{self.prog}: {message} (see --help)", file=sys.stderr, flush=True)
+        os._exit(2) if by_mpiexec else sys.exit(2)
 
 
 def launcher_rank():

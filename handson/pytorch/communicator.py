@@ -6,6 +6,7 @@ compare what they were asked to do; only then do they form the process group tha
 
 import json
 import os
+import signal
 import socket
 import sys
 import traceback
@@ -137,8 +138,10 @@ def _meet_by_environment():
 
 def _meet_by_mpi():
     """mpiexec's way: rank 0 opens a store and tells the others over MPI where. MASTER_PORT chooses its port, if need be."""
+    signal.setitimer(signal.ITIMER_REAL, MEETING.total_seconds())  # MPI would wait for ever for a rank that cannot start
     from mpi4py import MPI
 
+    signal.setitimer(signal.ITIMER_REAL, 0)
     world = MPI.COMM_WORLD
     promised = int(_launcher_variable("PMI_SIZE", "OMPI_COMM_WORLD_SIZE") or world.size)
     if promised != world.size:

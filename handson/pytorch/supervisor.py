@@ -24,10 +24,11 @@ def watch(name):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: os.kill(rank, number))
     status = os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1])
-    if status < 0:
+    if status == -signal.SIGALRM:  # set by the communicator, for MPI's start itself waits without a limit
+        print(f"{name} has waited in vain for the other ranks to start", file=sys.stderr, flush=True)
+    elif status < 0:
         print(f"{name} was killed by {signal.Signals(-status).name}; all ranks end", file=sys.stderr, flush=True)
-        status = 128 - status
-    os._exit(status)
+    os._exit(status if status >= 0 else 128 - status)
 
 
 def _end_with_watcher(name, watcher_lives):

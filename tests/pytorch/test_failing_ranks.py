@@ -1,0 +1,280 @@
+"""Ranks that fail, are killed or cannot begin: all others end within seconds, a sentence names the rank, nothing is left running.
+
+The programs here do what the training scripts do, but for the training, which would only cost time. They run under the real
+mpiexec and torchrun, or start workers as the multi-GPU script does.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import pytest
+from ranks import ROOT, SOLUTIONS
+
+PATIENCE = 100  # seconds until a test gives up; what is measured takes a few
+SECONDS_TO_END = 20  # for all ranks, once one has failed; a few on a machine that has nothing else to do
+
+MULTI_NODE = """
+import os
+from handson import options
+from handson.pytorch.communicator import create_communicator
+
+args = options.parse("multi_node", "pytorch", gpus=None)
+with create_communicator(args) as comm:
+    comm.load_on_rank_0(args)
+    (args.out / f"rank{comm.rank}").write_text(f"{os.getpid()} {os.getppid()}")
+    while True:
+        comm.allgather(0)
+        if (args.out / "raise").exists() and comm.rank == 1:
+            raise ArithmeticError("the sum is wrong")
+"""
+MULTI_GPU = """
+import os
+from handson import data, options
+from handson.pytorch import workers
+
+def train(comm, args, train_set, test_set):
+    (args.out / f"rank{comm.rank}").write_text(f"{os.getpid()} {os.getppid()}")
+    while True:
+        comm.allgather(0)
+        if (args.out / "raise").exists() and comm.rank == 1:
+            raise ArithmeticError("the sum is wrong")
+
+if __name__ == "__main__":
+    args = options.parse("multi_gpu", "pytorch", gpus=[0, 1])
+    workers.start(train, args, *data.load(args.dataset))
+"""
+PROGRAMS = sysconfig.get_path("scripts")
+START = {
+    "mpiexec": [f"{PROGRAMS}/mpiexec", "-n", "2", sys.executable],
+    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"],
+    "spawn": [sys.executable],
+}
+
+
+class Run:
+    """Two ranks that do nothing but meet, again and again, until something happens to them."""
+
+    def __init__(self, folder, start):
+        self.out, self.start = folder / "out", start
+        self.program = folder / "program.py"
+        self.program.write_text(MULTI_GPU if start == "spawn" else MULTI_NODE)
+        self.process = None
+
+    def begin(self, *words, command=None, **environment):
+        command = command or [*START[self.start], str(self.program), "-o", str(self.out), *words]
+        environment = dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", TEST_RUN=str(self.out)) | environment
+        self.process = subprocess.Popen(
+            command, cwd=self.out.parent, env=environment, text=True, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def wait_for_ranks(self):
+        """Wait until both ranks work; returns the process ids of each: its own, and that of its parent."""
+        files = [self.out / "rank0", self.out / "rank1"]
+        end = time.monotonic() + PATIENCE
+        while not all(file.exists() and file.read_text().count(" ") for file in files):
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        numbers = [[int(number) for number in file.read_text().split()] for file in files]
+        assert {rank for rank, _ in numbers} <= set(self.processes())
+        return numbers
+
+    def end(self):
+        """Wait for the end; returns status, output, errors. Nothing of the run is left then."""
+        out, errors = self.process.communicate(timeout=PATIENCE)
+        end = time.monotonic() + PATIENCE
+        while self.processes():
+            assert time.monotonic() < end, f"still running: {self.processes()}"
+            time.sleep(0.02)
+        return self.process.returncode, out, errors
+
+    def processes(self):
+        """All processes of this run, known by their environment: mpiexec's ranks are in sessions of their own."""
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if f"TEST_RUN={self.out}".encode() in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+                    found.append(int(name))
+            except OSError:
+                continue
+        return found
+
+    def clean_up(self):
+        for process in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+
+@pytest.fixture
+def run(tmp_path, request):
+    run = Run(tmp_path, request.param)
+    yield run
+    run.clean_up()
+
+
+def start_with(*names):
+    return pytest.mark.parametrize("run", names, indirect=True)
+
+
+def sentence_about_rank_1(errors):
+    return re.search(r"(rank 1 on \S+|worker 1 \(GPU 1\)) (was killed|failed)[^\n]*\n", errors)
+
+
+@start_with("mpiexec", "torchrun", "spawn")
+def test_a_rank_that_is_killed_is_named_and_all_end(run):
+    run.begin()
+    (_, _), (rank, _) = run.wait_for_ranks()
+    os.kill(rank, signal.SIGKILL)
+    begin = time.monotonic()
+    status, _, errors = run.end()
+    assert time.monotonic() - begin < SECONDS_TO_END
+    assert status != 0
+    if run.start == "torchrun":  # it has a report of its own; and the rank that is left says why it ends
+        assert "local_rank: 1" in errors and "rank 0 on" in errors and "lost its connection to another rank" in errors
+    else:
+        assert sentence_about_rank_1(errors), errors
+        assert "SIGKILL" in errors and "Traceback" not in errors
+
+
+@start_with("mpiexec")
+def test_the_process_that_mpiexec_started_may_be_killed_too(run):
+    """It only watches over the rank; the rank doesn't outlive it."""
+    run.begin()
+    (_, _), (_, watcher) = run.wait_for_ranks()
+    os.kill(watcher, signal.SIGKILL)
+    begin = time.monotonic()
+    status, _, errors = run.end()
+    assert time.monotonic() - begin < SECONDS_TO_END
+    assert status != 0 and "Traceback" not in errors
+
+
+@start_with("mpiexec", "torchrun", "spawn")
+def test_a_rank_that_raises_shows_its_traceback_and_is_named(run):
+    run.begin()
+    run.wait_for_ranks()
+    (run.out / "raise").touch()
+    begin = time.monotonic()
+    status, _, errors = run.end()
+    assert time.monotonic() - begin < SECONDS_TO_END
+    assert status != 0
+    assert errors.count("ArithmeticError: the sum is wrong") == 1 and "Traceback" in errors
+    assert sentence_about_rank_1(errors), errors
+
+
+@start_with("mpiexec")
+def test_ranks_do_not_wait_for_ever_for_one_that_never_starts(run):
+    """mpiexec doesn't mind a program that ends before it has called MPI, and MPI waits for it."""
+    run.program.write_text("from handson.pytorch import communicator as c; c.MEETING = c.timedelta(seconds=2)" + run.program.read_text())
+    rank_0 = [sys.executable, str(run.program), "-o", str(run.out)]
+    run.begin(command=[f"{PROGRAMS}/mpiexec", "-n", "1", *rank_0, ":", "-n", "1", "false"])
+    status, _, errors = run.end()
+    assert status != 0
+    assert re.fullmatch(r"rank 0 on \S+ has waited in vain for the other ranks to start\n", errors), errors
+
+
+@start_with("mpiexec", "spawn")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_whoever_ends_the_run_ends_all_ranks(run, number):
+    """As qdel does, or Ctrl-C, or a machine without memory."""
+    run.begin()
+    run.wait_for_ranks()
+    begin = time.monotonic()
+    os.killpg(run.process.pid, number) if number == signal.SIGINT else os.kill(run.process.pid, number)
+    status, _, _ = run.end()
+    assert status != 0 and time.monotonic() - begin < SECONDS_TO_END
+
+
+def refused(run, *arguments, **environment):
+    """What a run says that must not begin: one sentence."""
+    run.begin(*arguments, **environment)
+    status, out, errors = run.end()
+    assert status == 2, (status, out, errors)
+    sentences = [line for line in errors.splitlines() if not line.startswith(("W1", "E1", "[W")) and "torch.distributed" not in line]
+    assert "Traceback (most recent call last)" not in errors
+    assert len(sentences) == 1, errors
+    return sentences[0]
+
+
+@start_with("mpiexec")
+def test_ranks_that_disagree_about_options_are_told_which(run):
+    begin = [sys.executable, str(run.program), "-o", str(run.out)]
+    command = [f"{PROGRAMS}/mpiexec", "-n", "1", *begin, ":", "-n", "1", *begin, "-b", "16"]
+    sentence = refused(run, command=command)
+    assert "rank 0 has batchsize 32, but rank 1 has 16: give all ranks the same options" in sentence
+
+
+@start_with("mpiexec")
+def test_a_wrong_option_is_said_once(run):
+    assert "-b/--batchsize: must be a whole number above 0" in refused(run, "-b", "0")
+
+
+@start_with("mpiexec")
+def test_a_wrong_option_of_one_rank_alone_is_said(run):
+    begin = [sys.executable, str(run.program), "-o", str(run.out)]
+    sentence = refused(run, command=[f"{PROGRAMS}/mpiexec", "-n", "1", *begin, ":", "-n", "1", *begin, "-b", "0"])
+    assert "-b/--batchsize: must be a whole number above 0" in sentence
+
+
+@start_with("mpiexec")
+def test_too_few_gpu_ids_for_the_ranks_of_a_node_are_refused(run):
+    assert "-g names 1 GPUs, but there are 2 ranks on" in refused(run, "-g", "0")
+
+
+@start_with("mpiexec", "spawn")
+def test_an_unknown_data_set_is_said_once(run):
+    assert "there is no data set named 'digit': give the path" in refused(run, "--dataset", "digit")
+
+
+@start_with("spawn")
+def test_more_workers_than_images_are_refused(run, tmp_path):
+    assert "9 workers are more than the 8 training images" in refused(run, "--dataset", small_set(tmp_path), "-g", "0,1,2,3,4,5,6,7,0")
+
+
+@start_with("mpiexec")
+def test_more_ranks_than_images_are_refused(run, tmp_path):
+    assert "2 workers are more than the 1 training images" in refused(run, "--dataset", small_set(tmp_path, samples=1))
+
+
+@start_with("mpiexec")
+def test_images_that_cannot_be_dealt_one_by_one_are_refused(run, tmp_path):
+    assert "cannot be dealt to 2 workers one by one; use -b 2 or more" in refused(run, "--dataset", small_set(tmp_path, samples=9), "-b", "1")
+
+
+@start_with("mpiexec")
+def test_a_port_in_use_is_named(run):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"MASTER_PORT {port} is in use on" in refused(run, MASTER_PORT=str(port))
+
+
+@start_with("mpiexec")
+def test_an_mpiexec_of_another_mpi_is_named(run):
+    """Its ranks would each believe to be alone. The variable is what such an mpiexec leaves in their environment."""
+    sentence = refused(run, command=[sys.executable, str(run.program), "-o", str(run.out)], PMI_SIZE="2", PMI_RANK="0")
+    assert "mpiexec started 2 ranks, but each is alone" in sentence and "put its mpiexec first on PATH" in sentence
+
+
+@start_with("spawn")
+def test_a_gpu_that_does_not_exist_is_named(run):
+    """By a training script itself, before any worker starts."""
+    sentence = refused(run, command=[sys.executable, str(SOLUTIONS["multi_gpu"]), "-o", str(run.out), "-g", "0,99"])
+    assert re.search(r"-g: there is no (virtual )?GPU 99; this machine has ", sentence)
+
+
+def small_set(folder, samples=8):
+    """The path of a data set with few images for training."""
+    import numpy
+
+    images, labels = numpy.zeros((samples, 1, 8, 8), "uint8"), numpy.zeros(samples, "int64")
+    arrays = dict(train_images=images, train_labels=labels, test_images=images, test_labels=labels)
+    numpy.savez(folder / "small.npz", **arrays, classes=["a"], maximum=16)
+    return str(folder / "small.npz")
