@@ -15,13 +15,30 @@ class OneSentenceParser(argparse.ArgumentParser):
     """argparse, without the usage lines before an error: the sentence is what matters in a job's output file."""
 
     def error(self, message):
-        by_mpiexec = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"} & os.environ.keys()
-        if by_mpiexec:
-            import mpi4py.MPI  # noqa: F401: until all ranks have met, mpiexec lets the others wait for one that has ended
-        if launcher_rank():
-            time.sleep(3)  # most often all ranks are wrong: rank 0 says it, and its end has the others stopped
-        print(f"{self.prog}: {message} (see --help)", file=sys.stderr, flush=True)
-        os._exit(2) if by_mpiexec else sys.exit(2)
+        rank, sentence = launcher_rank(), f"{self.prog}: {message} (see --help)\n"
+        if {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"} & os.environ.keys():
+            _end_in_mpi(rank, sentence)
+        if rank:
+            time.sleep(3)  # torchrun ends this rank after rank 0 has said it
+        self.exit(2, sentence)
+
+
+def _end_in_mpi(rank, sentence):
+    """End with status 2, and all other ranks too: where all come here, as they mostly do, rank 0 speaks for them.
+
+    mpiexec ends the others with this rank only once it has met them in MPI; before that, they would wait for it for ever.
+    """
+    from mpi4py import MPI
+
+    everybody, end = MPI.COMM_WORLD.Ibarrier(), time.monotonic() + 3
+    while not (all_are_here := everybody.Test()) and time.monotonic() < end:
+        time.sleep(0.01)
+    if rank == 0 or not all_are_here:
+        print(sentence, end="", file=sys.stderr, flush=True)
+    if not all_are_here:
+        os._exit(2)
+    MPI.Finalize()
+    sys.exit(2)
 
 
 def launcher_rank():
