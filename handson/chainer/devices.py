@@ -55,7 +55,7 @@ def settle(comm, args):
     Returns words for the devices of all ranks. Raises TrackError, on all ranks.
     """
     # Nodes may keep their files in different places, but all ranks resume or none does.
-    asked = comm.mpi_comm.allgather(vars(args) | {"out": None, "resume": args.resume and "a snapshot"})
+    asked = comm.mpi_comm.allgather(vars(args) | {"out": None, "resume": vars(args).get("resume") and "a snapshot"})
     for rank, theirs in enumerate(asked):
         for name, value in asked[0].items():
             if theirs[name] != value:

@@ -1,0 +1,121 @@
+"""The four parts of a ChainerMN iteration, timed: forward, backward, all-reduce, optimize.
+
+`train_mnist.py` trains with `TimedUpdater` in place of Chainer's StandardUpdater, and has `report` print and draw the times.
+"""
+
+import time
+from pathlib import Path
+
+import numpy
+from chainer.backends import cuda
+from chainer.training.updaters import StandardUpdater
+
+from handson.files import written_aside
+
+PARTS = ("forward", "backward", "all-reduce", "optimize")
+COLOURS = ("#D0E4F5", "#7FB2DC", "#E69F00", "#CCCCCC")
+HATCHES = ("", "///", "xxx", "...")
+
+
+class TimedUpdater(StandardUpdater):
+    """StandardUpdater for a multi-node optimizer (not a double-buffering one, whose parts overlap), with a clock.
+
+    `steps`: the seconds of PARTS in each update. The first update is not among them: it makes parameters equal, and no step.
+    """
+
+    def __init__(self, iterator, optimizer, **options):
+        super().__init__(iterator, optimizer, loss_func=self._forward, **options)
+        self.steps, self._times = [], []
+        # ChainerMN's optimizers pass on all attributes that are set in the ordinary way.
+        vars(optimizer)["communicator"] = _TimedCommunicator(optimizer.communicator, self._note_time)
+
+    def update_core(self):
+        self._times.clear()
+        super().update_core()
+        self._note_time()
+        if len(self._times) == len(PARTS) + 1:
+            self.steps.append(numpy.diff(self._times).tolist())
+
+    def _forward(self, *batch):
+        self._note_time()
+        loss = self.get_optimizer("main").target(*batch)
+        self._note_time()
+        return loss
+
+    def _note_time(self):
+        if cuda.available:
+            cuda.Stream.null.synchronize()  # a GPU may still be computing what it was told to
+        self._times.append(time.perf_counter())
+
+
+class _TimedCommunicator:
+    """A communicator that calls `note_time` before and after the all-reduce."""
+
+    def __init__(self, communicator, note_time):
+        self._communicator, self._note_time = communicator, note_time
+
+    def __getattr__(self, name):
+        return getattr(self._communicator, name)
+
+    def multi_node_mean_grad(self, *arguments):
+        self._note_time()
+        self._communicator.multi_node_mean_grad(*arguments)
+        self._note_time()
+
+
+def report(updater, comm, out):
+    """Called by all ranks: rank 0 prints the mean times of the four parts and draws them, as steps.png and steps.svg in `out`."""
+    everybodys = comm.mpi_comm.gather(updater.steps)
+    if comm.rank != 0:
+        return
+    milliseconds = 1000 * numpy.array(everybodys)  # (ranks, steps, parts)
+    if milliseconds.size == 0:
+        print("Mean time of a step: there was none after the one that makes parameters equal")
+        return
+    print(sentence(milliseconds))
+    draw(milliseconds, Path(out))
+
+
+def sentence(milliseconds):
+    """The mean times of the four parts over all ranks and steps, of `milliseconds` (ranks, steps, parts)."""
+    ranks, steps, _ = milliseconds.shape
+    parts = ", ".join(f"{part} {mean:.2f} ms" for part, mean in zip(PARTS, milliseconds.mean((0, 1))))
+    return f"Mean time of a step ({ranks} rank{'s' * (ranks > 1)}, {steps} step{'s' * (steps > 1)}): {parts}"
+
+
+def draw(milliseconds, out):
+    """Write steps.png and steps.svg to the folder `out`: the mean times of each rank, and those of each step."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    drawing = Figure(figsize=(10, 4), layout="constrained")
+    left, right = drawing.subplots(1, 2)
+    of_ranks, of_steps, begins = milliseconds.mean(1), *_at_most_100(milliseconds.mean(0))
+    iterations = begins + 1.5  # of iterations counted from 1, the first was no step
+    for index, part in enumerate(PARTS):
+        label = f"{part}, and waiting for other ranks" if part == "all-reduce" else part
+        style = dict(facecolor=COLOURS[index], hatch=HATCHES[index], edgecolor="black", linewidth=0.6, label=label)
+        before = of_ranks[:, :index].sum(1)
+        left.barh(range(len(of_ranks)), of_ranks[:, index], 0.6, before, **style)
+        before = of_steps[:, :index].sum(1)
+        right.stairs(before + of_steps[:, index], iterations, baseline=before, fill=True, **style)
+    left.set(xlabel="time of a step [ms], mean over all steps", ylabel="rank", yticks=range(len(of_ranks)))
+    left.invert_yaxis()
+    right.set(xlabel="iteration", ylabel="time of a step [ms], mean over all ranks", xlim=(iterations[0], iterations[-1]))
+    right.xaxis.get_major_locator().set_params(integer=True)
+    drawing.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=len(PARTS), edgecolor="none")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    description = f"Time of the four parts of a training step, by rank and by iteration. {sentence(milliseconds)}."
+    with matplotlib.rc_context({"svg.hashsalt": "handson"}):
+        for kind, metadata in ("png", {}), ("svg", {"Date": None}):
+            with written_aside(out / f"steps.{kind}") as file:
+                drawing.savefig(file, format=kind, dpi=150, metadata=metadata | {"Description": description})
+
+
+def _at_most_100(steps):
+    """The means of neighbouring rows of `steps`, so few that they can be told apart in a figure; and where these begin and end."""
+    together = -(-len(steps) // 100)
+    begins = numpy.arange(0, len(steps), together)
+    ends = numpy.append(begins[1:], len(steps))
+    return numpy.add.reduceat(steps, begins) / (ends - begins)[:, None], numpy.append(begins, len(steps))
