@@ -11,72 +11,94 @@ import os
 import re
 import select
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-SUBNET = "10.78.0."
+TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "mount": "util-linux", "ip": "iproute2", "tc": "iproute2", "hostname": "hostname"}
+SWITCHES = (  # what an administrator may have set: file, its value, what sets it otherwise
+    ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "sysctl kernel.apparmor_restrict_unprivileged_userns=0"),
+    ("/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
+    ("/proc/sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
+)
 LIMIT = 10  # seconds for the nodes to come up
-RATES = re.compile(r"none|[1-9][0-9]*(mbit|gbit)")
+UNITS = {"mbit": 10**6, "gbit": 10**9}
+
+
+def bits_per_second(rate):
+    """The number in ``100mbit`` or ``10gbit``; None for ``none``. Raises ValueError, a sentence."""
+    match = re.fullmatch(r"([1-9][0-9]{0,3})(mbit|gbit)", str(rate))
+    if not match and rate != "none":
+        raise ValueError(f"the rate of a network is none, or a number with mbit or gbit such as 100mbit, not {rate!r}")
+    return int(match[1]) * UNITS[match[2]] if match else None
 
 
 def why_not():
     """Why this machine cannot have virtual nodes: one sentence with what would allow them; None if it can. Takes milliseconds."""
-    if missing := [tool for tool in ("unshare", "nsenter", "ip", "tc", "mount") if not shutil.which(tool, path=_path())]:
-        return f"virtual nodes need {' and '.join(missing)}, which this machine lacks: install util-linux and iproute2"
-    tried = subprocess.run([*_unshare(), "true"], capture_output=True, text=True, timeout=LIMIT, env=os.environ | {"PATH": _path()})
+    if missing := [tool for tool in TOOLS if not shutil.which(tool, path=_path())]:
+        packages = " and ".join(sorted({TOOLS[tool] for tool in missing}))
+        return f"virtual nodes need {' and '.join(missing)}, which this machine lacks: install {packages}"
+    if not os.path.exists("/etc/hosts"):
+        return "virtual nodes need a file /etc/hosts to put their names into, which this machine lacks: an empty one will do"
+    try:
+        tried = subprocess.run([*_unshare(), "true"], capture_output=True, text=True, timeout=LIMIT, env=_environment())
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"virtual nodes need the command unshare, which does not work here ({error}): look at it by hand"
     if tried.returncode == 0:
         return None
-    for path, refusing, cure in (
-        ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "sysctl kernel.apparmor_restrict_unprivileged_userns=0"),
-        ("/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
-        ("/proc/sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
-    ):
+    for path, refusing, cure in SWITCHES:
         if _content(path) == refusing:
             return f"virtual nodes need user namespaces, which this machine refuses to ordinary users: an administrator can allow them by `{cure}`"
-    reason = tried.stderr.strip().splitlines()[-1:] or ["unknown reason"]
-    return f"virtual nodes need namespaces, which this machine refuses ({reason[0]}): in a container, allow it the unshare system call"
-
-
-def check_rate(rate):
-    """Raise OSError unless `rate` is one that `start` takes."""
-    if not RATES.fullmatch(rate):
-        raise OSError(0, f"the rate of a network is none, or a number with mbit or gbit such as 100mbit, not {rate!r}")
+    reason = _last_line(tried.stderr, "unknown reason")
+    return f"virtual nodes need namespaces, which this machine refuses ({reason}): in a container, allow it unshare, mount and a /proc of its own"
 
 
 def start(nodes, rate, directory):
     """Bring up `nodes` (name -> properties), each with its network limited to `rate` ("100mbit", "10gbit" or "none").
 
     Adds to every node its "pid" (inside the holder's namespaces) and "address". Returns the holder: a Popen whose standard input
-    keeps it alive, with the attribute `inside`, the pid of the namespaces' first process. Raises OSError, one sentence.
+    keeps the nodes alive, with the attributes `inside`, the pid of the namespaces' first process, and `own`, the pids of all
+    processes that are the nodes rather than on them. Raises OSError, one sentence.
     """
     specification = directory / "virtual_nodes.json"
     specification.write_text(json.dumps({"names": list(nodes), "rate": rate, "hosts": str(directory / "hosts")}))
-    command = [*_unshare(), "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-m", "handson.virtual_nodes"]
     holder = subprocess.Popen(
-        [*command, str(specification)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env=os.environ | {"PATH": _path()}, start_new_session=True, cwd="/",
-        preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),  # a deleted job's processes get time to end; so its nodes stay
+        [*_unshare(), sys.executable, "-I", "-S", __file__, str(specification)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=_environment(), start_new_session=True, cwd="/",
     )  # fmt: skip
     ready, _, _ = select.select([holder.stdout], [], [], LIMIT)
     line = holder.stdout.readline() if ready else b""
     if not line:
         holder.kill()
-        problem = holder.communicate()[1].decode(errors="replace").strip().splitlines()[-1:] or [f"not ready after {LIMIT} s"]
-        raise OSError(0, f"the virtual nodes did not come up: {problem[0]}")
-    for number, (name, pid) in enumerate(json.loads(line).items(), start=1):
-        nodes[name].update(pid=pid, address=f"{SUBNET}{number}")
-    holder.inside = int(Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()[0])
+        problem = _last_line(holder.communicate(timeout=LIMIT)[1].decode(errors="replace"), f"not ready after {LIMIT} s")
+        raise OSError(0, f"the virtual nodes did not come up: {problem}")
+    pids = json.loads(line)
+    for name, address in addresses(nodes).items():
+        nodes[name].update(pid=pids[name], address=address)
+    [holder.inside] = _children(holder.pid)
+    holder.own = {holder.pid, holder.inside, *_children(holder.inside)}
     return holder
+
+
+def fallen(holder):
+    """What ended the nodes before their time, as a sentence; None if nothing did. To be asked when the job's shell was killed."""
+    if not select.select([holder.stderr], [], [], 0.5)[0]:
+        return None
+    said = re.search("its virtual node .* was killed", os.read(holder.stderr.fileno(), 4096).decode(errors="replace"))
+    return said[0] if said else "the process that kept its virtual nodes was killed"
+
+
+def addresses(names):
+    """The address of each node: 10.78.0.1, 10.78.0.2, ..."""
+    return {name: f"10.78.{number // 250}.{number % 250 + 1}" for number, name in enumerate(names)}
 
 
 def inside(holder_pid, folder, *command):
     """The command that runs `command`, in `folder`, in the namespaces whose first process is `holder_pid`."""
     command = ["sh", "-c", 'cd -- "$0"; exec "$@"', folder, *command]  # entering a mount namespace leads to its root
-    user = ["--user", "--preserve-credentials"] if os.geteuid() else []
-    return [shutil.which("nsenter", path=_path()), f"--target={holder_pid}", *user, "--mount", "--pid", "--net", "--uts", "--", *command]
+    user = [] if _privileged() else ["--user", "--preserve-credentials"]
+    spaces = ["--mount", "--pid", "--net", "--uts", "--ipc"]
+    return [shutil.which("nsenter", path=_path()), f"--target={holder_pid}", *user, *spaces, "--", *command]
 
 
 def on(pid, *command):
@@ -85,14 +107,29 @@ def on(pid, *command):
 
 
 def _unshare():
+    """The command that runs another as the first process of new namespaces, and kills it when it is killed itself."""
     # For an ordinary user, root inside; root itself needs no user namespace, in which the files of others would be closed to it.
-    user = ["--map-root-user"] if os.geteuid() else []
-    return ["unshare", *user, "--net", "--mount", "--uts"]
+    user = [] if _privileged() else ["--map-root-user"]
+    return ["unshare", *user, "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+def _privileged():
+    """Whether this process may make namespaces by its own right (CAP_SYS_ADMIN), which root of a container often may not."""
+    effective = re.search(r"^CapEff:\s*(\w+)", _content("/proc/self/status") or "", re.M)
+    return bool(effective and int(effective[1], 16) & 1 << 21)
 
 
 def _path():
     """PATH with the folders of system tools, which ordinary users and batch jobs often lack."""
     return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin:/usr/bin:/bin"
+
+
+def _environment():
+    return os.environ | {"PATH": _path()}
+
+
+def _children(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def _content(path):
@@ -102,56 +139,75 @@ def _content(path):
         return None
 
 
+def _last_line(text, default):
+    return (text.strip().splitlines() or [default])[-1]
+
+
 def _run(*command, lines=()):
     """Run a tool, `lines` on its standard input; its own words become the error."""
-    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=LIMIT)
+    try:
+        done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired as error:
+        sys.exit(str(error))
     if done.returncode:
-        sys.exit(f"{' '.join(command)}: {done.stderr.strip()}")
+        sys.exit(f"{' '.join(command)}: {done.stderr.strip().splitlines()[0] if done.stderr.strip() else f'status {done.returncode}'}")
 
 
 def hold(names, rate, hosts):
-    """The holder: make the nodes, tell their pids in one line of JSON, and stay until standard input ends."""
-    addresses = {name: f"{SUBNET}{number}" for number, name in enumerate(names, start=1)}
-    own = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else ""
-    Path(hosts).write_text(own.rstrip("\n") + "\n" + "".join(f"{address} {name}\n" for name, address in addresses.items()))
+    """The holder: make the nodes, tell their pids in one line of JSON, and stay until standard input ends or a node dies."""
+    node_addresses = addresses(names)
+    Path(hosts).write_text(hosts_file(node_addresses, _content("/etc/hosts") or ""))
     _run("mount", "--bind", hosts, "/etc/hosts")
-    sleepers = {name: subprocess.Popen(["unshare", "--net", "--uts", "sh", "-c", 'hostname "$1" && exec sleep infinity', "sh", name]) for name in names}
-    _run("ip", "-batch", "-", lines=["link set lo up", "link add bridge type bridge", f"addr add {SUBNET}254/24 dev bridge", "link set bridge up"])
+    if os.path.isdir("/dev/shm"):
+        _run("mount", "-t", "tmpfs", "tmpfs", "/dev/shm")  # shared memory that a killed process leaves behind goes with the job
+    sleep = 'hostname "$1" && echo && exec sleep infinity >/dev/null 2>&1'
+    sleepers = {name: subprocess.Popen(["unshare", "--net", "--uts", "sh", "-c", sleep, "sh", name], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+                for name in names}  # fmt: skip
     for name, sleeper in sleepers.items():
-        _wait_for_name(sleeper, name)
+        if not sleeper.stdout.readline():
+            sys.exit(f"node {name} did not start")
+    links, queues = ["link set lo up", "link add bridge type bridge", "link set bridge up"], []
+    for number, sleeper in enumerate(sleepers.values()):
+        links += [f"link add port{number} type veth peer name eth0 netns {sleeper.pid}", f"link set port{number} master bridge up"]
+        queues.append(f"qdisc add dev port{number} {shape(rate)}")  # what the node receives
+    _run("ip", "-batch", "-", lines=links)
+    for name, sleeper in sleepers.items():
         node = ["nsenter", f"--target={sleeper.pid}", "--net"]
-        port = f"port{addresses[name].rpartition('.')[2]}"
-        _run("ip", "-batch", "-", lines=[f"link add {port} type veth peer name eth0 netns {sleeper.pid}", f"link set {port} master bridge up"])
-        _run(*node, "ip", "-batch", "-", lines=["link set lo up", f"addr add {addresses[name]}/24 dev eth0", "link set eth0 up"])
+        _run(*node, "ip", "-batch", "-", lines=["link set lo up", f"addr add {node_addresses[name]}/16 dev eth0", "link set eth0 up"])
         if rate != "none":
-            _run(*node, "tc", "-batch", "-", lines=[f"qdisc add dev eth0 {shape(rate)}"])
-            _run("tc", "-batch", "-", lines=[f"qdisc add dev {port} {shape(rate)}"])  # what the node receives
+            _run(*node, "tc", "-batch", "-", lines=[f"qdisc add dev eth0 {shape(rate)}"])  # what it sends
+    if rate != "none":
+        _run("tc", "-batch", "-", lines=queues)
     print(json.dumps({name: sleeper.pid for name, sleeper in sleepers.items()}), flush=True)
-    _reap_until_input_ends()
+    _stay({os.pidfd_open(sleeper.pid): name for name, sleeper in sleepers.items()})
+
+
+def hosts_file(node_addresses, own):
+    """The content of /etc/hosts on the nodes: theirs come first, then `own`, the machine's, where it doesn't name them too."""
+    kept = [line for line in own.splitlines() if not set(line.partition("#")[0].split()) & set(node_addresses)]
+    return "\n".join(["127.0.0.1 localhost", *(f"{address} {name}" for name, address in node_addresses.items()), *kept]) + "\n"
 
 
 def shape(rate):
     """tc's words for a token bucket of `rate`, deep enough that a tick of the kernel's clock doesn't empty it."""
-    bits = int(rate[:-4]) * {"mbit": 10**6, "gbit": 10**9}[rate[-4:]]
-    return f"root tbf rate {rate} burst {max(64 * 1024, bits // 8 // 250)} latency 50ms"
+    bits = bits_per_second(rate)
+    return f"root tbf rate {rate} burst {max(64 * 1024, bits // 8 // 250)} latency 50ms" if bits else ""
 
 
-def _wait_for_name(sleeper, name):
-    deadline = time.monotonic() + LIMIT
-    while subprocess.run(["nsenter", f"--target={sleeper.pid}", "--uts", "hostname"], capture_output=True, text=True).stdout.strip() != name:
-        if sleeper.poll() is not None or time.monotonic() > deadline:
-            sys.exit(f"node {name} did not start")
-        time.sleep(0.002)
+def _stay(nodes):
+    """Until standard input ends, or one of `nodes` (descriptor of its first process -> name): a node that is down ends the job.
 
-
-def _reap_until_input_ends():
-    """The first process of a process namespace inherits its orphans, which would stay as zombies unless they are waited for."""
-    while not select.select([sys.stdin], [], [], 1)[0]:
+    The first process of a process namespace inherits its orphans, which would stay as zombies unless they are waited for.
+    """
+    while not (ready := select.select([sys.stdin, *nodes], [], [], 1)[0]):
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         except ChildProcessError:
             pass
+    for descriptor in ready:
+        if descriptor in nodes:
+            print(f"its virtual node {nodes[descriptor]} was killed", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -106,6 +106,8 @@ def describe(options, name, executable, words):
     environment = dict(os.environ)
     sent = everything(environment) if "V" in given else {}
     sent |= variable_list(given.get("v", ""), environment)
+    if rate := options.resources.get("network") or sent.get("HANDSON_NETWORK") or environment.get("HANDSON_NETWORK"):
+        sent["HANDSON_NETWORK"] = choose_rate(rate)
     directory = environment["PWD"] if _is_here(environment.get("PWD")) else os.getcwd()
     sent |= pbs_o_variables(environment, server, queue, directory, me)
     hosts = {server, "localhost", *(node.name for node in here.nodes)}
@@ -209,6 +211,19 @@ def choose_shell(text, hosts):
     paths = [item.partition("@") for item in (text or "").split(",") if item]
     here = [path for path, _, host in paths if host.split(".")[0] in hosts]
     return next(iter(here + [path for path, _, host in paths if not host]), None)
+
+
+def choose_rate(rate):
+    """The rate of the job's network, if it is one. Raises PBSError."""
+    from handson.virtual_nodes import bits_per_second
+
+    from .errors import PBSError
+
+    try:
+        bits_per_second(rate)
+    except ValueError as error:
+        raise PBSError(f"HANDSON_NETWORK: {error}", 2) from None
+    return rate
 
 
 def pbs_o_variables(environment, server, queue, directory, me):

@@ -13,6 +13,7 @@ JOB = {  # resources of the whole job
     "walltime": "time", "min_walltime": "time", "max_walltime": "time", "soft_walltime": "time", "cput": "time", "pcput": "time",
     "pmem": "size", "pvmem": "size", "file": "size", "nice": "int", "software": "text",
     "select": "select", "place": "place", "nodes": "nodes", "nodect": "int",
+    "network": "rate",  # of each node's network: the embedded PBS alone has this one
 }  # fmt: skip
 COUNTED = ("ncpus", "ngpus", "nmics", "naccelerators", "mem", "vmem")  # what a node has a stock of
 SUMMED = COUNTED + ("mpiprocs",)  # what Resource_List adds up over all chunks
@@ -46,13 +47,17 @@ def format_time(seconds):
 
 
 def _value(kind, text):
-    """`text` as its type wants it: int, kb for a size, seconds for a time. Raises ValueError."""
+    """`text` as its type wants it: int, kb for a size, seconds for a time, bits/s for a rate. Raises ValueError."""
     if kind == "int":
         if not re.fullmatch(r"\d{1,9}", text):
             raise ValueError
         return int(text)
     if not text:
         raise ValueError
+    if kind == "rate":
+        from handson.virtual_nodes import bits_per_second
+
+        return bits_per_second(text)
     return {"size": parse_size, "time": parse_time, "text": str}[kind](text)
 
 

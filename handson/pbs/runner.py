@@ -35,12 +35,12 @@ def main():
     with store.reading() as db:
         job = store.get(db, job_id)
     try:
-        shell = start(job, directory)
+        shell, holder = start(job, directory)
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         outcome = _outcome(ending.EXIT_NOT_STARTED, "failed", [f"it could not be started:{where} {error.strerror}"], time.time())
     else:
-        outcome = watch(job, shell, bell)
+        outcome = watch(job, shell, bell, holder)
     record(job_id, directory, outcome)
     bell.close()
     scheduler.ensure()
@@ -56,14 +56,14 @@ def record(job_id, directory, outcome):
         except (OSError, sqlite3.Error) as error:
             if isinstance(error, sqlite3.Error) and store.is_damage(error):
                 with contextlib.suppress(OSError, sqlite3.Error):
-                    store.recover()
+                    store.leave_notice(store.recover())
             if time.monotonic() > deadline:
                 raise
             time.sleep(1)
 
 
 def start(job, directory):
-    """Write the job's files and start its script; return the process id of its shell. Raises OSError."""
+    """Write the job's files and start its script. Returns the process id of its shell, and what `separate` returns. Raises OSError."""
     ending.prepare_outcome(directory)
     script = directory / "script"
     script.write_bytes(store.script(job))
@@ -75,7 +75,7 @@ def start(job, directory):
     environment = job_environment(job, directory)
     (directory / "environment.json").write_text(json.dumps(environment))
     streams = {stream: open(path, "wb", buffering=0) for path, _, stream in ending.spool_files(job)}
-    (directory / "job.json").write_text(json.dumps(job))
+    (directory / "job.json").write_text(json.dumps(job | {"started": True}))  # for store.recover
     out = streams.get("o") or streams["e"]
     command = job["command"] or interpreter(job, script)
     command = processes.module_command("handson.nodes", job["allocation"][0]["node"], *command)
@@ -104,7 +104,7 @@ def start(job, directory):
         store.put(db, stored)
     job.update(stored)
     process.returncode = 0  # `reap` collects it, not this object
-    return process.pid
+    return process.pid, holder
 
 
 def separate(nodes, job, directory):
@@ -114,7 +114,6 @@ def separate(nodes, job, directory):
         return None, note
     with store.reading() as db:
         rate = job["variables"].get("HANDSON_NETWORK") or site.load(store.meta(db, "site")).network
-    virtual_nodes.check_rate(rate)
     try:
         return virtual_nodes.start(nodes, rate, directory), ""
     except OSError as error:
@@ -168,17 +167,18 @@ def job_environment(job, directory):
     return environment
 
 
-def watch(job, shell, bell):
+def watch(job, shell, bell, holder):
     """Wait until the job's shell ends, is deleted or has used its walltime; leave no process of the job behind. Returns the outcome."""
     began, limit = job["stime"], job["asked"]["walltime"]
     deletion, overdue, kill_at = job.get("delete"), None, None
+    stay = {shell, *holder.own} if holder else set()  # not asked to end: virtual nodes, and what only waits for the shell on the first
     ended = {}  # of the children of this process: pid -> wait status
     while shell not in ended:
         now = time.time()
         if limit is not None and not overdue and now >= began + limit:
             overdue = max(limit + 1, round(now - began))
         if (overdue or deletion) and kill_at is None:
-            processes.send(_members(job), signal.SIGTERM)
+            processes.send(set(_members(job)) - stay, signal.SIGTERM)
             kill_at = now + _kill_delay()
         if deletion and deletion["force"]:
             kill_at = now
@@ -189,7 +189,9 @@ def watch(job, shell, bell):
             with store.reading() as db:
                 deletion = (store.get(db, job["id"]) or {}).get("delete") or deletion
         processes.reap(ended)
-    _leave_nothing(job, kill_at, ended)
+    killed = holder and kill_at is None and not os.WIFEXITED(ended[shell])
+    fallen = virtual_nodes.fallen(holder) if killed else None
+    _leave_nothing(job, kill_at, ended, stay)
     notes, directory = [], store.job_directory(job["id"])
     if overdue:
         code, how = ending.EXIT_WALLTIME, "failed"
@@ -197,6 +199,10 @@ def watch(job, shell, bell):
             stderr.write(f"=>> PBS: job killed: walltime {overdue} exceeded limit {limit}\n")
         notes.append(f"walltime {overdue} exceeded limit {limit}")
     else:
+        if fallen:
+            notes.append(fallen)
+            with contextlib.suppress(OSError), open(ending.spool_files(job)[-1][0], "a") as stderr:
+                stderr.write(f"=>> PBS: job killed: {fallen}\n")
         code = os.waitstatus_to_exitcode(ended[shell])
         code = 256 - code if code < 0 else code
         how = "failed" if code else "finished"
@@ -205,12 +211,13 @@ def watch(job, shell, bell):
 
 def _members(job):
     """Every process of the job: all that is below this one, and what carries the job's cookie (started by way of another process)."""
-    return sorted(set(processes.descendants(os.getpid())) | set(processes.carrying(f"PBS_JOBCOOKIE={job['cookie']}")))
+    below = processes.descendants(os.getpid())  # parents first: a shell must not go on with its script when its command is ended
+    return list(dict.fromkeys([*below, *processes.carrying(f"PBS_JOBCOOKIE={job['cookie']}")]))
 
 
-def _leave_nothing(job, kill_at, ended):
-    """End what the job's shell left running: at once, or, where it was asked to stop, when its time to do so is over."""
-    while kill_at is not None and time.time() < kill_at and _members(job):
+def _leave_nothing(job, kill_at, ended, stay):
+    """End what the job's shell left running: at once, or, where it was asked to stop, when its time to do so is over. `stay` goes last."""
+    while kill_at is not None and time.time() < kill_at and set(_members(job)) - stay:
         time.sleep(0.02)
         processes.reap(ended)
     processes.kill_all(lambda: _members(job), ended)

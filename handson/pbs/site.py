@@ -83,12 +83,10 @@ def _seconds(table, key, default):
 
 def _rate(table, key, default):
     value = table.get(key, default)
-    if value == "none":
-        return value
-    from handson.virtual_nodes import RATES
+    if value != "none":
+        from handson.virtual_nodes import bits_per_second
 
-    if not isinstance(value, str) or not RATES.fullmatch(value):
-        raise ValueError(f"{key} = {value!r}, but it must be \"none\", or a rate such as \"100mbit\" or \"1gbit\"")
+        bits_per_second(value)
     return value
 
 
