@@ -3,6 +3,7 @@
 import signal
 import sys
 import time
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,11 @@ import typer
 from handson.errors import OneSentence
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, help=__doc__)
+
+
+class Track(str, Enum):
+    pytorch = "pytorch"
+    chainer = "chainer"
 
 
 @app.command()
@@ -38,13 +44,13 @@ def compare(
 @app.command()
 def tour(
     folder: Annotated[Path | None, typer.Option("-o", "--output", help="Where it all goes; results/tour_<time> by default.")] = None,
-    track: Annotated[list[str], typer.Option(help="pytorch or chainer; may be repeated.")] = ["pytorch"],
-    options: Annotated[str, typer.Option(help="Options for the training scripts, such as '-e 1'.")] = "",
+    track: Annotated[list[Track], typer.Option(help="May be repeated; both by default.")] = list(Track),
+    options: Annotated[str, typer.Option(help="Options for the training scripts; without -e 2, they run the lecture's 4 epochs.")] = "-e 2",
 ):
     """See it all work: the three tasks by qsub, then the comparison of their throughput."""
     from handson.tour import tour
 
-    tour(folder or Path("results") / time.strftime("tour_%Y%m%d-%H%M%S"), track, options, typer.echo)
+    tour(folder or Path("results") / time.strftime("tour_%Y%m%d-%H%M%S"), [one.value for one in track], options, typer.echo)
 
 
 def main():

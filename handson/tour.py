@@ -15,6 +15,7 @@ TASKS = {"single_gpu": "01_single_gpu", "multi_gpu": "02_multi_gpu", "multi_node
 def tour(folder, tracks, options, say):
     """Run every task on each of `tracks` in copies of the solutions under `folder`; `options` go to the training scripts."""
     begin, outs = time.monotonic(), []
+    say(f"Each of the course's {len(TASKS)} tasks runs as a batch job, with {' and with '.join(tracks)} ({options or 'default options'}).")
     for task, name in TASKS.items():
         place = folder / name
         shutil.copytree(SOLUTIONS / name, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "results", "*.[oe][0-9]*"))

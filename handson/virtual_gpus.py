@@ -1,6 +1,7 @@
 """GPUs for a machine that has none: a virtual GPU is one core, and one process with one thread pinned to it. Both tracks use them."""
 
 import os
+from pathlib import Path
 
 COUNT = 8  # ids 0 to 7 exist on every machine, so that the same command lines work everywhere
 
@@ -21,8 +22,16 @@ def pin(gpu):
     os.sched_setaffinity(0, [core_of(gpu)])
 
 
+def machine():
+    """What tells this machine from others: virtual nodes have names of their own, but share its cores."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return os.uname().nodename
+
+
 def describe(places):
-    """Words for the output. `places`: (host, core) of each worker's virtual GPU."""
+    """Words for the output. `places`: (machine, core) of each worker's virtual GPU."""
     workers, distinct = len(places), len(set(places))
     if workers == 1:
         return "1 virtual GPU: a process with one thread on one core"

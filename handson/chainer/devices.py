@@ -1,7 +1,5 @@
 """The device a worker trains on: a GPU through CuPy, or a virtual one (a core) where there is none."""
 
-import socket
-
 import chainer
 
 from handson import virtual_gpus
@@ -37,7 +35,7 @@ def place(gpu):
 
 
 def describe(gpus, places=None):
-    """Words for the output: the devices of workers on `gpus`, at `places` ((host, place) of each; this machine by default)."""
+    """Words for the output: the devices of workers on `gpus`, at `places` ((machine, place) of each; all on this one by default)."""
     places = places or [("here", place(gpu)) for gpu in gpus]
     if not HAS_GPUS:
         return virtual_gpus.describe(places)
@@ -65,7 +63,7 @@ def settle(comm, args):
     problems = comm.mpi_comm.allgather(_problem(args.gpu, comm))
     if any(problems):
         raise TrackError(next(filter(None, problems)), on_all_ranks=True)
-    places = comm.mpi_comm.allgather((socket.gethostname(), place(args.gpu[comm.intra_rank])))
+    places = comm.mpi_comm.allgather((virtual_gpus.machine(), place(args.gpu[comm.intra_rank])))
     return describe(args.gpu, places)
 
 

@@ -17,7 +17,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from handson import data
+from handson import data, virtual_gpus
 from handson.nodes import current_node
 from handson.options import fail, launcher_rank
 from handson.pytorch import devices, supervisor
@@ -114,10 +114,10 @@ def _join(args):
     intra_rank = nodes[:rank].count(nodes[rank])
     args.gpu = args.gpu or [gpu % devices.count() for gpu in range(nodes.count(nodes[rank]))]
     _stop_for(everybody("problem", _gpu_problem(args.gpu, nodes, rank)), rank)
-    places = [tuple(place) for place in everybody("place", [socket.gethostname(), devices.place(args.gpu[intra_rank])])]
+    places = [tuple(place) for place in everybody("place", [virtual_gpus.machine(), devices.place(args.gpu[intra_rank])])]
 
     backend = devices.backend(places)
-    if len({host for host, _ in places}) == 1:
+    if len(set(everybody("host", socket.gethostname()))) == 1:
         loopback(backend)
     dist.init_process_group(backend, store=dist.PrefixStore("group", store), rank=rank, world_size=size, timeout=TIMEOUT)
     name = "nccl" if "nccl" in backend else "gloo"

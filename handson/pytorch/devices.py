@@ -43,7 +43,7 @@ def place(gpu):
 
 
 def describe(gpus, places=None):
-    """Words for the output: the devices of workers on `gpus`, at `places` ((host, place) of each; this machine by default)."""
+    """Words for the output: the devices of workers on `gpus`, at `places` ((machine, place) of each; all on this one by default)."""
     check(gpus)
     places = places or [("here", place(gpu)) for gpu in gpus]
     if not torch.cuda.is_available():
