@@ -70,7 +70,8 @@ def start(nodes, rate, directory):
     line = holder.stdout.readline() if ready else b""
     if not line:
         holder.kill()
-        problem = _last_line(holder.communicate(timeout=LIMIT)[1].decode(errors="replace"), f"not ready after {LIMIT} s")
+        silence = "their holder ended without a word" if ready else f"not ready after {LIMIT} s"
+        problem = _last_line(holder.communicate(timeout=LIMIT)[1].decode(errors="replace"), silence)
         raise OSError(0, f"the virtual nodes did not come up: {problem}")
     pids = json.loads(line)
     for name, address in addresses(nodes).items():
@@ -185,7 +186,9 @@ def hold(names, rate, hosts):
 def hosts_file(node_addresses, own):
     """The content of /etc/hosts on the nodes: theirs come first, then `own`, the machine's, where it doesn't name them too."""
     kept = [line for line in own.splitlines() if not set(line.partition("#")[0].split()) & set(node_addresses)]
-    return "\n".join(["127.0.0.1 localhost", *(f"{address} {name}" for name, address in node_addresses.items()), *kept]) + "\n"
+    pairs = [(address, name) for name, address in node_addresses.items()]
+    mapped = [(f"::ffff:{address}", name) for address, name in pairs]  # who looks up the name of a peer of an IPv6 socket, as torch does
+    return "\n".join(["127.0.0.1 localhost", *(f"{address} {name}" for address, name in pairs + mapped), *kept]) + "\n"
 
 
 def shape(rate):

@@ -1,0 +1,115 @@
+"""The job scripts: one file for a real PBS Professional, for Slurm's wrappers and for the embedded PBS."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = sorted((ROOT / "jobs/pbs").glob("*.sh"))
+SOLUTIONS = {"single_gpu": "01_single_gpu", "multi_gpu": "02_multi_gpu", "multi_node": "03_multi_node"}
+# What the lecture's machine gives each task: nodes x processes, a GPU and a thread for each.
+SELECT = {
+    "single_gpu": "1:ngpus=1:mpiprocs=1:ompthreads=1",
+    "multi_gpu": "1:ngpus=2:mpiprocs=2:ompthreads=1",
+    "multi_node": "2:ngpus=2:mpiprocs=2:ompthreads=1",
+}
+
+
+@pytest.fixture(params=SCRIPTS, ids=lambda path: path.name)
+def script(request):
+    return request.param
+
+
+def task_of(script):
+    return re.fullmatch(r"run_(\w+)_training\.sh", script.name)[1]
+
+
+def directives(script):
+    return re.findall(r"^#PBS +(.*)$", script.read_text(), re.MULTILINE)
+
+
+def resources(script):
+    return [line.split(None, 1)[1] for line in directives(script) if line.startswith("-l")]
+
+
+def test_there_is_a_job_script_for_each_task():
+    assert sorted(map(task_of, SCRIPTS)) == sorted(SELECT)
+
+
+def test_it_is_a_bash_script_that_can_be_executed(script):
+    assert script.read_text().startswith("#!/bin/bash\n")
+    assert os.access(script, os.X_OK)
+    assert subprocess.run(["bash", "-n", script]).returncode == 0
+
+
+def test_every_directive_stands_before_the_first_command(script):
+    """PBS ignores the others."""
+    lines = [line for line in script.read_text().splitlines() if line.strip()]
+    first_command = next(number for number, line in enumerate(lines) if not line.startswith("#"))
+    assert not [line for line in lines[first_command:] if line.startswith("#PBS")]
+
+
+def test_its_directives_are_those_of_the_lecture(script):
+    options = {line.split()[0] for line in directives(script)}
+    assert options == {"-q", "-l", "-W", "-N"}
+    assert {f"-N {task_of(script)}", "-q lecture", "-W group_list=gt00"} <= set(directives(script))
+
+
+def test_it_asks_for_the_nodes_and_processes_of_its_task(script):
+    assert f"select={SELECT[task_of(script)]}" in resources(script)
+    assert any(re.fullmatch(r"walltime=\d\d:\d\d:\d\d", resource) for resource in resources(script))
+
+
+def test_resources_are_one_to_a_line_and_without_chunks_added_up(script):
+    """Slurm's wrapper reads no others."""
+    assert not [resource for resource in resources(script) if "," in resource or "+" in resource]
+
+
+def test_two_nodes_are_two_hosts(script):
+    """Without place=scatter a real PBS may put both chunks on one."""
+    scattered = "place=scatter" in resources(script)
+    assert scattered == (int(SELECT[task_of(script)][0]) > 1)
+
+
+def test_it_works_where_it_was_submitted_with_the_path_of_then(script):
+    """A job begins in the home directory, with a bare PATH."""
+    commands = [line for line in script.read_text().splitlines() if line and not line.startswith("#")]
+    assert commands[0] == 'cd "${PBS_O_WORKDIR:-.}"'
+    assert commands[1] == 'export PATH="${PBS_O_PATH:-$PATH}"'
+
+
+def test_it_starts_what_the_variables_track_and_options_say(script, tmp_path):
+    """With programs on PATH that say how they were called."""
+    for name in ("python", "mpiexec"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "handson-launcher").write_text("#!/bin/sh\necho export LAUNCHED=yes\n")
+    (tmp_path / "handson-launcher").chmod(0o755)
+    environment = {"PATH": "/bin", "PBS_O_PATH": f"{tmp_path}:/usr/bin:/bin", "PBS_O_WORKDIR": str(tmp_path), "PBS_NODEFILE": "/the/node file"}
+
+    def run(**variables):
+        done = subprocess.run(["/bin/bash", script], cwd="/", env=environment | variables, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    program = f"train_cifar_{task_of(script)}.py"
+    start = {"single_gpu": "python {}", "multi_gpu": "python {} -g 0,1", "multi_node": "mpiexec -n 4 -hostfile /the/node file python {}"}
+    command = start[task_of(script)]
+    assert run() == command.format(f"pytorch/{program}")
+    assert run(TRACK="chainer", OPTIONS="-e 1 --size 32") == command.format(f"chainer/{program}") + " -e 1 --size 32"
+
+
+def test_what_students_complete_is_marked(script):
+    text = script.read_text()
+    gaps = re.findall(r"^### BEGIN SOLUTION (\w+): (.+)\n((?:.*\n)*?)### END SOLUTION$", text, re.MULTILINE)
+    assert [name for name, _, _ in gaps] == ["resources"]
+    assert text.count("BEGIN SOLUTION") == text.count("END SOLUTION") == 1
+    assert set(re.findall(r"^#PBS (-\w)", gaps[0][2], re.MULTILINE)) == {"-q", "-l", "-W"}
+
+
+def test_the_folder_of_each_task_links_to_its_one_source(script):
+    link = ROOT / "solutions" / SOLUTIONS[task_of(script)] / script.name
+    assert link.is_symlink() and not os.path.isabs(os.readlink(link))
+    assert link.resolve() == script

@@ -1,0 +1,146 @@
+"""The launcher agent: mpiexec calls it where it would call ssh, and it takes what the place offers."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+
+import pytest
+
+from handson import launcher
+
+PROGRAMS = sysconfig.get_path("scripts")
+JOB = """#!/bin/bash
+#PBS -l select=2:ngpus=2:mpiprocs=2:ompthreads=1
+#PBS -l place=scatter
+#PBS -l walltime=00:04:00
+cd "$PBS_O_WORKDIR"
+export PATH="$PBS_O_PATH"
+eval "$(handson-launcher)"
+echo "$PATH" >path
+handson-agent -x node2 {command} >on_node2
+handson-agent node2 'exit 7'
+echo $? >status
+handson-agent nosuch true 2>nosuch
+mpiexec -n 4 -hostfile "$PBS_NODEFILE" python ranks.py -o out >ranks.json
+"""
+RANKS = """
+import json, os
+from handson import options
+from handson.nodes import current_node
+from handson.pytorch import devices
+from handson.pytorch.communicator import create_communicator
+args = options.parse("multi_node", "pytorch", gpus=None)
+with create_communicator(args) as comm:
+    devices.use(args.gpu[comm.intra_rank])
+    mine = [comm.rank, comm.intra_rank, current_node(), os.environ["OMP_NUM_THREADS"], len(os.sched_getaffinity(0)), comm.nodes]
+    everybody = comm.allgather(mine)
+    if comm.rank == 0:
+        print(json.dumps(everybody))
+"""
+# What a shell could spoil: spaces, quotes, a variable for the other side, a dollar sign that is none.
+WORDS = ["two  spaces", "it's", 'a "quote"', "$HOME", "back\\slash", "*"]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """A job of the embedded PBS on two nodes, after its end: the folder with what it wrote."""
+    folder = tmp_path_factory.mktemp("job of two nodes")
+    (folder / "ranks.py").write_text(RANKS)
+    command = shlex.quote(f"echo $HANDSON_NODE; printf '%s\\n' {shlex.join(WORDS)}")
+    (folder / "job.sh").write_text(JOB.format(command=command))
+    environment = os.environ | {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "HANDSON_PBS_HOME": str(tmp_path_factory.mktemp("pbs"))}
+    done = subprocess.run(
+        ["qsub", "-j", "oe", "-W", "block=true", "job.sh"], cwd=folder, env=environment, capture_output=True, text=True, timeout=100
+    )
+    [output] = folder.glob("job.sh.o*")
+    assert done.returncode == 0, done.stderr + output.read_text()
+    return folder
+
+
+def test_a_command_runs_on_the_node_it_is_meant_for_with_its_words_as_they_were(job):
+    assert (job / "on_node2").read_text().splitlines() == ["node2", *WORDS]
+
+
+def test_the_status_of_the_command_comes_back(job):
+    assert (job / "status").read_text() == "7\n"
+
+
+def test_a_host_that_cannot_be_reached_is_named(job):
+    assert "nosuch" in (job / "nosuch").read_text()
+
+
+def test_mpiexec_puts_two_ranks_on_each_node_of_the_node_file(job):
+    everybody = json.loads((job / "ranks.json").read_text())
+    assert [rank for rank, *_ in everybody] == [0, 1, 2, 3]
+    assert [intra_rank for _, intra_rank, *_ in everybody] == [0, 1, 0, 1]
+    assert [node for _, _, node, *_ in everybody] == ["node1", "node1", "node2", "node2"]
+    assert {nodes for *_, nodes in everybody} == {2}
+
+
+def test_each_rank_of_a_job_has_one_thread_on_one_core(job):
+    everybody = json.loads((job / "ranks.json").read_text())
+    assert [(threads, cores) for _, _, _, threads, cores, _ in everybody] == [("1", 1)] * 4
+
+
+HERE = os.uname().nodename
+
+
+@pytest.mark.parametrize(
+    ("host", "environment", "programs", "way"),
+    [
+        (HERE, {"PBS_JOBID": "1.s"}, ["pbsdsh"], ["sh", "-c"]),
+        ("localhost", {}, [], ["sh", "-c"]),
+        ("n2", {"PBS_JOBID": "1.s"}, ["pbsdsh"], ["pbsdsh", "-h", "n2", "--", "/bin/sh", "-c"]),
+        ("n2", {"PBS_JOBID": "1.s", "SLURM_JOB_ID": "1"}, ["srun"], ["srun", "--nodelist=n2", "/bin/sh", "-c"]),
+        ("n2", {"SLURM_JOB_ID": "1"}, ["pbsdsh", "srun"], ["srun", "--nodelist=n2", "/bin/sh", "-c"]),
+        ("n2", {}, ["pbsdsh", "srun"], ["ssh", "n2"]),
+        ("n2", {"PBS_JOBID": "1.s"}, [], ["ssh", "n2"]),
+    ],
+)
+def test_the_way_to_a_host_is_what_the_place_offers(host, environment, programs, way, tmp_path):
+    for name in programs:
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    found = launcher.way_to(host, environment | {"PATH": str(tmp_path)})
+    assert [word for word in found if word in way] == way
+    assert found[0] == way[0] and found[-1] == way[-1]
+
+
+@pytest.mark.parametrize(
+    ("place", "program"), [({"PBS_JOBID": "1.s"}, "pbsdsh"), ({"SLURM_JOB_ID": "1"}, "srun"), ({}, "ssh")], ids=["PBS", "Slurm", "no job"]
+)
+def test_the_agent_hands_the_command_over_as_one_word(place, program, tmp_path):
+    """As ssh takes it: a shell on the other side takes it apart. mpiexec's own options for ssh are dropped."""
+    (tmp_path / program).write_text('#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
+    (tmp_path / program).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"} | place
+    done = subprocess.run([f"{PROGRAMS}/handson-agent", "-x", "n2", "proxy", "--port", "'a b'"], env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines()[0] == str(tmp_path / program), done.stderr
+    assert done.stdout.splitlines()[-1] == "proxy --port 'a b'"
+
+
+def test_the_agent_says_what_it_lacks():
+    done = subprocess.run([f"{PROGRAMS}/handson-agent", "n2"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "handson-agent: give a host and a command\n")
+    done = subprocess.run([f"{PROGRAMS}/handson-agent", "n2", "true"], env={"PATH": "/nowhere"}, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr == "handson-agent: cannot reach n2, as there is no ssh on PATH here\n"
+
+
+def test_the_launcher_makes_every_mpiexec_use_the_agent():
+    script = f'eval "$({PROGRAMS}/handson-launcher)"; env'
+    done = subprocess.run(["bash", "-c", script], env={"PATH": "/usr/bin:/bin", "HANDSON_NODE": "node1"}, capture_output=True, text=True)
+    variables = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    agent = f"{PROGRAMS}/handson-agent"
+    assert variables["HYDRA_LAUNCHER"] == "ssh" and variables["HYDRA_LAUNCHER_EXEC"] == agent
+    assert variables["OMPI_MCA_plm_rsh_agent"] == variables["PRTE_MCA_plm_ssh_agent"] == agent
+    assert os.access(agent, os.X_OK)
+    assert "HANDSON_NODE" not in variables
+
+
+def test_the_agent_starts_without_torch():
+    """mpiexec waits for it on every node."""
+    script = "import sys; import handson.launcher; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
