@@ -12,11 +12,15 @@ import sysconfig
 
 from handson import nodes
 
+WITH_VALUE = ("-l", "-p", "-o", "-i", "-F", "-J", "-E", "-S")  # ssh's options whose value is a word of its own: user, port, ...
+
 
 def main():
     """Print the shell commands that make mpiexec use the agent, and MPICH use the network between virtual nodes."""
     agent = os.path.join(sysconfig.get_path("scripts"), "handson-agent")
-    variables = {"UCX_TLS": "tcp,self"} if any("pid" in node for node in nodes.job_nodes().values()) else {}
+    job_nodes = nodes.job_nodes().values()
+    virtual = any("pid" in node for node in job_nodes)
+    variables = {"UCX_TLS": "tcp,self"} if virtual else {"HYDRA_IFACE": "lo"} if job_nodes else {}  # lo: host names need not resolve
     variables |= {
         "HYDRA_LAUNCHER": "ssh",
         "HYDRA_LAUNCHER_EXEC": agent,
@@ -32,7 +36,9 @@ def agent():
     """``handson-agent [ssh's options] HOST COMMAND...``: become the command on HOST. COMMAND is for a shell, as with ssh."""
     words = sys.argv[1:]
     while words and words[0].startswith("-"):
-        words.pop(0)
+        option = words.pop(0)
+        if option in WITH_VALUE and words:
+            words.pop(0)
     if len(words) < 2:
         sys.exit("handson-agent: give a host and a command")
     host, command = words[0], " ".join(words[1:])

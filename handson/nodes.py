@@ -15,9 +15,11 @@ from handson import virtual_nodes
 
 
 def job_nodes():
-    """The nodes of the job this process belongs to: name -> properties; empty outside an embedded PBS job."""
-    path = os.environ.get("HANDSON_NODES")
-    return json.loads(Path(path).read_text()) if path else {}
+    """The nodes of the job this process belongs to: name -> properties; empty outside an embedded PBS job, or after its end."""
+    try:
+        return json.loads(Path(os.environ["HANDSON_NODES"]).read_text())
+    except (KeyError, FileNotFoundError):
+        return {}
 
 
 def current_node():
@@ -31,17 +33,19 @@ def become(node, *command):
     if properties is None:
         sys.exit(f"handson.nodes: this job has no node {node!r}; its nodes are: {' '.join(job_nodes()) or '(none)'}")
     os.environ["HANDSON_NODE"] = node
-    if properties["cores"]:
-        os.sched_setaffinity(0, properties["cores"])
     if "pid" in properties:
         command = virtual_nodes.on(properties["pid"], *command)
     try:
+        if properties["cores"]:
+            os.sched_setaffinity(0, properties["cores"])
         os.execvp(command[0], command)
     except OSError as error:
         sys.exit(f"{command[0]}: {error.strerror}")
 
 
 def main():
+    if len(sys.argv) < 3:
+        sys.exit("handson.nodes: give a node of this job and a command")
     become(*sys.argv[1:])
 
 
