@@ -7,6 +7,7 @@ import sys
 from .errors import PBSError, unknown_job
 
 GUARD = "HANDSON_STEPPED_ASIDE"
+SLURM_CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
 
 
 def step_aside(name):
@@ -15,7 +16,8 @@ def step_aside(name):
         return  # what looked like a real one leads back here
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         candidate = os.path.join(folder or ".", name)
-        if os.path.isfile(candidate) and os.access(candidate, os.X_OK) and not _is_ours(candidate):
+        if os.path.isfile(candidate) and os.access(candidate, os.X_OK) and not _is_ours(candidate) and not _leads_nowhere(candidate):
+            os.environ["SLURM_PBS_O_PATH"] = os.environ.get("PATH", os.defpath)  # Slurm's `qsub -v` drops PATH; see jobs/slurm/classroom
             os.environ[GUARD] = f"{name}:{os.getpid()}:{_start_time(os.getpid())}"
             try:
                 os.execv(candidate, [candidate, *sys.argv[1:]])
@@ -25,9 +27,20 @@ def step_aside(name):
 
 def _is_ours(path):
     """Whether `path` is an entry point of this package (of any installation); those are short scripts that import it by name."""
+    return _mentions(path, b"handson.pbs") or os.path.realpath(path) == os.path.realpath(sys.argv[0])
+
+
+def _leads_nowhere(path):
+    """Whether `path` is Slurm's command of this name, on a machine that has Slurm's packages but no Slurm."""
+    if os.path.dirname(path) not in ("/usr/bin", "/bin") or "SLURM_CONF" in os.environ or any(map(os.path.exists, SLURM_CONFIGURATIONS)):
+        return False
+    return _mentions(path, b"Slurm")
+
+
+def _mentions(path, word):
     try:
         with open(path, "rb") as file:
-            return b"handson.pbs" in file.read(4096) or os.path.realpath(path) == os.path.realpath(sys.argv[0])
+            return word in file.read(4096)
     except OSError:
         return False
 
