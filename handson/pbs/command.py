@@ -76,8 +76,12 @@ def run(name, function, usage=""):
     """Call ``function(arguments)`` and end with the status it returns, or with the sentence and the status of what it raises."""
     import sqlite3
 
+    from . import store
+
     os.umask(0o077)
     try:
+        for sentence in store.take_notices():
+            say(name, sentence)
         status = function(sys.argv[1:]) or 0
         sys.stdout.flush()
     except PBSError as error:

@@ -178,7 +178,7 @@ def watch(job, shell, bell, holder):
         if limit is not None and not overdue and now >= began + limit:
             overdue = max(limit + 1, round(now - began))
         if (overdue or deletion) and kill_at is None:
-            processes.send(set(_members(job)) - stay, signal.SIGTERM)
+            processes.send([pid for pid in _members(job) if pid not in stay], signal.SIGTERM)
             kill_at = now + _kill_delay()
         if deletion and deletion["force"]:
             kill_at = now

@@ -72,7 +72,7 @@ def main():
         except (OSError, sqlite3.Error) as error:
             print(f"{time.ctime()}: {error!r}", file=sys.stderr, flush=True)
             if isinstance(error, sqlite3.Error) and store.is_damage(error):
-                print(store.recover(), file=sys.stderr, flush=True)
+                store.leave_notice(store.recover())
             if left:
                 return
             since_trouble = since_trouble or time.monotonic()

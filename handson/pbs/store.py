@@ -143,7 +143,10 @@ def is_damage(error):
 
 
 def recover():
-    """Put a damaged database aside and carry over all that can be read of it; return the sentence that says so."""
+    """Put a damaged database aside and carry over all that can be read of it; return the sentence that says so.
+
+    A process that nobody listens to passes the sentence to `leave_notice`.
+    """
     path = home() / "jobs.sqlite"
     with open(home() / "repair.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -161,6 +164,25 @@ def recover():
         f"the job database was damaged and is kept as {aside}; {len(rows)} of its jobs could be read and go on:"
         " look at them with qstat -x, and submit again what is missing"
     )
+
+
+def leave_notice(sentence):
+    """Have the next command tell the user something."""
+    with open(home() / "notice", "a") as file:
+        file.write(f"{sentence}\n")
+
+
+def take_notices():
+    """What was left to be told, each only once."""
+    path = home(create=False) / "notice"
+    try:
+        os.rename(path, f"{path}.{os.getpid()}")
+    except OSError:
+        return []
+    taken = Path(f"{path}.{os.getpid()}")
+    sentences = taken.read_text().splitlines()
+    taken.unlink()
+    return sentences
 
 
 def _is_sound(path):

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("qsub", "qstat", "qdel", "qrls", "pbsnodes", "pbsdsh")
 SERVER = os.uname().nodename.split(".")[0]
-PATIENCE = 15  # seconds that a condition is waited for before the test fails
+PATIENCE = 60  # seconds that a condition is waited for before the test fails
 SITE = """
 queue = "lecture"
 group = "gt00"

@@ -426,10 +426,10 @@ def test_jobs_that_would_share_cores_run_one_after_the_other(pbs):
 
 
 def test_qstat_shows_the_cpu_time_that_a_running_job_has_used_so_far(pbs):
-    job_id = pbs.submit(pbs.script("timeout 1.5 sh -c 'while :; do :; done'; " + SLEEP))
+    job_id = pbs.submit(pbs.script("sh -c 'ulimit -t 2; while :; do :; done'\n" + SLEEP))
     begun(pbs, job_id)
-    assert pbs("qstat").stdout.splitlines()[2].split()[3] == "00:00:01"
-    assert pbs.full(job_id)["resources_used.cput"] == "00:00:01"
+    shown = {pbs("qstat").stdout.splitlines()[2].split()[3], pbs.full(job_id)["resources_used.cput"]}
+    assert shown <= {"00:00:01", "00:00:02"}
 
 
 def test_a_stored_job_is_announced_even_if_the_queue_cannot_be_started(pbs):

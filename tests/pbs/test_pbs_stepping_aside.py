@@ -42,7 +42,7 @@ def test_other_copies_of_ours_are_passed_over(pbs, tmp_path):
     (tmp_path / "link" / "qsub").symlink_to(pbs.bin / "qsub")
     executable(tmp_path / "copy" / "qsub", (pbs.bin / "qsub").read_text())
     executable(tmp_path / "pip" / "qsub", "#!/bin/sh\n'''exec' /other/venv/bin/python \"$0\" \"$@\"\n' '''\nfrom handson.pbs.qsub import main\n")
-    path = ":".join([str(tmp_path / name) for name in ("link", "copy", "pip")] + [pbs.environment["PATH"]])
+    path = ":".join([str(pbs.bin), *(str(tmp_path / name) for name in ("pip", "link", "copy")), "/usr/bin:/bin"])
     assert pbs("qsub", "-h", pbs.script("echo\n"), PATH=path).stdout == f"0.{SERVER}\n"
 
 
