@@ -151,10 +151,9 @@ def remove_files(job):
 
 
 def delete_unstarted(db, job, comment):
-    """End a job that never ran."""
+    """End a job that never ran. (Of a sub-job: `end_array` is for the caller to call, once.)"""
     job.update(state="F", obittime=time.time(), comment=comment)
     store.put(db, job)
-    end_array(db, job)
 
 
 def end_array(db, job):

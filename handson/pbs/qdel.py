@@ -83,6 +83,7 @@ def delete(name, force, history, server):
                 store.put(db, one)
             else:
                 ending.delete_unstarted(db, one, f"Job deleted by {by} before it ran, and terminated")
+        ending.end_array(db, jobs[-1])
     for running_id in running:
         processes.ring(store.job_directory(running_id) / "bell", b"d")  # where nobody listens, the scheduler finds the job lost
 
