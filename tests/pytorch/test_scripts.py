@@ -1,0 +1,100 @@
+"""The three scripts as texts that teach by their differences, and as programs that say what they do wherever they run."""
+
+import difflib
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from ranks import ROOT, SOLUTIONS
+
+NEIGHBOURS = [("single_gpu", "multi_gpu"), ("multi_gpu", "multi_node")]
+FILES = [*SOLUTIONS.values(), *sorted((ROOT / "handson/pytorch").glob("*.py"))]
+
+
+def lines(task):
+    """What a student reads: the script without the markers of the gaps."""
+    return [line for line in SOLUTIONS[task].read_text().splitlines() if "### " not in line]
+
+
+@pytest.mark.parametrize("pair", NEIGHBOURS, ids=" -> ".join)
+def test_neighbouring_scripts_differ_in_fewer_than_40_lines(pair):
+    """The difference is the lesson."""
+    changed = [line for line in difflib.ndiff(*map(lines, pair)) if line[0] in "+-"]
+    assert len(changed) < 40
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_files_in_a_students_path_are_short(path):
+    text = path.read_text().splitlines()
+    assert len(text) < (150 if "solutions" in path.parts else 200)
+    assert max(map(len, text), default=0) <= 150
+
+
+@pytest.mark.parametrize("task", SOLUTIONS)
+def test_gaps_are_marked_from_beginning_to_end_with_a_name_and_a_hint(task):
+    names, open_gap = [], None
+    for line in SOLUTIONS[task].read_text().splitlines():
+        if "### BEGIN SOLUTION" in line:
+            assert open_gap is None
+            open_gap = re.fullmatch(r" *### BEGIN SOLUTION ([a-z_]+): \S.{10,}", line)
+            assert open_gap, line
+            names.append(open_gap[1])
+        elif "### END SOLUTION" in line:
+            assert open_gap is not None
+            assert line.index("#") == open_gap[0].index("#")
+            open_gap = None
+        else:
+            assert "###" not in line and "SOLUTION" not in line
+    assert open_gap is None
+    assert names and len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("task", SOLUTIONS)
+def test_without_its_gaps_a_script_is_still_python(task):
+    text = re.sub(r"( *)### BEGIN SOLUTION.*?### END SOLUTION", r"\1raise NotImplementedError", SOLUTIONS[task].read_text(), flags=re.DOTALL)
+    compile(text, task, "exec")
+
+
+def run_with_torchrun(task, out, *words):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", SOLUTIONS[task], "-o", out, *words]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.run([str(word) for word in command], cwd=out, env=environment, capture_output=True, text=True, timeout=200)
+
+
+@pytest.fixture(scope="module")
+def torchrun(tmp_path_factory):
+    """The multi-node script, which torchrun starts as well as mpiexec: the folder, and the finished process."""
+    out = tmp_path_factory.mktemp("torchrun")
+    return out, run_with_torchrun("multi_node", out, "-e", 2, "--size", 16)
+
+
+def test_torchrun_starts_it_too(torchrun):
+    out, done = torchrun
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr and "\033" not in done.stdout
+    text = done.stdout.splitlines()
+    assert text[0] == "Start a training script using multiple nodes."
+    assert "Num process (COMM_WORLD): 2" in text
+    assert [line.split()[0] for line in text[-4:]] == ["epoch", "1", "2", "Throughput:"]
+    assert len(text) == 13
+
+
+def test_under_torchrun_the_result_tells_ranks_and_nodes(torchrun):
+    out, done = torchrun
+    result = json.loads((out / "result.json").read_text())
+    assert (result["workers"], result["nodes"], result["epochs"], result["images"]) == (2, 1, 2, 3000)
+    assert done.stdout.splitlines()[-1] == f"Throughput: {result['throughput']} [images/sec.] (3000 / {result['seconds']})"
+    assert sorted(os.listdir(out)) == ["log", "result.json", "snapshot_epoch_1", "snapshot_epoch_2"]
+
+
+def test_a_script_goes_on_from_its_snapshot(torchrun, tmp_path):
+    """The whole way through the command line, with another number of epochs to go."""
+    out, done = torchrun
+    resumed = run_with_torchrun("multi_node", tmp_path, "-e", 3, "--size", 16, "--resume", out / "snapshot_epoch_2")
+    assert resumed.returncode == 0, resumed.stderr
+    assert [line.split()[0] for line in resumed.stdout.splitlines()[-5:]] == ["epoch", "1", "2", "3", "Throughput:"]
+    before = [line.split()[:5] for line in done.stdout.splitlines()[-3:-1]]
+    assert [line.split()[:5] for line in resumed.stdout.splitlines()[-4:-2]] == before
