@@ -56,8 +56,9 @@ def _load(trainer, path):
     """Load a snapshot; what is wrong with it, as a sentence, or None."""
     epochs, _ = trainer.stop_trigger.get_training_length()
     try:
-        with numpy.load(path, allow_pickle=False) as file:  # load_npz would execute whatever is pickled in it
-            chainer.serializers.NpzDeserializer(file).load(trainer)
+        # load_npz would execute whatever is pickled in the file.
+        with open(path, "rb") as file, numpy.load(file, allow_pickle=False) as arrays:
+            chainer.serializers.NpzDeserializer(arrays).load(trainer)
     except TrackError as error:
         return f"--resume: {error}"
     except Exception:  # a foreign or damaged file can fail in any way
