@@ -8,8 +8,8 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from handson.files import written_aside
-from handson.results import TASKS, ResultError, read
+from handson.figures import save as _save
+from handson.results import TASKS, read
 
 CONDITIONS = {  # what must be the same in runs that are compared
     "data set": lambda run: run.dataset,
@@ -55,7 +55,7 @@ class Row:
 
 
 def compare(outs, figure_path="throughput.png", say=print):
-    """Read the runs in the directories `outs`, `say` the table line by line, draw the figure. Raises ResultError."""
+    """Read the runs in the directories `outs`, `say` the table line by line, draw the figure. Raises ResultError or FigureError."""
     results = [read(out) for out in {Path(out).resolve(): out for out in outs}.values()]
     for line in text(table(results)):
         say(line)
@@ -129,7 +129,7 @@ def _cells(row):
 
 
 def figure(results, path):
-    """Draw throughput and speed-up against workers, as `path` with .png and with .svg; returns both. Raises ResultError."""
+    """Draw throughput and speed-up against workers, as `path` with .png and with .svg; returns both. Raises FigureError."""
     from matplotlib.figure import Figure
 
     rows = table(results)
@@ -190,18 +190,3 @@ def _sentence(row):
     """What the figure shows of `row`, for people who cannot see it."""
     speedup = f", {row.speedup:.2f} times one worker" if row.speedup else ""
     return f"{row.track}, {row.task}, workers {row.workers}: {row.mean:.1f} images/s{speedup}."
-
-
-def _save(drawing, path, description):
-    """Write the figure as .png and .svg, with a description for people who cannot see it; returns both paths."""
-    import matplotlib
-
-    stem = path.name.removesuffix(".png").removesuffix(".svg")
-    paths = [path.with_name(f"{stem}.png"), path.with_name(f"{stem}.svg")]
-    try:
-        with matplotlib.rc_context({"svg.hashsalt": "handson"}), written_aside(paths[0]) as png, written_aside(paths[1]) as svg:
-            drawing.savefig(png, format="png", dpi=150, metadata={"Description": description})
-            drawing.savefig(svg, format="svg", metadata={"Description": description, "Date": None})
-    except OSError as error:
-        raise ResultError(f"{paths[0]} cannot be written ({error.strerror}): give another place with -o") from None
-    return paths
