@@ -4,6 +4,10 @@
 #PBS -l select=1:ngpus=2:mpiprocs=2:ompthreads=1
 #PBS -W group_list=gt00
 #PBS -l walltime=00:10:00
+### GIVEN #PBS -q (queue)
+### GIVEN #PBS -l (nodes and so on: select=...)
+### GIVEN #PBS -W (group: group_list=...)
+### GIVEN #PBS -l (time limit: walltime=...)
 ### END SOLUTION
 #PBS -N multi_gpu
 

@@ -5,6 +5,11 @@
 #PBS -l place=scatter
 #PBS -W group_list=gt00
 #PBS -l walltime=00:10:00
+### GIVEN #PBS -q (queue)
+### GIVEN #PBS -l (nodes and so on: select=...)
+### GIVEN #PBS -l (placement: one chunk on each node)
+### GIVEN #PBS -W (group: group_list=...)
+### GIVEN #PBS -l (time limit: walltime=...)
 ### END SOLUTION
 #PBS -N multi_node
 

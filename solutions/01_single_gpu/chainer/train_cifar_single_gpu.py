@@ -21,7 +21,7 @@ from handson.chainer.reports import TimedEvaluator, reports, resume
 def train(args, train_set, test_set):
     device = devices.use(args.gpu[0])
 
-    ### BEGIN SOLUTION iterator: an iterator over the training set, of args.batchsize, that shuffles by Shuffle(args.seed)
+    ### BEGIN SOLUTION iterator: `train_iterator`: over the training set, in batches of args.batchsize, in the order of Shuffle(args.seed)
     train_iterator = SerialIterator(train_set, args.batchsize, order_sampler=Shuffle(args.seed))
     ### END SOLUTION
     test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
@@ -29,13 +29,13 @@ def train(args, train_set, test_set):
     numpy.random.seed(args.seed)
     model = L.Classifier(ConvNet(len(train_set.classes)))
     model.to_device(device)
-    ### BEGIN SOLUTION optimizer: momentum SGD with the rate args.lr, set up for the model
+    ### BEGIN SOLUTION optimizer: `optimizer`: momentum SGD with the rate args.lr, set up for the model
     optimizer = chainer.optimizers.MomentumSGD(args.lr, momentum=0.9)
     optimizer.setup(model)
     ### END SOLUTION
 
     convert = Enlarge(args.size)
-    ### BEGIN SOLUTION updater: what takes a batch from the iterator, runs forward and backward, and has the optimizer update
+    ### BEGIN SOLUTION updater: `updater`: takes batches from the iterator, runs forward and backward, and has the optimizer update
     updater = StandardUpdater(train_iterator, optimizer, converter=convert, device=device)
     ### END SOLUTION
     trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
@@ -48,7 +48,7 @@ def train(args, train_set, test_set):
     trainer.run(show_loop_exception_msg=False)
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many images went through the network in all these epochs, and how many a second?
+    ### BEGIN SOLUTION throughput: how many `images` went through the network in all these epochs, and what `throughput` a second is that?
     images = len(train_set) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

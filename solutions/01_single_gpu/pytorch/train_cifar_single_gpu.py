@@ -37,13 +37,13 @@ def train(args, train_set, test_set):
 
     start = time.perf_counter()
     for epoch in range(first_epoch, args.epoch):
-        ### BEGIN SOLUTION shuffle: let the sampler know which epoch this is, so that each one has an order of its own
+        ### BEGIN SOLUTION shuffle: let the sampler `batches` know which epoch this is, so that each one has an order of its own
         batches.set_epoch(epoch)
         ### END SOLUTION
         for images, labels in train_loader:
             images, labels = prepare(images, labels)
             with manager.run_iteration():
-                ### BEGIN SOLUTION step: clear the gradients, then forward (outputs, loss), backward and optimize
+                ### BEGIN SOLUTION step: clear the gradients, then forward (`outputs` and the mean `loss` of the images), backward, and optimize
                 optimizer.zero_grad()
                 outputs = model(images)
                 loss = F.cross_entropy(outputs, labels)
@@ -53,7 +53,7 @@ def train(args, train_set, test_set):
                 report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many images went through the network in all these epochs, and how many a second?
+    ### BEGIN SOLUTION throughput: how many `images` went through the network in all these epochs, and what `throughput` a second is that?
     images = len(train_set) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

@@ -20,12 +20,12 @@ from handson.chainer.updaters import DESCRIPTION, MultiprocessParallelUpdater
 
 
 def train(args, train_set, test_set):
-    ### BEGIN SOLUTION devices: a dictionary from names to GPU ids: "main" for the first of args.gpu, "gpu1" for the next, and so on
+    ### BEGIN SOLUTION devices: `gpus`: a dictionary from names to GPU ids: "main" for the first of args.gpu, then "gpu1", "gpu2", ...
     gpus = {"main" if index == 0 else f"gpu{index}": gpu for index, gpu in enumerate(args.gpu)}
     ### END SOLUTION
     print(gpus)
 
-    ### BEGIN SOLUTION iterators: split the training set at random into a part for each GPU, and make an iterator over each part
+    ### BEGIN SOLUTION iterators: split the training set at random into `parts`, one for each GPU; `train_iterators` is a list with an iterator over each
     parts = split_dataset_n_random(train_set, len(gpus), args.seed)
     train_iterators = [SerialIterator(part, args.batchsize, order_sampler=Shuffle(args.seed)) for part in parts]
     ### END SOLUTION
@@ -33,13 +33,13 @@ def train(args, train_set, test_set):
 
     numpy.random.seed(args.seed)
     model = L.Classifier(ConvNet(len(train_set.classes)))
-    ### BEGIN SOLUTION optimizer: momentum SGD with the rate args.lr, set up for the model
+    ### BEGIN SOLUTION optimizer: `optimizer`: momentum SGD with the rate args.lr, set up for the model
     optimizer = chainer.optimizers.MomentumSGD(args.lr, momentum=0.9)
     optimizer.setup(model)
     ### END SOLUTION
 
     convert = Enlarge(args.size)
-    ### BEGIN SOLUTION updater: as the StandardUpdater of the single-GPU script, but for all iterators and devices
+    ### BEGIN SOLUTION updater: `updater`: as the StandardUpdater of the single-GPU script, but for all iterators and devices
     updater = MultiprocessParallelUpdater(train_iterators, optimizer, converter=convert, devices=gpus)
     ### END SOLUTION
     trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
@@ -52,7 +52,7 @@ def train(args, train_set, test_set):
     trainer.run(show_loop_exception_msg=False)
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many images went through the network in all these epochs, and how many a second?
+    ### BEGIN SOLUTION throughput: how many `images` went through the network in all these epochs, and what `throughput` a second is that?
     images = sum(len(part) for part in parts) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

@@ -17,11 +17,11 @@ from handson.pytorch.model import ConvNet
 
 
 def train(comm, args, train_set, test_set):
-    ### BEGIN SOLUTION device: every rank trains on a GPU of its own; args.gpu lists them
+    ### BEGIN SOLUTION device: `device`: every rank uses a GPU of its own; args.gpu lists them by intra_rank
     device = devices.use(args.gpu[comm.intra_rank])
     ### END SOLUTION
 
-    ### BEGIN SOLUTION split: cut the training set at random into a shard for each rank; all ranks must make the same cut
+    ### BEGIN SOLUTION split: cut the training set at random, alike on all ranks: `lengths` of all shards, and `shard`, this rank's
     lengths = [len(range(rank, len(train_set), comm.size)) for rank in range(comm.size)]
     shard = random_split(train_set, lengths, torch.Generator().manual_seed(args.seed))[comm.rank]
     ### END SOLUTION
@@ -31,7 +31,7 @@ def train(comm, args, train_set, test_set):
 
     torch.manual_seed(args.seed)
     model = ConvNet(len(train_set.classes)).to(device)
-    ### BEGIN SOLUTION replica: wrap the model so that backward averages the gradients over the ranks
+    ### BEGIN SOLUTION replica: `replica`: the model, wrapped so that backward averages the gradients over the ranks
     replica = DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=True)
     ### END SOLUTION
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
@@ -48,13 +48,13 @@ def train(comm, args, train_set, test_set):
 
     start = time.perf_counter()
     for epoch in range(first_epoch, args.epoch):
-        ### BEGIN SOLUTION shuffle: let the sampler know which epoch this is, so that each one has an order of its own
+        ### BEGIN SOLUTION shuffle: let the sampler `batches` know which epoch this is, so that each one has an order of its own
         batches.set_epoch(epoch)
         ### END SOLUTION
         for (images, labels), total in zip(train_loader, batches.totals):
             images, labels = prepare(images, labels)
             with manager.run_iteration():
-                ### BEGIN SOLUTION step: as on one GPU; but the mean of `loss` over the ranks must be the mean over the `total` images of this step
+                ### BEGIN SOLUTION step: as on one GPU, but with `replica`; the mean of `loss` over the ranks must be the mean over the `total` images of the step
                 optimizer.zero_grad()
                 outputs = replica(images)
                 loss = F.cross_entropy(outputs, labels, reduction="sum") * comm.size / total
@@ -64,7 +64,7 @@ def train(comm, args, train_set, test_set):
                 report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many images went through the network in all these epochs, and how many a second?
+    ### BEGIN SOLUTION throughput: how many `images` went through the network in all these epochs, and what `throughput` a second is that?
     images = sum(lengths) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

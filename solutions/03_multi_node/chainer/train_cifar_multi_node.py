@@ -23,16 +23,16 @@ from handson.chainer.reports import TimedEvaluator, reports, resume
 
 
 def train(comm, args, train_set, test_set):
-    ### BEGIN SOLUTION device: every rank of a node trains on a GPU of its own; args.gpu lists those of the node
+    ### BEGIN SOLUTION device: `device`: every rank of a node uses a GPU of its own; args.gpu lists those of the node by intra_rank
     device = devices.use(args.gpu[comm.intra_rank])
     ### END SOLUTION
 
     images_in_all, classes = comm.bcast_obj((len(train_set), len(train_set.classes)) if comm.rank == 0 else None)
-    ### BEGIN SOLUTION scatter: deal rank 0's training set, shuffled by args.seed, and its test set, in parts of unequal length
+    ### BEGIN SOLUTION scatter: deal rank 0's `train_set`, shuffled by args.seed, and its `test_set`, in parts that need not be of equal length
     train_set = chainermn.scatter_dataset(train_set, comm, shuffle=True, seed=args.seed)
     test_set = chainermn.scatter_dataset(test_set, comm, force_equal_length=False)
     ### END SOLUTION
-    ### BEGIN SOLUTION iterator: as in the single-GPU script, over this rank's part
+    ### BEGIN SOLUTION iterator: `train_iterator`: as in the single-GPU script, over this rank's part
     train_iterator = SerialIterator(train_set, args.batchsize, order_sampler=Shuffle(args.seed))
     ### END SOLUTION
     test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
@@ -40,20 +40,20 @@ def train(comm, args, train_set, test_set):
     numpy.random.seed(args.seed)
     model = L.Classifier(ConvNet(classes))
     model.to_device(device)
-    ### BEGIN SOLUTION optimizer: as in the single-GPU script, made a multi-node optimizer before it is set up for the model
+    ### BEGIN SOLUTION optimizer: `optimizer`: as in the single-GPU script, but made a multi-node optimizer before it is set up for the model
     optimizer = chainer.optimizers.MomentumSGD(args.lr, momentum=0.9)
     optimizer = create_multi_node_optimizer(optimizer, comm, double_buffering=args.double_buffering)
     optimizer.setup(model)
     ### END SOLUTION
 
     convert = Enlarge(args.size)
-    ### BEGIN SOLUTION updater: what takes a batch from the iterator, runs forward and backward, and has the optimizer update
+    ### BEGIN SOLUTION updater: `updater`: takes batches from the iterator, runs forward and backward, and has the optimizer update
     updater = StandardUpdater(train_iterator, optimizer, converter=convert, device=device)
     ### END SOLUTION
     trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
     evaluator = TimedEvaluator(test_iterator, model, converter=convert, device=device)
     trainer.extend(chainermn.extensions.AllreducePersistent(model, comm))
-    ### BEGIN SOLUTION evaluator: every rank evaluates its part of the test set, and the parts are put together
+    ### BEGIN SOLUTION evaluator: `evaluator`: every rank evaluates its part of the test set, and the parts are put together
     evaluator = chainermn.create_multi_node_evaluator(evaluator, comm)
     ### END SOLUTION
     for extension in reports(evaluator) if comm.rank == 0 else [evaluator]:
@@ -64,7 +64,7 @@ def train(comm, args, train_set, test_set):
     trainer.run(show_loop_exception_msg=False)
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many images went through the network in all these epochs, and how many a second?
+    ### BEGIN SOLUTION throughput: how many `images` went through the network in all these epochs, and what `throughput` a second is that?
     images = images_in_all * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

@@ -18,11 +18,11 @@ from handson.pytorch.model import ConvNet
 
 
 def train(comm, args, train_set, test_set):
-    ### BEGIN SOLUTION device: every rank of a node trains on a GPU of its own; args.gpu lists those of the node
+    ### BEGIN SOLUTION device: `device`: every rank of a node uses a GPU of its own; args.gpu lists those of the node by intra_rank
     device = devices.use(args.gpu[comm.intra_rank])
     ### END SOLUTION
 
-    ### BEGIN SOLUTION scatter: rank 0 deals the training set out at random; every rank gets its shard, and knows all their lengths
+    ### BEGIN SOLUTION scatter: rank 0 deals the training set out at random: `shard`, what this rank gets, and `lengths`, of all ranks' shards
     shard = scatter_dataset(train_set, comm, args.seed)
     lengths = comm.allgather(len(shard))
     ### END SOLUTION
@@ -32,7 +32,7 @@ def train(comm, args, train_set, test_set):
 
     torch.manual_seed(args.seed)
     model = ConvNet(len(shard.classes)).to(device)
-    ### BEGIN SOLUTION replica: wrap the model so that backward averages the gradients over the ranks
+    ### BEGIN SOLUTION replica: `replica`: the model, wrapped so that backward averages the gradients over the ranks
     replica = DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=True)
     ### END SOLUTION
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
@@ -41,7 +41,7 @@ def train(comm, args, train_set, test_set):
         return data.enlarge(images.to(device), args.size), labels.to(device)
 
     manager = ExtensionsManager(model, optimizer, args.epoch, iters_per_epoch=len(train_loader), out_dir=args.out)
-    ### BEGIN SOLUTION evaluator: every rank evaluates its part of the test set, and the parts are put together
+    ### BEGIN SOLUTION evaluator: `evaluator`: every rank evaluates its part of the test set, and the parts are put together
     evaluator = extensions.Evaluator(test_loader, model, prepare, all_ranks=True)
     ### END SOLUTION
     manager.extend(extensions.AllreducePersistent(model))
@@ -51,13 +51,13 @@ def train(comm, args, train_set, test_set):
 
     start = time.perf_counter()
     for epoch in range(first_epoch, args.epoch):
-        ### BEGIN SOLUTION shuffle: let the sampler know which epoch this is, so that each one has an order of its own
+        ### BEGIN SOLUTION shuffle: let the sampler `batches` know which epoch this is, so that each one has an order of its own
         batches.set_epoch(epoch)
         ### END SOLUTION
         for (images, labels), total in zip(train_loader, batches.totals):
             images, labels = prepare(images, labels)
             with manager.run_iteration():
-                ### BEGIN SOLUTION step: as on one GPU; but the mean of `loss` over the ranks must be the mean over the `total` images of this step
+                ### BEGIN SOLUTION step: as on one GPU, but with `replica`; the mean of `loss` over the ranks must be the mean over the `total` images of the step
                 optimizer.zero_grad()
                 outputs = replica(images)
                 loss = F.cross_entropy(outputs, labels, reduction="sum") * comm.size / total
@@ -67,7 +67,7 @@ def train(comm, args, train_set, test_set):
                 report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many images went through the network in all these epochs, and how many a second?
+    ### BEGIN SOLUTION throughput: how many `images` went through the network in all these epochs, and what `throughput` a second is that?
     images = sum(lengths) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

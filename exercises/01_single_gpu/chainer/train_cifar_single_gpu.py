@@ -1,0 +1,64 @@
+"""Train a network on one GPU and measure the throughput. Options: python train_cifar_single_gpu.py --help"""
+
+import time
+
+import handson.chainer  # before chainer: lets it run on today's NumPy
+import chainer
+import chainer.links as L
+import numpy
+from chainer.iterators import SerialIterator
+from chainer.training import Trainer
+from chainer.training.updaters import StandardUpdater
+
+from handson import data, options, results
+from handson.banner import announce
+from handson.chainer import devices
+from handson.chainer.data import Enlarge, Shuffle
+from handson.chainer.model import ConvNet
+from handson.chainer.reports import TimedEvaluator, reports, resume
+
+
+def train(args, train_set, test_set):
+    device = devices.use(args.gpu[0])
+
+    # PUT YOUR CODE: `train_iterator`: over the training set, in batches of args.batchsize, in the order
+    # of Shuffle(args.seed)
+    raise NotImplementedError("PUT YOUR CODE: iterator")
+    test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
+
+    numpy.random.seed(args.seed)
+    model = L.Classifier(ConvNet(len(train_set.classes)))
+    model.to_device(device)
+    # PUT YOUR CODE: `optimizer`: momentum SGD with the rate args.lr, set up for the model
+    raise NotImplementedError("PUT YOUR CODE: optimizer")
+
+    convert = Enlarge(args.size)
+    # PUT YOUR CODE: `updater`: takes batches from the iterator, runs forward and backward, and has the
+    # optimizer update
+    raise NotImplementedError("PUT YOUR CODE: updater")
+    trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
+    evaluator = TimedEvaluator(test_iterator, model, converter=convert, device=device)
+    for extension in reports(evaluator):
+        trainer.extend(extension)
+    first_epoch = resume(trainer, args.resume)
+
+    start = time.perf_counter()
+    trainer.run(show_loop_exception_msg=False)
+    seconds = time.perf_counter() - start
+
+    # PUT YOUR CODE: how many `images` went through the network in all these epochs, and what `throughput`
+    # a second is that?
+    raise NotImplementedError("PUT YOUR CODE: throughput")
+    print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")
+    results.save(args, images, seconds, evaluator.seconds, trainer.get_extension("LogReport").log)
+
+
+def main():
+    args = options.parse("single_gpu", "chainer", gpus=[0])
+    train_set, test_set = data.load_arrays(args.dataset)
+    announce(args, train_set, devices.describe(args.gpu))
+    train(args, train_set, test_set)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Train a network on several GPUs of one machine, a process for each. Options: python train_cifar_multi_gpu.py --help"""
+
+import time
+
+import handson.chainer  # before chainer: lets it run on today's NumPy
+import chainer
+import chainer.links as L
+import numpy
+from chainer.datasets import split_dataset_n_random
+from chainer.iterators import SerialIterator
+from chainer.training import Trainer
+
+from handson import data, options, results
+from handson.banner import announce
+from handson.chainer import devices
+from handson.chainer.data import Enlarge, Shuffle
+from handson.chainer.model import ConvNet
+from handson.chainer.reports import TimedEvaluator, reports, resume
+from handson.chainer.updaters import DESCRIPTION, MultiprocessParallelUpdater
+
+
+def train(args, train_set, test_set):
+    # PUT YOUR CODE: `gpus`: a dictionary from names to GPU ids: "main" for the first of args.gpu, then
+    # "gpu1", "gpu2", ...
+    raise NotImplementedError("PUT YOUR CODE: devices")
+    print(gpus)
+
+    # PUT YOUR CODE: split the training set at random into `parts`, one for each GPU; `train_iterators` is
+    # a list with an iterator over each
+    raise NotImplementedError("PUT YOUR CODE: iterators")
+    test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
+
+    numpy.random.seed(args.seed)
+    model = L.Classifier(ConvNet(len(train_set.classes)))
+    # PUT YOUR CODE: `optimizer`: momentum SGD with the rate args.lr, set up for the model
+    raise NotImplementedError("PUT YOUR CODE: optimizer")
+
+    convert = Enlarge(args.size)
+    # PUT YOUR CODE: `updater`: as the StandardUpdater of the single-GPU script, but for all iterators and
+    # devices
+    raise NotImplementedError("PUT YOUR CODE: updater")
+    trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
+    evaluator = TimedEvaluator(test_iterator, model, converter=convert, device=devices.main(args.gpu))
+    for extension in reports(evaluator):
+        trainer.extend(extension)
+    first_epoch = resume(trainer, args.resume)
+
+    start = time.perf_counter()
+    trainer.run(show_loop_exception_msg=False)
+    seconds = time.perf_counter() - start
+
+    # PUT YOUR CODE: how many `images` went through the network in all these epochs, and what `throughput`
+    # a second is that?
+    raise NotImplementedError("PUT YOUR CODE: throughput")
+    print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")
+    results.save(args, images, seconds, evaluator.seconds, trainer.get_extension("LogReport").log, len(gpus))
+
+
+def main():
+    args = options.parse("multi_gpu", "chainer", gpus=[0, 1])
+    train_set, test_set = data.load_arrays(args.dataset)
+    announce(args, train_set, devices.describe(args.gpu))
+    print(DESCRIPTION)
+    train(args, train_set, test_set)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Train a network on several GPUs of one machine, a process for each. Options: python train_cifar_multi_gpu.py --help"""
+
+import time
+
+import torch
+import torch.nn.functional as F
+from pytorch_pfn_extras.reporting import report
+from pytorch_pfn_extras.training import ExtensionsManager
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, random_split
+
+from handson import data, options, results
+from handson.banner import announce
+from handson.pytorch import devices, extensions, workers
+from handson.pytorch.batches import EpochBatches
+from handson.pytorch.model import ConvNet
+
+
+def train(comm, args, train_set, test_set):
+    # PUT YOUR CODE: `device`: every rank uses a GPU of its own; args.gpu lists them by intra_rank
+    raise NotImplementedError("PUT YOUR CODE: device")
+
+    # PUT YOUR CODE: cut the training set at random, alike on all ranks: `lengths` of all shards, and
+    # `shard`, this rank's
+    raise NotImplementedError("PUT YOUR CODE: split")
+    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)
+    train_loader = DataLoader(shard, batch_sampler=batches)
+    test_loader = DataLoader(test_set, args.batchsize)
+
+    torch.manual_seed(args.seed)
+    model = ConvNet(len(train_set.classes)).to(device)
+    # PUT YOUR CODE: `replica`: the model, wrapped so that backward averages the gradients over the ranks
+    raise NotImplementedError("PUT YOUR CODE: replica")
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
+
+    def prepare(images, labels):
+        return data.enlarge(images.to(device), args.size), labels.to(device)
+
+    manager = ExtensionsManager(model, optimizer, args.epoch, iters_per_epoch=len(train_loader), out_dir=args.out)
+    evaluator = extensions.Evaluator(test_loader, model, prepare)
+    manager.extend(extensions.AllreducePersistent(model))
+    for extension in extensions.reports(evaluator) if comm.rank == 0 else []:
+        manager.extend(extension)
+    first_epoch = extensions.resume(manager, args.resume, device)
+
+    start = time.perf_counter()
+    for epoch in range(first_epoch, args.epoch):
+        # PUT YOUR CODE: let the sampler `batches` know which epoch this is, so that each one has an order of
+        # its own
+        raise NotImplementedError("PUT YOUR CODE: shuffle")
+        for (images, labels), total in zip(train_loader, batches.totals):
+            images, labels = prepare(images, labels)
+            with manager.run_iteration():
+                # PUT YOUR CODE: as on one GPU, but with `replica`; the mean of `loss` over the ranks must be the mean
+                # over the `total` images of the step
+                raise NotImplementedError("PUT YOUR CODE: step")
+                report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
+    seconds = time.perf_counter() - start
+
+    # PUT YOUR CODE: how many `images` went through the network in all these epochs, and what `throughput`
+    # a second is that?
+    raise NotImplementedError("PUT YOUR CODE: throughput")
+    if comm.rank == 0:
+        print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")
+        results.save(args, images, seconds, evaluator.seconds, manager.get_extension("LogReport").log, comm.size, comm.nodes)
+
+
+def main():
+    args = options.parse("multi_gpu", "pytorch", gpus=[0, 1])
+    train_set, test_set = data.load(args.dataset)
+    announce(args, train_set, devices.describe(args.gpu))
+    workers.start(train, args, train_set, test_set)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+#!/bin/bash
+# PUT YOUR CODE: the queue; one node with two GPUs and a process with one thread for each; the group;
+# the time limit
+#PBS -q (queue)
+#PBS -l (nodes and so on: select=...)
+#PBS -W (group: group_list=...)
+#PBS -l (time limit: walltime=...)
+#PBS -N multi_gpu
+
+cd "${PBS_O_WORKDIR:-.}"
+export PATH="${PBS_O_PATH:-$PATH}"
+
+python "${TRACK:-pytorch}/train_cifar_multi_gpu.py" -g 0,1 $OPTIONS

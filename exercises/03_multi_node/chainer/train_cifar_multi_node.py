@@ -1,0 +1,82 @@
+"""Train a network on the GPUs of several nodes, an MPI rank for each: mpiexec -n 4 python train_cifar_multi_node.py --help"""
+
+import time
+
+import handson.chainer  # before chainer: lets it run on today's NumPy
+import chainer
+import chainer.links as L
+import chainermn
+import numpy
+from chainer.iterators import SerialIterator
+from chainer.training import Trainer
+from chainer.training.updaters import StandardUpdater
+
+from handson import data, options, results
+from handson.banner import announce
+from handson.chainer import devices
+from handson.chainer.all_ranks import all_ranks_end_together
+from handson.chainer.communicators import create_communicator
+from handson.chainer.data import Enlarge, Shuffle
+from handson.chainer.model import ConvNet
+from handson.chainer.optimizers import create_multi_node_optimizer
+from handson.chainer.reports import TimedEvaluator, reports, resume
+
+
+def train(comm, args, train_set, test_set):
+    # PUT YOUR CODE: `device`: every rank of a node uses a GPU of its own; args.gpu lists those of the
+    # node by intra_rank
+    raise NotImplementedError("PUT YOUR CODE: device")
+
+    images_in_all, classes = comm.bcast_obj((len(train_set), len(train_set.classes)) if comm.rank == 0 else None)
+    # PUT YOUR CODE: deal rank 0's `train_set`, shuffled by args.seed, and its `test_set`, in parts that
+    # need not be of equal length
+    raise NotImplementedError("PUT YOUR CODE: scatter")
+    # PUT YOUR CODE: `train_iterator`: as in the single-GPU script, over this rank's part
+    raise NotImplementedError("PUT YOUR CODE: iterator")
+    test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
+
+    numpy.random.seed(args.seed)
+    model = L.Classifier(ConvNet(classes))
+    model.to_device(device)
+    # PUT YOUR CODE: `optimizer`: as in the single-GPU script, but made a multi-node optimizer before it
+    # is set up for the model
+    raise NotImplementedError("PUT YOUR CODE: optimizer")
+
+    convert = Enlarge(args.size)
+    # PUT YOUR CODE: `updater`: takes batches from the iterator, runs forward and backward, and has the
+    # optimizer update
+    raise NotImplementedError("PUT YOUR CODE: updater")
+    trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
+    evaluator = TimedEvaluator(test_iterator, model, converter=convert, device=device)
+    trainer.extend(chainermn.extensions.AllreducePersistent(model, comm))
+    # PUT YOUR CODE: `evaluator`: every rank evaluates its part of the test set, and the parts are put
+    # together
+    raise NotImplementedError("PUT YOUR CODE: evaluator")
+    for extension in reports(evaluator) if comm.rank == 0 else [evaluator]:
+        trainer.extend(extension)
+    first_epoch = resume(trainer, args.resume)
+
+    start = time.perf_counter()
+    trainer.run(show_loop_exception_msg=False)
+    seconds = time.perf_counter() - start
+
+    # PUT YOUR CODE: how many `images` went through the network in all these epochs, and what `throughput`
+    # a second is that?
+    raise NotImplementedError("PUT YOUR CODE: throughput")
+    if comm.rank == 0:
+        print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")
+        results.save(args, images, seconds, evaluator.seconds, trainer.get_extension("LogReport").log, comm.size, comm.inter_size)
+
+
+def main():
+    args = options.parse("multi_node", "chainer", gpus=None)
+    with all_ranks_end_together():
+        comm = create_communicator(args.communicator, allreduce_grad_dtype=args.allreduce_grad_dtype)
+        device_words = devices.settle(comm, args)
+        train_set, test_set = data.load_arrays(args.dataset) if comm.rank == 0 else (None, None)
+        announce(args, train_set, device_words, comm)
+        train(comm, args, train_set, test_set)
+
+
+if __name__ == "__main__":
+    main()

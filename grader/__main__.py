@@ -1,0 +1,41 @@
+"""The instructor's commands: ``python -m grader COMMAND``. Each command imports what it needs when it runs."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from handson.errors import OneSentence
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, help=__doc__)
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@app.callback()
+def commands():
+    """The instructor's commands."""
+
+
+@app.command()
+def release(
+    solutions: Annotated[Path, typer.Option(help="Where the marked solutions are.")] = ROOT / "solutions",
+    exercises: Annotated[Path, typer.Option(help="Where the exercises go; what is there is replaced.")] = ROOT / "exercises",
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if the exercises are not up to date.")] = False,
+):
+    """Build the exercises from the solutions: every gap becomes PUT YOUR CODE with its hint."""
+    from grader.release import release
+
+    release(solutions, exercises, check, typer.echo)
+
+
+def main():
+    try:
+        app(prog_name="python -m grader")
+    except OneSentence as error:
+        print(f"grader {sys.argv[1]}: {error}", file=sys.stderr)
+        sys.exit(error.status)
+
+
+if __name__ == "__main__":
+    main()
