@@ -53,6 +53,16 @@ def tour(
     tour(folder or Path("results") / time.strftime("tour_%Y%m%d-%H%M%S"), [one.value for one in track], options, typer.echo)
 
 
+@app.command()
+def network(
+    figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path("network.png"),
+):
+    """Measure the network between the ranks of a job: latency, bandwidth, all-reduce; started by mpiexec (jobs/pbs/run_network.sh)."""
+    from handson.network import network
+
+    network(figure, typer.echo)
+
+
 def main():
     """Run a command; a user's mistake ends with one sentence and status 2, a signal with nothing half-written."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

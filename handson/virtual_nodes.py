@@ -192,9 +192,13 @@ def hosts_file(node_addresses, own):
 
 
 def shape(rate):
-    """tc's words for a token bucket of `rate`, deep enough that a tick of the kernel's clock doesn't empty it."""
+    """tc's words for a token bucket of `rate`, "" for none.
+
+    What is in the bucket passes at once, as if there were no limit: it is kept to a quarter of a millisecond, which the kernel's
+    timers still keep up with, and two packets.
+    """
     bits = bits_per_second(rate)
-    return f"root tbf rate {rate} burst {max(64 * 1024, bits // 8 // 250)} latency 50ms" if bits else ""
+    return f"root tbf rate {rate} burst {max(3100, bits // 8 // 4000)} latency 50ms" if bits else ""
 
 
 def _stay(nodes):

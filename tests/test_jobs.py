@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = sorted((ROOT / "jobs/pbs").glob("*.sh"))
+SCRIPTS = sorted((ROOT / "jobs/pbs").glob("*_training.sh"))
 SOLUTIONS = {"single_gpu": "01_single_gpu", "multi_gpu": "02_multi_gpu", "multi_node": "03_multi_node"}
 # What the lecture's machine gives each task: nodes x processes, a GPU and a thread for each.
 SELECT = {
