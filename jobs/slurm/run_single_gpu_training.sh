@@ -1,0 +1,13 @@
+#!/bin/bash
+#SBATCH --partition=lecture
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=1
+#SBATCH --gpus-per-node=1
+#SBATCH --time=00:10:00
+#SBATCH --job-name=single_gpu
+#SBATCH --output=%x.o%j
+
+export OMP_NUM_THREADS=1    # of each worker
+
+python "${TRACK:-pytorch}/train_cifar_single_gpu.py" $OPTIONS

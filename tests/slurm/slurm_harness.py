@@ -1,0 +1,62 @@
+"""Jobs on the Slurm of the tests: all training runs are submitted at once, and each test waits for its own."""
+
+import os
+import re
+import shutil
+import sysconfig
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = {"single_gpu": "01_single_gpu", "multi_gpu": "02_multi_gpu", "multi_node": "03_multi_node"}
+PATIENCE = 240  # seconds that a job is waited for
+# As in a shell after `source .venv/bin/activate`: the course's commands come first, Slurm's are behind.
+ENVIRONMENT = {"PATH": f"{sysconfig.get_path('scripts')}:/usr/bin:/bin", "HOME": os.path.expanduser("~"), "LANG": "C.UTF-8"}
+
+
+def wait_until(condition, what, seconds=PATIENCE):
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, f"waited {seconds} s in vain for: {what}"
+        time.sleep(0.25)
+    return value
+
+
+class Jobs:
+    """What was submitted, and where its output is."""
+
+    def __init__(self, cluster, folder):
+        self.cluster, self.folder, self.numbers = cluster, folder, {}
+        for name in FOLDERS.values():
+            shutil.copytree(ROOT / "solutions" / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "results", "*.[oe][0-9]*"))
+        for task, name in FOLDERS.items():
+            script = f"run_{task}_training.sh"
+            self.submit("pytorch", task, "qsub", "-j", "oe", script, OPTIONS="-e 1 --size 32")
+            self.submit("chainer", task, "qsub", "-v", "TRACK=chainer,OPTIONS=--size=32", "-j", "oe", script)
+            self.submit("native", task, "sbatch", str(ROOT / "jobs/slurm" / script), TRACK="chainer", OPTIONS="-e 1 --size 32")
+
+    def submit(self, kind, task, *command, **variables):
+        printed = self.cluster.run(*command, folder=self.folder / FOLDERS[task], env=ENVIRONMENT | variables)
+        self.numbers[kind, task] = re.fullmatch(r"(?:Submitted batch job )?(\d+)\n", printed)[1]
+
+    def run(self, text, *arguments, **variables):
+        """Submit a script with -j oe, wait for its end; returns its output and its number."""
+        (self.folder / "script.sh").write_text(text)
+        number = self.cluster.run("qsub", "-j", "oe", *arguments, "script.sh", folder=self.folder, env=ENVIRONMENT | variables).strip()
+        self.wait(number)
+        return (self.folder / f"script.sh.o{number}").read_text(), number
+
+    def wait(self, number):
+        """Wait for the end of a job; returns its state."""
+
+        def ended():
+            shown = self.cluster.run("scontrol", "--oneliner", "show", "job", number)
+            state = re.search(r" JobState=(\w+) ", shown)[1]
+            return state if state not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING") else None
+
+        return wait_until(ended, f"job {number} to end")
+
+    def finished(self, kind, task):
+        """Wait for a training job; returns its state, number and folder."""
+        number = self.numbers[kind, task]
+        return self.wait(number), number, self.folder / FOLDERS[task]

@@ -1,0 +1,104 @@
+"""What the files of jobs/slurm/classroom give a job, and what is left of their Slurm."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from slurm_harness import ENVIRONMENT, ROOT, wait_until
+
+TWO_HOSTS = ROOT / "jobs/slurm/classroom/two_hosts.py"
+PROBE = """#!/bin/bash
+#PBS -q lecture
+#PBS -l select=2:ngpus=2:mpiprocs=2:ompthreads=3
+#PBS -l place=scatter
+#PBS -W group_list=gt00
+#PBS -l walltime=00:01:00
+#PBS -N probe
+env | grep -E "^(PBS_|OMP_NUM)"
+sed "s/^/node: /" "$PBS_NODEFILE"
+eval "$(handson-launcher)"
+handson-agent node2 'echo "agent: $(hostname) $SOMETHING"'
+"""
+
+
+def variables(output):
+    return dict(re.findall(r"^(\w+)=(.*)$", output, re.MULTILINE))
+
+
+def test_a_job_has_the_variables_of_a_pbs_job(jobs):
+    output, number = jobs.run(PROBE)
+    found = variables(output)
+    expected = {"PBS_ENVIRONMENT": "PBS_BATCH", "PBS_JOBID": number, "PBS_JOBNAME": "probe", "PBS_O_WORKDIR": str(jobs.folder)}
+    expected |= {"PBS_QUEUE": "lecture", "PBS_O_PATH": ENVIRONMENT["PATH"], "OMP_NUM_THREADS": "3"}
+    assert {name: found.get(name) for name in expected} == expected
+    assert re.findall("^node: (.*)$", output, re.MULTILINE) == ["node1", "node1", "node2", "node2"]
+    wait_until(lambda: not os.path.exists(found["PBS_NODEFILE"]), "the node file to be removed", 10)
+
+
+@pytest.mark.parametrize("arguments", [[], ["-V"], ["-v", "SOMETHING=else"]], ids=["", "-V", "-v"])
+def test_a_job_and_its_other_hosts_have_the_path_of_its_submission(jobs, arguments):
+    """Slurm's qsub -v drops it. The launcher, which mpiexec needs for the other hosts, is found by it."""
+    output, _ = jobs.run(PROBE, *arguments, SOMETHING="else")
+    assert variables(output)["PBS_O_PATH"] == ENVIRONMENT["PATH"]
+    assert output.endswith("agent: node2 else\n")
+
+
+def test_tasks_on_hosts_of_different_sizes_stand_in_the_node_file(tmp_path):
+    (tmp_path / "scontrol").write_text('#!/bin/sh\n[ "$2" != hostnames ] || printf "%s\\n" a1 a2 a3 b\n')
+    (tmp_path / "scontrol").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": f"test.{os.getpid()}", "SLURM_JOB_NODELIST": "a[1-3],b"}
+    environment |= {"SLURM_TASKS_PER_NODE": "2(x2),1,3"}
+    printed = subprocess.run([TWO_HOSTS.with_name("task_prolog.sh")], env=environment, capture_output=True, text=True, check=True).stdout
+    path = Path(re.search("^export PBS_NODEFILE=(.*)$", printed, re.MULTILINE)[1])
+    assert path.read_text().split() == ["a1", "a1", "a2", "a2", "a3", "b", "b", "b"]
+    subprocess.run([TWO_HOSTS.with_name("task_epilog.sh")], env=environment, check=True)
+    assert not path.exists()
+
+
+def test_qsub_is_the_courses_own_where_slurm_is_installed_but_not_set_up(cluster, tmp_path):
+    if os.path.exists("/etc/slurm/slurm.conf"):
+        pytest.skip("this machine belongs to a Slurm")
+    environment = ENVIRONMENT | {"HANDSON_PBS_HOME": str(tmp_path)}
+    (tmp_path / "script.sh").write_text("#!/bin/sh\n")
+    done = subprocess.run(["qsub", "-h", "script.sh"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (f"0.{os.uname().nodename.split('.')[0]}\n", "")
+    subprocess.run(["qdel", "0"], cwd=tmp_path, env=environment, check=True)
+
+
+def processes(folder):
+    """Command lines of processes that have something to do with `folder`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(folder).encode() in (path / "environ").read_bytes() + (path / "cmdline").read_bytes():
+                found.append((path / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_a_slurm_that_was_killed(cluster, tmp_path, how):
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    command = [sys.executable, TWO_HOSTS, "bash", "-c", "sbatch --nodes=2 --wrap 'srun sleep 600' && echo up && sleep 600"]
+    with subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline().startswith("Submitted"), "Slurm did not come up"
+        assert [line for line in processes(tmp_path) if line.startswith("slurmctld")]
+        process.send_signal(how)
+        process.wait(timeout=60)
+    wait_until(lambda: not processes(tmp_path), "all processes of Slurm and its job to end", 20)
+    assert how == signal.SIGKILL or not list(tmp_path.glob("slurm_*"))
+
+
+def test_the_status_of_the_command_comes_back(cluster):
+    assert subprocess.run([sys.executable, TWO_HOSTS, "sh", "-c", "hostname; exit 7"], capture_output=True, text=True).returncode == 7
+
+
+def test_a_machine_without_slurm_is_told_what_to_install():
+    code = f"import sys; sys.path.insert(0, {str(TWO_HOSTS.parent)!r}); import two_hosts; two_hosts.PATH = '/nowhere'; two_hosts.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.endswith("not on this machine: apt install munge slurm-wlm slurm-wlm-torque\n")

@@ -1,0 +1,52 @@
+"""The course's jobs on a real Slurm with two hosts: the unchanged PBS scripts through its qsub, and native scripts through sbatch."""
+
+import json
+import re
+
+import pytest
+from slurm_harness import FOLDERS
+
+LECTURE = {  # the first lines, as in the lecture
+    "single_gpu": ["Start a training script using single GPU.", "# Minibatch-size: 32"],
+    "multi_gpu": ["Start a training script using multiple GPUs.", "# GPUs: 2", "# Minibatch-size: 32"],
+    "multi_node": ["Start a training script using multiple nodes.", "=" * 42, "Num process (COMM_WORLD): 4"],
+}
+TABLE = "epoch +main/loss +validation/main/loss +main/accuracy +validation/main/accuracy +elapsed_time"
+WORKERS_AND_NODES = {"single_gpu": (1, 1), "multi_gpu": (2, 1), "multi_node": (4, 2)}
+
+
+def check_output(output, task, epochs):
+    """Everything the lecture's output has, in its order; returns images and seconds of the last line."""
+    start = output.index(LECTURE[task][0])
+    assert output[start:].splitlines()[: len(LECTURE[task])] == LECTURE[task]
+    rows = re.search(rf"^{TABLE} *\n((?:\d+ .*\n)+)Throughput: \S+ \[images/sec\.\] \((\d+) / (\S+)\)$", output[start:], re.MULTILINE)
+    assert rows, output
+    assert [row.split()[0] for row in rows[1].splitlines()] == [str(epoch + 1) for epoch in range(epochs)]
+    return int(rows[2]), float(rows[3])
+
+
+def check_result(path, task, track, epochs, images, seconds):
+    result = json.loads(path.read_text())
+    assert (result["task"], result["track"], result["epochs"]) == (task, track, epochs)
+    assert (result["workers"], result["nodes"]) == WORKERS_AND_NODES[task]
+    assert (result["images"], result["seconds"]) == (images, pytest.approx(seconds))
+
+
+@pytest.mark.parametrize("task", FOLDERS)
+@pytest.mark.parametrize(("track", "epochs"), [("pytorch", 1), ("chainer", 4)])
+def test_a_pbs_script_runs_unchanged(jobs, task, track, epochs):
+    state, number, folder = jobs.finished(track, task)
+    output = (folder / f"run_{task}_training.sh.o{number}").read_text()
+    assert state == "COMPLETED", output
+    figures = check_output(output, task, epochs)
+    check_result(folder / "results" / f"{task}_{track}_{number}" / "result.json", task, track, epochs, *figures)
+    assert not list(folder.glob("*.e[0-9]*"))
+
+
+@pytest.mark.parametrize("task", FOLDERS)
+def test_a_native_script_runs(jobs, task):
+    state, number, folder = jobs.finished("native", task)
+    output = (folder / f"{task}.o{number}").read_text()
+    assert state == "COMPLETED", output
+    figures = check_output(output, task, 1)
+    check_result(folder / "results" / f"{task}_chainer_{number}" / "result.json", task, "chainer", 1, *figures)
