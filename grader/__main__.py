@@ -20,13 +20,13 @@ def commands():
 @app.command()
 def release(
     solutions: Annotated[Path, typer.Option(help="Where the marked solutions are.")] = ROOT / "solutions",
-    exercises: Annotated[Path, typer.Option(help="Where the exercises go; what is there is replaced.")] = ROOT / "exercises",
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if the exercises are not up to date.")] = False,
+    course: Annotated[Path, typer.Option(help="Where exercises/ and notebooks/ go; what is in them is replaced.")] = ROOT,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if they are not up to date.")] = False,
 ):
-    """Build the exercises from the solutions: every gap becomes PUT YOUR CODE with its hint."""
+    """Build exercises and notebooks from the solutions: every gap becomes PUT YOUR CODE with its hint."""
     from grader.release import release
 
-    release(solutions, exercises, check, typer.echo)
+    release(solutions, course, check, typer.echo)
 
 
 def main():

@@ -1,4 +1,4 @@
-"""Exercises from solutions: what stands between the markers is taken out, and PUT YOUR CODE is put in with the hint.
+"""Exercises and notebooks from solutions: what stands between the markers is taken out, and PUT YOUR CODE is put in with the hint.
 
     ### BEGIN SOLUTION name: the hint that students read
     the solution
@@ -6,7 +6,8 @@
     ### END SOLUTION
 
 The markers are nbgrader's, so that its tools understand the sources too. In Python an unfilled gap raises NotImplementedError with
-its name. Release is deterministic: the same solutions give the same exercises.
+its name. A notebook's source is the jupytext percent script NN_topic/NN_topic.py. Release is deterministic: the same solutions give
+the same exercises and notebooks.
 """
 
 import re
@@ -14,6 +15,9 @@ import shutil
 import tempfile
 import textwrap
 from pathlib import Path
+
+import jupytext
+import nbformat
 
 from handson.errors import OneSentence
 
@@ -28,28 +32,54 @@ class ReleaseError(OneSentence, ValueError):
     """What is wrong with the markers of a solution, with file and line."""
 
 
-def release(solutions, exercises, check=False, say=print):
-    """Build `exercises` from `solutions` anew, or with `check` only compare. Raises ReleaseError; then nothing has been changed."""
-    built = {path.relative_to(solutions): _released(path) for path in _sources(solutions)}
-    if check:
-        there = {path.relative_to(exercises): path for path in _sources(exercises)}
-        stale = [path for path in sorted({*built, *there}) if path not in there or path not in built or there[path].read_text() != built[path]]
-        if stale:
-            raise ReleaseError(f"{exercises} is not what the solutions give ({stale[0]} differs): run `python -m grader release`")
-        return say(f"{exercises} is up to date.")
-    exercises.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=".exercises-", dir=exercises.parent))
+def release(solutions, course, check=False, say=print):
+    """Build course/exercises and course/notebooks from `solutions` anew, or with `check` only compare. Raises ReleaseError; then
+    nothing has been changed."""
+    built = {"exercises": {}, "notebooks": {}}  # room -> path in it -> text and mode
+    for path in _sources(solutions):
+        text, mode = path.read_text(), path.stat().st_mode & 0o777
+        if path.suffix in (".py", ".sh"):
+            text = gap(text, path.suffix, path)
+        if path.stem == path.parent.name:
+            built["notebooks"][Path(f"{path.stem}.ipynb")] = notebook(text), mode
+        else:
+            built["exercises"][path.relative_to(solutions)] = text, mode
+    for room, files in built.items():
+        if check:
+            _compare(course / room, files)
+        else:
+            _replace(course / room, files)
+        say(f"{course / room}: {len(files)} files, {sum(text.count('# PUT YOUR CODE') for text, _ in files.values())} gaps.")
+
+
+def notebook(script):
+    """A percent script as the text of a notebook, always the same for the same script."""
+    document = jupytext.reads(script, fmt="py:percent")
+    document.metadata.pop("jupytext", None)
+    for number, cell in enumerate(document.cells):
+        cell.id = f"cell-{number}"
+    return nbformat.writes(document, version=4) + "\n"
+
+
+def _compare(room, files):
+    there = {path.relative_to(room): path.read_text() for path in _sources(room)}
+    if stale := [path for path in sorted({*files, *there}) if there.get(path) != files.get(path, (None,))[0]]:
+        raise ReleaseError(f"{room} is not what the solutions give ({stale[0]} differs): run `python -m grader release`")
+
+
+def _replace(room, files):
+    room.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{room.name}-", dir=room.parent))
     try:
-        for path, text in built.items():
+        for path, (text, mode) in files.items():
             (aside / path).parent.mkdir(parents=True, exist_ok=True)
             (aside / path).write_text(text)
-            (aside / path).chmod((solutions / path).stat().st_mode & 0o777)
+            (aside / path).chmod(mode)
         aside.chmod(0o755)
-        shutil.rmtree(exercises, ignore_errors=True)
-        aside.rename(exercises)
+        shutil.rmtree(room, ignore_errors=True)
+        aside.rename(room)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    say(f"{exercises}: {len(built)} files, {sum(text.count('# PUT YOUR CODE') for text in built.values())} gaps.")
 
 
 def gap(text, kind, where="text"):
@@ -81,11 +111,6 @@ def gap(text, kind, where="text"):
     if begun:
         raise ReleaseError(f"{where}, line {begun}: the gap is never ended; add `### END SOLUTION`")
     return "\n".join(lines) + "\n"
-
-
-def _released(path):
-    text = path.read_text()
-    return gap(text, path.suffix, path) if path.suffix in (".py", ".sh") else text
 
 
 def _sources(folder):

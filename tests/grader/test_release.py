@@ -1,6 +1,7 @@
 """Exercises are what release makes of the solutions; what it cannot release, it refuses with file and line."""
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ SOURCE = """def speed(images, seconds):
 
 
 def test_the_exercises_are_a_fresh_release_of_the_solutions():
-    release(ROOT / "solutions", ROOT / "exercises", check=True, say=lambda line: None)
+    release(ROOT / "solutions", ROOT, check=True, say=lambda line: None)
 
 
 def test_release_is_deterministic_and_keeps_modes(tmp_path):
@@ -32,8 +33,8 @@ def test_release_is_deterministic_and_keeps_modes(tmp_path):
     for path in files["once"]:
         if (tmp_path / "once" / path).is_file():
             assert (tmp_path / "once" / path).read_bytes() == (tmp_path / "twice" / path).read_bytes()
-    assert (tmp_path / "once/02_multi_gpu/run_multi_gpu_training.sh").stat().st_mode & 0o111
-    assert not (tmp_path / "once/02_multi_gpu/run_multi_gpu_training.sh").is_symlink(), "students edit a copy of their own"
+    assert (tmp_path / "once/exercises/02_multi_gpu/run_multi_gpu_training.sh").stat().st_mode & 0o111
+    assert not (tmp_path / "once/exercises/02_multi_gpu/run_multi_gpu_training.sh").is_symlink(), "students edit a copy of their own"
 
 
 def test_a_gap_shows_its_hint_and_raises_its_name():
@@ -53,7 +54,7 @@ def test_every_exercise_is_python_without_a_trace_of_the_solution(path):
     assert "SOLUTION" not in text and "###" not in text
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "exercises").rglob("*.sh")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted((ROOT / "exercises").rglob("run_*.sh")), ids=lambda path: path.name)
 def test_a_job_script_asks_for_its_resources(path):
     text = path.read_text()
     assert "#PBS -q (queue)" in text and "lecture" not in text and not re.search(r"=\d", text)
@@ -86,18 +87,34 @@ def test_a_refused_release_leaves_the_old_exercises(tmp_path):
     solutions = tmp_path / "solutions"
     solutions.mkdir()
     (solutions / "a.py").write_text(SOURCE)
-    release(solutions, tmp_path / "exercises", say=lambda line: None)
+    release(solutions, tmp_path, say=lambda line: None)
     before = (tmp_path / "exercises/a.py").read_text()
     (solutions / "a.py").write_text("### BEGIN SOLUTION a: hint\n")
     with pytest.raises(ReleaseError):
-        release(solutions, tmp_path / "exercises", say=lambda line: None)
+        release(solutions, tmp_path, say=lambda line: None)
     assert (tmp_path / "exercises/a.py").read_text() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["exercises", "solutions"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["exercises", "notebooks", "solutions"]
 
 
 def test_stale_exercises_are_named(tmp_path):
     shutil.copytree(ROOT / "exercises", tmp_path / "exercises")
+    shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
     (tmp_path / "exercises/01_single_gpu/extra.py").write_text("pass\n")
-    command = [sys.executable, "-m", "grader", "release", "--check", "--exercises", str(tmp_path / "exercises")]
+    command = [sys.executable, "-m", "grader", "release", "--check", "--course", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and "extra.py" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    import nbclient
+    import nbformat
+
+    shutil.copytree(ROOT / "exercises/00_start", tmp_path / "exercises/00_start")
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.setenv("HANDSON_PBS_HOME", str(tmp_path / "pbs"))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    notebook = nbformat.read(ROOT / "notebooks/00_start.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path / "notebooks"}}).execute()
+    printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
+    assert "This is job 0." in printed and "first_job" in printed and "node1" in printed
