@@ -63,6 +63,14 @@ def network(
     network(figure, typer.echo)
 
 
+@app.command()
+def doctor():
+    """Look for what keeps jobs from running, from the bottom up: this machine, then, in a job, the way to its other nodes."""
+    from handson.doctor import doctor
+
+    sys.exit(doctor(typer.echo))
+
+
 def main():
     """Run a command; a user's mistake ends with one sentence and status 2, a signal with nothing half-written."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
