@@ -29,7 +29,7 @@ MPIS = (  # what an mpiexec or an MPI library calls itself; those with the same 
     ("MPICH", r"MPICH|HYDRA", "hydra"),
     ("Slurm's wrapper", r"mpiexec\.slurm", "slurm"),
 )
-RANK = "from mpi4py import MPI; print('rank', MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size, flush=True)"
+RANK = "import os; from mpi4py import MPI; os.write(1, b'rank %d %d\\n' % (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size))"  # in one piece
 HOST = """
 import array, fcntl, json, socket, struct
 name = socket.gethostname()
@@ -48,7 +48,7 @@ print(json.dumps({"name": name, "address": address, "interfaces": {i: of(i) for 
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5).sendall(b'x')"
 MEET = """
 from datetime import timedelta
-import socket
+import os, socket
 import torch, torch.distributed as dist
 from mpi4py import MPI
 world, limit = MPI.COMM_WORLD, timedelta(seconds=20)
@@ -58,11 +58,11 @@ store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False, timeou
 port = world.bcast(store and store.port)
 store = store or dist.TCPStore(address, port, is_master=False, timeout=limit)
 if one_host:
-    import os; os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 dist.init_process_group("gloo", store=store, rank=world.rank, world_size=world.size, timeout=limit)
 total = torch.ones(1)
 dist.all_reduce(total)
-print("sum", int(total), flush=True)
+os.write(1, b"sum %d\\n" % int(total))
 world.Barrier()
 """
 
@@ -326,7 +326,7 @@ def ports(hosts):
                 words = (errors.strip().splitlines() or ["no answer"])[-1]
                 raise Broken(f"{host} cannot connect to port {port} of {here} ({words})",
                              "a firewall is between them: ask which ports are open, and name those in the job script (torch: MASTER_PORT=29500; "
-                             "mpiexec: MPIEXEC_PORT_RANGE=low:high; MPICH: UCX_TCP_PORT_RANGE=low-high)")  # fmt: skip
+                             "MPICH: MPIR_CVAR_CH3_PORT_RANGE=low:high, and UCX_TCP_PORT_RANGE=low-high)")  # fmt: skip
     return f"a port of {here} can be reached from {', '.join(others)}"
 
 

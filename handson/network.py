@@ -271,6 +271,7 @@ def draw(series, nodes, rate, path):
         axes.grid(color="0.92")
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
+    left.set_ylim(top=20 * left.get_ylim()[1])  # for the legend
     left.legend(loc="upper left", fontsize="small", edgecolor="none", labelspacing=0.8)
     return figures.save(drawing, path, describe(series, where, rate))
 
