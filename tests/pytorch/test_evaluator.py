@@ -70,7 +70,7 @@ def test_the_result_does_not_depend_on_the_number_of_ranks(size, samples, batchs
 def test_the_model_is_left_as_it_was_and_in_training_mode():
     model = seeded(ConvNet)
     before = copy.deepcopy(model.state_dict())
-    extensions.Evaluator(DataLoader(image_set(5), 2), model, prepare).evaluate()
+    extensions.Evaluator(DataLoader(image_set(5), 2), model, prepare)()
     assert model.training
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 
