@@ -52,6 +52,7 @@ def job(tmp_path_factory):
     command = shlex.quote(f"echo $HANDSON_NODE; printf '%s\\n' {shlex.join(WORDS)}")
     (folder / "job.sh").write_text(JOB.format(command=command))
     environment = os.environ | {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "HANDSON_PBS_HOME": str(tmp_path_factory.mktemp("pbs"))}
+    environment["CUDA_VISIBLE_DEVICES"] = ""  # virtual GPUs, even where there are real ones
     done = subprocess.run(
         ["qsub", "-j", "oe", "-W", "block=true", "job.sh"], cwd=folder, env=environment, capture_output=True, text=True, timeout=100
     )

@@ -41,7 +41,7 @@ LECTURE = {
 class Tour:
     def __init__(self, folder, pbs):
         programs = sysconfig.get_path("scripts")
-        environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "HANDSON_PBS_HOME": str(pbs)}
+        environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "HANDSON_PBS_HOME": str(pbs), "CUDA_VISIBLE_DEVICES": ""}
         command = [sys.executable, "-m", "handson", "tour", "-o", folder, "--track", "pytorch", "--options", OPTIONS]
         self.before = sorted((ROOT / "solutions").rglob("[!_]*"))
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
