@@ -12,6 +12,8 @@ import typer
 from handson.errors import OneSentence
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, help=__doc__)
+site = typer.Typer(no_args_is_help=True)
+app.add_typer(site, name="site", help="Fit the job scripts to a site: its queue, group, GPUs and modules.")
 
 
 class Track(str, Enum):
@@ -69,6 +71,33 @@ def doctor():
     from handson.doctor import doctor
 
     sys.exit(doctor(typer.echo))
+
+
+@site.command("list")
+def list_sites():
+    """The sites that there are."""
+    from handson.site import show_all
+
+    show_all(typer.echo)
+
+
+@site.command("show")
+def show_site(name: Annotated[str | None, typer.Argument(help="A name that `list` shows; the chosen one by default.")] = None):
+    """What a site wants to hear in job scripts."""
+    from handson.site import show
+
+    show(name, typer.echo)
+
+
+@site.command("use")
+def use_site(
+    name: Annotated[str, typer.Argument(help="A name that `list` shows.")],
+    solutions: Annotated[bool, typer.Option("--solutions", help="For instructors: fit the solutions in jobs/ too.")] = False,
+):
+    """Fit the job scripts to a site, but for the gaps, and say what belongs into those."""
+    from handson.site import use
+
+    use(name, not solutions, typer.echo)
 
 
 def main():

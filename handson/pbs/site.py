@@ -1,6 +1,7 @@
 """The machine that the embedded PBS presents: how many nodes, virtual GPUs and cores, its queues and groups.
 
-It is described by a file of ``jobs/sites/``: ``local.toml``, or the one that ``HANDSON_SITE`` names (a path, or a name in that folder).
+It is described by a file of ``jobs/sites/``: the one that ``HANDSON_SITE`` names (a path, or a name in that folder), or that
+``python -m handson site use`` has chosen, or ``local.toml``.
 """
 
 import os
@@ -11,6 +12,7 @@ from .errors import PBSError
 from .resources import parse_size
 
 SITES = Path(__file__).resolve().parent.parent.parent / "jobs" / "sites"
+CHOSEN = SITES / "CHOSEN"  # holds the name of the site that `python -m handson site use` has chosen
 
 
 # mem in kb; cores: the core of each slot (virtual GPU or CPU) of the node, where a core stands twice if there are too few
@@ -24,9 +26,17 @@ def server_name():
     return os.uname().nodename.split(".")[0]
 
 
+def chosen():
+    """The name of the site that was chosen; local if none was."""
+    try:
+        return CHOSEN.read_text().strip() or "local"
+    except (OSError, UnicodeDecodeError):
+        return "local"
+
+
 def site_path(name=None):
-    """The file that HANDSON_SITE (or `name`) names: a path, or a name in jobs/sites."""
-    name = name or os.environ.get("HANDSON_SITE") or "local"
+    """The file that HANDSON_SITE (or `name`) names, a path or a name in jobs/sites; else that of the chosen site."""
+    name = name or os.environ.get("HANDSON_SITE") or chosen()
     if os.sep in name or name.endswith(".toml"):
         return str(Path(name).expanduser().absolute())
     return str(SITES / f"{name}.toml")
@@ -41,7 +51,7 @@ def load(path=None):
         installed_without_jobs = path == str(SITES / "local.toml") and not os.path.exists(path)  # then local.toml's values, as below
         return _site(path, {} if installed_without_jobs else tomllib.loads(Path(path).read_text()))
     except OSError as error:
-        raise PBSError(f"site file {path} cannot be read ({error.strerror}): correct HANDSON_SITE, or unset it", 2) from None
+        raise PBSError(f"site file {path} cannot be read ({error.strerror}): correct HANDSON_SITE, or choose another one (python -m handson site use local)", 2) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, ValueError, PBSError) as error:
         raise PBSError(f"site file {path} is not right ({error}): compare it with jobs/sites/local.toml", 2) from None
 

@@ -1,5 +1,6 @@
 #!/bin/bash
 #SBATCH --partition=lecture
+#SBATCH --account=gt00
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=1

@@ -1,0 +1,275 @@
+"""Sites: what their files say, how `python -m handson site use` fits the job scripts, and that these ask for nothing but real PBS."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from handson import site
+from handson.pbs import site as pbs_site
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = sorted([*(ROOT / "jobs").glob("pbs/*.sh"), *(ROOT / "jobs").glob("slurm/*.sh")])
+FILLED = "#!/bin/bash\n#PBS -q h-lecture\n#PBS -l select=1:mpiprocs=2\n#PBS -N multi_gpu\n\ncd .\nexport PATH=\"${PBS_O_PATH:-$PATH}\"\npython x.py\n"
+SITE = 'batch = "pbs"\nqueue = ["first", "second"]\nmodules = ["cuda/12.4", "nccl"]\ninterface = "ib0"\n[machine]\nnodes = 8\ngpus = 0\n'
+
+
+@pytest.fixture
+def course(tmp_path, monkeypatch):
+    """A copy of the folders that `use` changes, with a site of its own: no group, no GPUs, modules, an interface."""
+    shutil.copytree(ROOT / "jobs", tmp_path / "jobs")
+    (tmp_path / "jobs/sites/CHOSEN").unlink(missing_ok=True)
+    (tmp_path / "jobs/sites/bare.toml").write_text(SITE)
+    (tmp_path / "exercises/02_multi_gpu").mkdir(parents=True)
+    (tmp_path / "exercises/02_multi_gpu/run_multi_gpu_training.sh").write_text(FILLED)
+    (tmp_path / "exercises/02_multi_gpu/given.sh").write_text("#!/bin/bash\n#PBS -q lecture\n#PBS -W group_list=gt00\necho\n")
+    monkeypatch.setattr(pbs_site, "SITES", tmp_path / "jobs/sites")
+    monkeypatch.setattr(pbs_site, "CHOSEN", tmp_path / "jobs/sites/CHOSEN")
+    monkeypatch.setattr(site, "JOBS", tmp_path / "jobs")
+    return tmp_path
+
+
+def contents(course):
+    return {path.relative_to(course): path.read_bytes() for path in course.rglob("*.sh")}
+
+
+def use(name, **options):
+    said = []
+    site.use(name, say=said.append, **options)
+    return "\n".join(said)
+
+
+def directives(text):
+    return re.findall(r"^#(?:PBS|SBATCH) .*$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["local", "pbs", "reedbush", "slurm"])
+def test_every_site_of_the_course_can_be_read(name):
+    assert site.read(name).name == name
+    assert pbs_site.load(str(ROOT / f"jobs/sites/{name}.toml")).nodes
+
+
+def test_the_job_scripts_are_those_of_the_local_site():
+    for path in SCRIPTS:
+        assert site.fitted(path.read_text(), site.read("local"), gaps=False) == path.read_text()
+
+
+def test_lines_outside_of_gaps_become_those_of_the_site(course):
+    use("bare")
+    text = (course / "jobs/pbs/run_network.sh").read_text()
+    assert {"#PBS -q first", "#PBS -l select=2:mpiprocs=1:ompthreads=1", "#PBS -l place=scatter"} <= set(directives(text))
+    assert not re.search("^#PBS -W", text, re.MULTILINE), "the site has no groups"
+    text = (course / "jobs/slurm/run_multi_node_training.sh").read_text()
+    assert "#SBATCH --partition=first" in directives(text)
+    assert not re.search("^#SBATCH --(account|gpus)", text, re.MULTILINE)
+    given = (course / "exercises/02_multi_gpu/given.sh").read_text()
+    assert directives(given) == ["#PBS -q first"]
+
+
+def test_gaps_stay_and_their_facts_are_told(course):
+    before = (course / "jobs/pbs/run_multi_node_training.sh").read_text()
+    said = use("bare")
+    after = (course / "jobs/pbs/run_multi_node_training.sh").read_text()
+    assert directives(after) == directives(before)
+    facts = dict(re.findall(r"^  (\w+) +(.*)$", said, re.MULTILINE))
+    assert facts["queue"] == "#PBS -q first" and facts["nodes"] == "8 at most"
+    assert facts["group"].startswith("none") and facts["GPUs"].startswith("none")
+    assert dict(re.findall(r"^  (\w+) +(.*)$", use("reedbush"), re.MULTILINE)) == {
+        "queue": "#PBS -q h-lecture", "group": "#PBS -W group_list=gt00", "walltime": "00:10:00 at most", "nodes": "4 at most",
+        "GPUs": "2 in each node", "mpiexec": "the environment's",
+    }  # fmt: skip
+
+
+def test_what_students_wrote_into_a_job_script_stays(course):
+    """Their markers are gone then; the original has them."""
+    path = course / "exercises/02_multi_gpu/run_multi_gpu_training.sh"
+    use("slurm")
+    assert path.read_text() == FILLED
+    use("bare")
+    assert directives(path.read_text()) == directives(FILLED)
+    unfilled = FILLED.replace("h-lecture", "(queue)").replace("\n#PBS -q", "\n# PUT YOUR CODE: the queue\n#PBS -q")
+    path.rename(path.with_name("another.sh")).write_text(unfilled)
+    use("local")
+    assert path.with_name("another.sh").read_text() == unfilled
+
+
+def test_instructors_fit_the_solutions_too(course):
+    use("bare", gaps=False)
+    text = (course / "jobs/pbs/run_multi_node_training.sh").read_text()
+    assert {"#PBS -q first", "#PBS -l select=2:mpiprocs=2:ompthreads=1", "#PBS -l place=scatter"} <= set(directives(text))
+    assert "group_list" not in "".join(directives(text))
+    assert (course / "exercises/02_multi_gpu/run_multi_gpu_training.sh").read_text().startswith(FILLED[:60])
+
+
+def test_a_job_loads_the_modules_before_it_looks_for_the_launcher(course):
+    """Whatever the modules put on PATH comes before the environment; a script with them is still a script."""
+    use("bare")
+    for path in course.rglob("*.sh"):
+        text = path.read_text()
+        assert text.count("module load cuda/12.4 nccl\n") == text.count("export GLOO_SOCKET_IFNAME=ib0 ") == (path.parent.name != "classroom")
+        assert subprocess.run(["bash", "-n", path]).returncode == 0
+    text = (course / "jobs/pbs/run_multi_node_training.sh").read_text()
+    assert text.index("export PATH") < text.index("module load") < text.index("handson-launcher")
+    text = (course / "jobs/slurm/run_multi_node_training.sh").read_text()
+    assert text.rindex("#SBATCH") < text.index("module load") < text.index("handson-launcher")
+
+
+@pytest.mark.parametrize("gaps", [True, False])
+def test_it_can_be_repeated_and_taken_back(course, gaps):
+    original = contents(course)
+    use("bare", gaps=gaps)
+    once = contents(course)
+    assert "changed" not in use("bare", gaps=gaps) and contents(course) == once != original
+    use("reedbush", gaps=gaps)
+    assert contents(course) not in (once, original)
+    use("local", gaps=gaps)
+    assert contents(course) == original
+
+
+def test_scripts_stay_executable_and_links_stay_links(course):
+    link = course / "exercises/02_multi_gpu/link.sh"
+    link.symlink_to(course / "jobs/pbs/run_multi_gpu_training.sh")
+    use("bare")
+    assert link.is_symlink()
+    assert all(os.access(path, os.X_OK) for path in course.glob("jobs/*/*.sh"))
+
+
+def test_a_script_that_is_being_submitted_is_always_whole(course):
+    """Whoever reads while `use` writes sees the old or the new text, and no file is left over."""
+    path, seen, end = course / "jobs/pbs/run_network.sh", set(), threading.Event()
+
+    def read():
+        while not end.is_set():
+            seen.add(path.read_text())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for name in ["bare", "local"] * 10:
+        use(name)
+    end.set()
+    reader.join()
+    assert {text[-20:] for text in seen} == {path.read_text()[-20:]}
+    assert not list(course.rglob("*.part"))
+
+
+def test_the_chosen_site_is_remembered_and_is_the_embedded_ones(course, monkeypatch):
+    monkeypatch.delenv("HANDSON_SITE", raising=False)
+    said = []
+    assert pbs_site.load().queues == ("lecture",)
+    use("bare")
+    assert (course / "jobs/sites/CHOSEN").read_text() == "bare\n"
+    assert pbs_site.load().queues == ("first", "second") and len(pbs_site.load().nodes) == 8
+    site.show_all(said.append)
+    assert [line.split()[1] for line in said if line.startswith("*")] == ["bare"]
+    monkeypatch.setenv("HANDSON_SITE", "reedbush")
+    assert pbs_site.load().queues == ("h-lecture",)
+
+
+@pytest.mark.parametrize("name", ["nosuch", "../sites/local", "", "CHOSEN"])
+def test_an_unknown_site_changes_nothing_and_is_answered_with_the_list(course, name):
+    original = contents(course)
+    with pytest.raises(site.SiteError, match=f"but: local, bare, .*{site.names()[-1]}$"):
+        use(name)
+    assert contents(course) == original and not (course / "jobs/sites/CHOSEN").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('queue = "a; rm -rf ~"', "queue = 'a; rm -rf ~'"),
+        ('group = "$(id)"', r"group = '\$\(id\)'"),
+        ('modules = "cuda"', "modules = .*a list"),
+        ('modules = ["cuda; true"]', "modules = 'cuda; true'"),
+        ("modules = [1]", "modules = 1"),
+        ('mpi = "intel"', "mpi = 'intel', but it must be environment or site"),
+        ('batch = "lsf"', "batch = 'lsf'"),
+        ('walltime = "ten minutes"', "walltime = 'ten minutes'"),
+        ('interface = "ib0 && x"', "interface"),
+        ("queue = ", "bare.toml is not right"),
+        ("queue = 7", "queue = 7"),
+    ],
+)
+def test_a_wrong_site_file_is_refused_with_what_is_wrong(course, line, problem):
+    """Nothing of it may get into a shell script."""
+    kept = [other for other in SITE.splitlines() if other.split()[0] != line.split()[0]]
+    (course / "jobs/sites/bare.toml").write_text("\n".join([line, *kept]) + "\n")
+    original = contents(course)
+    with pytest.raises(site.SiteError, match=problem):
+        use("bare")
+    assert contents(course) == original
+
+
+def test_the_command_ends_with_a_sentence():
+    command = [sys.executable, "-m", "handson", "site", "use", "nosuch"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"handson site: there is no site 'nosuch' in \S+, but: local, [^\n]+\n", done.stderr)
+
+
+# What a real PBS takes -----------------------------------------------------------
+
+PBS_SCRIPTS = [path for path in SCRIPTS if path.parent.name == "pbs"]
+BY_PBS = {  # what a real PBS gives a job (beside PBS_O_...), seen in OpenPBS 23.06
+    "PBS_ENVIRONMENT", "PBS_JOBCOOKIE", "PBS_JOBDIR", "PBS_JOBID", "PBS_JOBNAME", "PBS_MOMPORT", "PBS_NODEFILE", "PBS_NODENUM",
+    "PBS_QUEUE", "PBS_TASKNUM", "NCPUS", "OMP_NUM_THREADS",
+}  # fmt: skip
+BY_PBS_O = {f"PBS_O_{name}" for name in ("HOME", "HOST", "LOGNAME", "PATH", "QUEUE", "SHELL", "SYSTEM", "WORKDIR", "MAIL")}
+GIVEN = {"TRACK", "OPTIONS", "PATH", "HOME"}  # by the student with -v, or by every shell
+# Resources that PBS Professional and OpenPBS know by themselves, and ngpus, which sites with GPUs add. None of the embedded PBS's own.
+CHUNK, JOB_WIDE = {"ncpus", "ngpus", "mem", "mpiprocs", "ompthreads"}, {"select", "place", "walltime"}
+
+
+@pytest.fixture(params=PBS_SCRIPTS, ids=lambda path: path.name)
+def script(request):
+    return request.param.read_text()
+
+
+def test_a_script_asks_for_resources_of_a_real_pbs_only(script):
+    for line in re.findall("^#PBS -l +(.*)$", script, re.MULTILINE):
+        name, value = line.split("=", 1)
+        assert name in JOB_WIDE
+        if name == "select":
+            assert {chunk.split("=")[0] for chunk in value.split(":")[1:]} <= CHUNK
+
+
+def test_a_script_uses_variables_that_a_real_pbs_sets(script):
+    """Without `-V`, a real job has no variable of the shell it was submitted from."""
+    used = set(re.findall(r"\$\{?([A-Za-z_]\w*)", re.sub(r"^#.*$", "", script, flags=re.MULTILINE)))
+    assert used <= BY_PBS | BY_PBS_O | GIVEN
+
+
+def test_chunks_of_a_script_for_several_nodes_cannot_share_a_host(script):
+    """pack, free, or nothing at all would let a real PBS put both on one; so would a second place."""
+    chunks = int(re.search(r"^#PBS -l select=(\d+)", script, re.MULTILINE)[1])
+    places = re.findall(r"^#PBS -l place=(.*)$", script, re.MULTILINE)
+    assert places == ["scatter"] * (chunks > 1)
+
+
+def test_a_script_starts_as_many_ranks_as_it_has_mpi_processes(script):
+    nodes, processes = map(int, re.search(r"^#PBS -l select=(\d+):.*mpiprocs=(\d+)", script, re.MULTILINE).groups())
+    for ranks in re.findall(r"^mpiexec -n (\d+)", script, re.MULTILINE):
+        assert int(ranks) == nodes * processes
+
+
+def test_a_script_does_not_say_where_its_output_goes(script):
+    """Slurm's qsub and PBS disagree about -o and -j in a script: they belong on the command line."""
+    assert not re.search("^#PBS -(o|e|j|k)", script, re.MULTILINE)
+
+
+def test_native_scripts_ask_slurm_for_what_the_pbs_scripts_ask():
+    for path in SCRIPTS:
+        if path.parent.name == "slurm":
+            pbs, slurm = (ROOT / "jobs/pbs" / path.name).read_text(), path.read_text()
+            nodes, gpus, processes = map(int, re.search(r"select=(\d+):ngpus=(\d+):mpiprocs=(\d+)", pbs).groups())
+            asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", slurm, re.MULTILINE))
+            assert (int(asked["nodes"]), int(asked["gpus-per-node"])) == (nodes, gpus)
+            assert int(asked["ntasks-per-node"]) * int(asked["cpus-per-task"]) == processes
+            assert asked["time"] == re.search(r"walltime=(\S+)", pbs)[1]
+            assert asked["job-name"] == re.search(r"^#PBS -N (\S+)", pbs, re.MULTILINE)[1]
+            program = re.compile(r"train_cifar_\w+\.py.*\$OPTIONS")
+            assert program.search(slurm)[0] == program.search(pbs)[0]
