@@ -4,9 +4,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import batch, overhead, scaling
+from tests.bench import batch, chainer, overhead, scaling
 
-BENCHES = {"scaling": scaling.measure, "overhead": overhead.measure, "batch": batch.measure}
+BENCHES = {"scaling": scaling.measure, "overhead": overhead.measure, "batch": batch.measure, "chainer": chainer.measure}
 
 
 def main():
