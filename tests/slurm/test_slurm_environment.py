@@ -21,7 +21,8 @@ PROBE = """#!/bin/bash
 env | grep -E "^(PBS_|OMP_NUM)"
 sed "s/^/node: /" "$PBS_NODEFILE"
 eval "$(handson-launcher)"
-handson-agent node2 'echo "agent: $(hostname) $SOMETHING"'
+export SET_IN_THE_SCRIPT=yes
+handson-agent node2 'echo "agent: $(hostname) $SOMETHING $SET_IN_THE_SCRIPT"'
 """
 
 
@@ -40,11 +41,11 @@ def test_a_job_has_the_variables_of_a_pbs_job(jobs):
 
 
 @pytest.mark.parametrize("arguments", [[], ["-V"], ["-v", "SOMETHING=else"]], ids=["", "-V", "-v"])
-def test_a_job_and_its_other_hosts_have_the_path_of_its_submission(jobs, arguments):
-    """Slurm's qsub -v drops it. The launcher, which mpiexec needs for the other hosts, is found by it."""
+def test_a_job_has_the_path_of_its_submission_and_its_other_hosts_have_the_jobs_environment(jobs, arguments):
+    """Slurm's qsub -v drops both. The launcher, which mpiexec needs for the other hosts, is found by the PATH."""
     output, _ = jobs.run(PROBE, *arguments, SOMETHING="else")
     assert variables(output)["PBS_O_PATH"] == ENVIRONMENT["PATH"]
-    assert output.endswith("agent: node2 else\n")
+    assert output.endswith("agent: node2 else yes\n")
 
 
 def test_tasks_on_hosts_of_different_sizes_stand_in_the_node_file(tmp_path):
