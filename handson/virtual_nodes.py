@@ -126,7 +126,8 @@ def _path():
 
 
 def _environment():
-    return os.environ | {"PATH": _path()}
+    not_ours = "HANDSON_PBS_PROCESS"  # marks those that serve the queue, and outlive the job
+    return {name: value for name, value in os.environ.items() if name != not_ours} | {"PATH": _path()}
 
 
 def _children(pid):

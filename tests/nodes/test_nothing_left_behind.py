@@ -75,6 +75,15 @@ def test_when_it_is_deleted(running):
     nothing_is_left(running)
 
 
+def test_a_deleted_job_that_ends_at_once_is_not_waited_for(jobs):
+    """The script is asked to end, the nodes it runs on are not; and they are no reason to wait for the time it could have taken."""
+    jobs.site.write_text(jobs.site.read_text().replace("kill_delay = 1", "kill_delay = 600"))
+    number = jobs.submit('trap "exit 7" TERM\ntouch up\nwhile sleep 0.05; do :; done\n')
+    jobs.file("up")
+    jobs("qdel", number)
+    assert jobs.finish(number)["Exit_status"] == "7"
+
+
 def test_when_its_walltime_is_over(jobs):
     begin(jobs, lambda: jobs.submit(CLINGING, "-l", "walltime=5"))
     assert jobs.finish(jobs.number)["Exit_status"] == "-29"
