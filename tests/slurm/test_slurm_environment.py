@@ -18,11 +18,11 @@ PROBE = """#!/bin/bash
 #PBS -W group_list=gt00
 #PBS -l walltime=00:01:00
 #PBS -N probe
-env | grep -E "^(PBS_|OMP_NUM)"
+env | grep -E "^(PBS_|OMP_NUM|CUDA_)"
 sed "s/^/node: /" "$PBS_NODEFILE"
 eval "$(handson-launcher)"
 export SET_IN_THE_SCRIPT=yes
-handson-agent node2 'echo "agent: $(hostname) $SOMETHING $SET_IN_THE_SCRIPT"'
+handson-agent node2 'echo "agent: $(hostname) $SOMETHING $SET_IN_THE_SCRIPT, GPUs $CUDA_VISIBLE_DEVICES"'
 """
 
 
@@ -34,7 +34,7 @@ def test_a_job_has_the_variables_of_a_pbs_job(jobs):
     output, number = jobs.run(PROBE)
     found = variables(output)
     expected = {"PBS_ENVIRONMENT": "PBS_BATCH", "PBS_JOBID": number, "PBS_JOBNAME": "probe", "PBS_O_WORKDIR": str(jobs.folder)}
-    expected |= {"PBS_QUEUE": "lecture", "PBS_O_PATH": ENVIRONMENT["PATH"], "OMP_NUM_THREADS": "3"}
+    expected |= {"PBS_QUEUE": "lecture", "PBS_O_PATH": ENVIRONMENT["PATH"], "OMP_NUM_THREADS": "3", "CUDA_VISIBLE_DEVICES": "0,1"}
     assert {name: found.get(name) for name in expected} == expected
     assert re.findall("^node: (.*)$", output, re.MULTILINE) == ["node1", "node1", "node2", "node2"]
     wait_until(lambda: not os.path.exists(found["PBS_NODEFILE"]), "the node file to be removed", 10)
@@ -45,7 +45,7 @@ def test_a_job_has_the_path_of_its_submission_and_its_other_hosts_have_the_jobs_
     """Slurm's qsub -v drops both. The launcher, which mpiexec needs for the other hosts, is found by the PATH."""
     output, _ = jobs.run(PROBE, *arguments, SOMETHING="else")
     assert variables(output)["PBS_O_PATH"] == ENVIRONMENT["PATH"]
-    assert output.endswith("agent: node2 else yes\n")
+    assert output.endswith("agent: node2 else yes, GPUs 0,1\n")
 
 
 def test_tasks_on_hosts_of_different_sizes_stand_in_the_node_file(tmp_path):

@@ -116,7 +116,7 @@ def slurm(folder):
 
 def _configure(cluster):
     folder, hosts = cluster.folder, cluster.hosts
-    for file in ("pbs_jobs.conf", "plugstack.conf", "task_prolog.sh", "task_epilog.sh"):
+    for file in ("pbs_jobs.conf", "job_submit.lua", "plugstack.conf", "task_prolog.sh", "task_epilog.sh"):
         (folder / file).write_text((HERE / file).read_text().replace("/etc/slurm", str(folder)))
         shutil.copymode(HERE / file, folder / file)
     addresses = ",".join(hosts[node]["address"] for node in NODES)
