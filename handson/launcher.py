@@ -55,7 +55,7 @@ def way_to(host, environment):
     if host in ("localhost", os.uname().nodename):
         return ["sh", "-c"]
     if environment.get("SLURM_JOB_ID"):  # asked first, as Slurm can set the variables of PBS too
-        return ["srun", "--overlap", "--export=ALL", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "/bin/sh", "-c"]
+        return ["srun", "--overlap", "--export=ALL", "--cpu-bind=none", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "/bin/sh", "-c"]
     if environment.get("PBS_JOBID") and shutil.which("pbsdsh", path=environment.get("PATH")):
         return ["pbsdsh", "-h", host, "--", "/bin/sh", "-c"]
     return ["ssh", "-x", "-o", "BatchMode=yes", host]
