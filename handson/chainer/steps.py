@@ -114,7 +114,7 @@ def draw(milliseconds, out):
 
 
 def _at_most_100(steps):
-    """The means of neighbouring rows of `steps`, so few that they can be told apart in a figure; and where these begin and end."""
+    """The means of neighbouring rows of `steps`, few enough to be told apart in a figure; and where they begin and end."""
     together = -(-len(steps) // 100)
     begins = numpy.arange(0, len(steps), together)
     ends = numpy.append(begins[1:], len(steps))
