@@ -58,11 +58,12 @@ def tour(
 @app.command()
 def network(
     figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path("network.png"),
+    largest: Annotated[float, typer.Option(help="The largest message, in MB.")] = 16,
 ):
     """Measure the network between the ranks of a job: latency, bandwidth, all-reduce; started by mpiexec (jobs/pbs/run_network.sh)."""
     from handson.network import network
 
-    network(figure, typer.echo)
+    network(figure, largest * 2**20, typer.echo)
 
 
 @app.command()

@@ -96,11 +96,11 @@ def doctor(say=print):
     return 0
 
 
-def ask(*command, limit=LIMIT, **environment):
+def ask(*command, limit=LIMIT):
     """Run a command: (status, its output, its errors); status None when it took longer than `limit` and was killed."""
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-        start_new_session=True, env=os.environ | environment,
+        start_new_session=True,
     )  # fmt: skip
     try:
         out, errors = process.communicate(timeout=limit)

@@ -22,10 +22,11 @@ from pathlib import Path
 import numpy
 
 from handson.errors import OneSentence
+from handson.nodes import current_node, job_nodes
 
 SIZES = [4**k for k in range(3, 13)]  # bytes: 64 B to 16 MB
 LONGEST = 4  # seconds: no message is sent that would take longer
-SHARE = 0.5  # seconds of repeats for each size, but at least 3 repeats and at most 30
+SHARE = 0.3  # seconds of repeats for each size, but at least 3 repeats and at most 30
 LIMIT = 240  # seconds for everything
 ONE_RANK = "this measures the network between ranks, and there is one rank only: submit jobs/pbs/run_network.sh, or start it with mpiexec -n 2"
 
@@ -76,18 +77,22 @@ def fit(medians):
     return float(alpha), float(1 / per_byte)
 
 
-def network(figure, say=print):
-    """Measure together with the other ranks; rank 0 says the results and draws them at `figure`. Raises NetworkError, FigureError."""
+def network(figure, largest=SIZES[-1], say=print):
+    """Measure messages of up to `largest` bytes together with the other ranks; rank 0 says the results and draws them at `figure`.
+
+    Raises NetworkError, FigureError.
+    """
     world = _world()
     threading.Thread(target=_end_after, args=(LIMIT,), daemon=True).start()
-    nodes = world.allgather(_node())
+    nodes = world.allgather(current_node())
     partner = next((rank for rank, node in enumerate(nodes) if node != nodes[0]), 1)
-    messages = Series(f"message from rank 0 to {partner}, MPI", 1, _measure(world, _ping_pong(world, partner)))
+    sizes = [size for size in SIZES if size <= max(largest, SIZES[2])]
+    messages = Series(f"message from rank 0 to {partner}, MPI", 1, _measure(world, sizes, _ping_pong(world, partner)))
     series = [messages]
     for name, all_reduce in ("MPI", _mpi_all_reduce(world)), ("gloo", _gloo_all_reduce(world)):
-        series.append(Series(f"all-reduce over {world.size} ranks, {name}", all_reduce_volume(world.size), _measure(world, all_reduce)))
+        series.append(Series(f"all-reduce over {world.size} ranks, {name}", all_reduce_volume(world.size), _measure(world, sizes, all_reduce)))
     if world.rank == 0:
-        rate = os.environ.get("HANDSON_NETWORK", "none")
+        rate = job_nodes().get(current_node(), {}).get("rate", "none")
         for line in text(series, nodes, rate):
             say(line)
         say("Figure: " + " and ".join(map(str, draw(series, nodes, rate, Path(figure)))))
@@ -105,15 +110,9 @@ def _world():
     return MPI.COMM_WORLD
 
 
-def _node():
-    from handson.nodes import current_node
-
-    return current_node()
-
-
 def _end_after(seconds):
     time.sleep(seconds)
-    print(f"handson network: on {_node()} it took more than {seconds} s, so the ranks end: python -m handson doctor looks for the reason", file=sys.stderr)
+    print(f"handson network: on {current_node()} it took more than {seconds} s, so the ranks end: python -m handson doctor looks for the reason", file=sys.stderr)
     sys.stderr.flush()
     os._exit(1)
 
@@ -167,13 +166,13 @@ def _gloo_all_reduce(world):
     return prepare, 1
 
 
-def _measure(world, prepare_and_share):
+def _measure(world, sizes, prepare_and_share):
     """bytes -> [seconds of each repeat], those of the slowest rank. Every rank sees the same numbers, and so does the same."""
     from mpi4py import MPI
 
     prepare, share = prepare_and_share
     times = {}
-    for size in SIZES:
+    for size in sizes:
         run = prepare(size)
 
         def once():

@@ -56,7 +56,7 @@ def why_not():
 def start(nodes, rate, directory):
     """Bring up `nodes` (name -> properties), each with its network limited to `rate` ("100mbit", "10gbit" or "none").
 
-    Adds to every node its "pid" (inside the holder's namespaces) and "address". Returns the holder: a Popen whose standard input
+    Adds to every node its "pid" (inside the holder's namespaces), "address" and "rate". Returns the holder: a Popen whose standard input
     keeps the nodes alive, with the attributes `inside`, the pid of the namespaces' first process, and `own`, the pids of all
     processes that are the nodes rather than on them. Raises OSError, one sentence.
     """
@@ -75,7 +75,7 @@ def start(nodes, rate, directory):
         raise OSError(0, f"the virtual nodes did not come up: {problem}")
     pids = json.loads(line)
     for name, address in addresses(nodes).items():
-        nodes[name].update(pid=pids[name], address=address)
+        nodes[name].update(pid=pids[name], address=address, rate=rate)
     [holder.inside] = _children(holder.pid)
     holder.own = {holder.pid, holder.inside, *_children(holder.inside)}
     return holder

@@ -1,0 +1,258 @@
+"""The doctor: every rung holds on a sound machine, and each kind of breakage is told at its own rung, with what to do."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from handson import doctor, virtual_nodes
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+HOSTS = ["n1", "n2"]
+
+
+@pytest.fixture
+def stub(tmp_path, monkeypatch):
+    """Put a program of this name before all others on PATH."""
+    monkeypatch.setenv("PATH", f"{tmp_path}/stubs:{BIN}:/usr/bin:/bin")
+    (tmp_path / "stubs").mkdir()
+
+    def stub(name, script):
+        (tmp_path / "stubs" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "stubs" / name).chmod(0o755)
+        return tmp_path / "stubs" / name
+
+    return stub
+
+
+@pytest.fixture
+def agent(stub, monkeypatch):
+    """The agent, as a shell script: $1 is the host, $2 the command."""
+
+    def agent(script):
+        program = str(stub("handson-agent", script))
+        monkeypatch.setattr(doctor, "_agent", lambda: program)
+
+    return agent
+
+
+def broken(rung, *arguments):
+    with pytest.raises(doctor.Broken) as caught:
+        rung(*arguments)
+    assert caught.value.cure, "it says what to do"
+    return str(caught.value), caught.value.cure
+
+
+# The whole ladder ---------------------------------------------------------------
+
+
+def test_on_a_sound_machine_every_rung_holds():
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PBS_", "HANDSON_"))}
+    environment["PATH"] = f"{BIN}:{os.environ['PATH']}"
+    done = subprocess.run([sys.executable, "-m", "handson", "doctor"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    marks = [line.split()[0] for line in done.stdout.splitlines()[:-1]]
+    assert len(marks) == len(doctor.HERE) and set(marks) <= {"ok", "note"}
+    assert "run_doctor.sh" in done.stdout.splitlines()[-1]
+
+
+def test_in_a_job_the_rungs_between_its_nodes_hold_too(jobs):
+    out = jobs.run(f"cd {ROOT} && python -m handson doctor", select="2:mpiprocs=1")
+    marks = [line.split()[0] for line in out.splitlines() if not line.startswith("handson:")]
+    assert len(marks) == len(doctor.HERE) + len(doctor.IN_JOB) and set(marks) <= {"ok", "note"}, out
+    assert ("reached by: virtual node" in out) == (virtual_nodes.why_not() is None)
+
+
+def test_it_stops_at_the_broken_rung_with_status_1(monkeypatch):
+    def fails():
+        raise doctor.Broken("it is not so", "make it so")
+
+    said = []
+    monkeypatch.setattr(doctor, "HERE", (("first", lambda: "fine"), ("second", fails), ("third", lambda: pytest.fail("not to be tried"))))
+    assert doctor.doctor(said.append) == 1
+    assert said[0] == "ok      first: fine" and said[1] == "BROKEN  second: it is not so" and "make it so" in said[2]
+
+
+def test_a_command_that_hangs_is_ended(tmp_path):
+    status, _, _ = doctor.ask("sh", "-c", f"sleep 1000 & echo $! >{tmp_path}/pid; wait", limit=0.5)
+    assert status is None
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/cwd").exists(), "and so is what it started"
+
+
+# This machine -------------------------------------------------------------------
+
+
+def test_another_python_first_on_path(stub):
+    other = stub("python", "exit 0")
+    what, cure = broken(doctor.python)
+    assert str(other) in what and "activate" in cure
+
+
+def test_packages_that_cannot_be_imported(stub, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(stub("lonely", "echo \"ModuleNotFoundError: No module named 'torch'\" >&2; exit 1")))
+    what, cure = broken(doctor.packages)
+    assert "No module named 'torch'" in what and cure == "make environment"
+
+
+def test_no_mpiexec(stub, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert broken(doctor.mpi)[0] == "there is no mpiexec on PATH"
+
+
+def test_an_mpiexec_of_another_mpi_than_mpi4py_uses(stub):
+    other = stub("mpiexec", "echo 'mpiexec (OpenRTE) 4.1.4'")
+    what, cure = broken(doctor.mpi)
+    assert "Open MPI" in what and str(other) in what and "mpi4py uses MPICH" in what and "believe to be alone" in what
+    assert "first on PATH" in cure
+
+
+def test_a_shadowed_mpi_is_told(stub, tmp_path, monkeypatch):
+    stub("mpiexec", "echo 'Intel(R) MPI Library for Linux* OS, Version 2021.9'")
+    monkeypatch.setenv("PATH", f"{BIN}:{tmp_path}/stubs")
+    assert f"later on PATH: {tmp_path}/stubs/mpiexec (Intel MPI)" in doctor.mpi()
+
+
+def test_a_site_that_wants_its_own_mpi(stub, tmp_path, monkeypatch):
+    (tmp_path / "site.toml").write_text('mpi = "site"\n')
+    monkeypatch.setenv("HANDSON_SITE", str(tmp_path / "site.toml"))
+    what, cure = broken(doctor.mpi)
+    assert str(tmp_path / "site.toml") in what and "the site's own MPI" in what and "pip uninstall mpich" in cure
+
+
+def test_ranks_that_believe_to_be_alone(stub):
+    stub("mpiexec", "echo rank 0 1; echo rank 0 1")
+    what, cure = broken(doctor.start_here)
+    assert "2 ranks, and each believes to be alone" in what and "mpi4py's MPI" in cure
+
+
+@pytest.mark.parametrize(
+    ("script", "says", "do"),
+    [
+        ("echo 'proxy: unable to get host address for laptop' >&2; exit 1", "unable to get host address for laptop", "/etc/hosts"),
+        ("echo 'something: error 5' >&2; exit 1", "something: error 5", "by hand"),
+        ("echo rank 0 2", "does not start two ranks", "by hand"),
+    ],
+)
+def test_an_mpiexec_that_does_not_start(stub, script, says, do):
+    stub("mpiexec", script)
+    what, cure = broken(doctor.start_here)
+    assert says in what and do in cure
+
+
+def test_an_mpiexec_that_hangs(stub, monkeypatch):
+    stub("mpiexec", "sleep 1000")
+    monkeypatch.setattr(doctor.ask, "__kwdefaults__", {"limit": 0.5})
+    assert "had not started two ranks" in broken(doctor.start_here)[0]
+
+
+def test_no_qsub(stub, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert broken(doctor.batch)[0] == "there is no qsub on PATH"
+
+
+def test_a_real_batch_system_is_told_from_the_embedded(stub):
+    assert doctor.batch().endswith("the embedded PBS") or "real" in doctor.batch(), "a machine may have a real one"
+    stub("qsub", "echo pbs_version = 23.06.06")
+    assert doctor.batch().endswith("a real batch system (pbs_version = 23.06.06)")
+
+
+# Between nodes ------------------------------------------------------------------
+
+
+def test_a_job_script_without_the_launcher(monkeypatch):
+    monkeypatch.delenv("HYDRA_LAUNCHER_EXEC", raising=False)
+    what, cure = broken(doctor.setting, HOSTS)
+    assert 'eval "$(handson-launcher)"' in cure
+
+
+def test_a_host_that_runs_no_command(agent):
+    agent('[ "$1" = n2 ] && { echo "ssh: connect to host n2: Connection refused" >&2; exit 255; }; exec sh -c "$2"')
+    what, cure = broken(doctor.reach, HOSTS)
+    assert "n2" in what and "Connection refused" in what and "handson-agent n2 hostname" in cure
+
+
+def test_a_host_that_does_not_answer(agent, monkeypatch):
+    agent('[ "$1" = n2 ] && sleep 1000; exec sh -c "$2"')
+    monkeypatch.setattr(doctor._on, "__kwdefaults__", {"limit": 1})
+    assert "has not run a command on n2" in broken(doctor.reach, HOSTS)[0]
+
+
+def test_an_environment_that_other_nodes_cannot_see(agent):
+    agent(f'[ "$1" = n2 ] && {{ echo "sh: 1: {sys.executable}: not found" >&2; exit 127; }}; exec sh -c "$2"')
+    what, cure = broken(doctor.environment, HOSTS)
+    assert what.startswith("n2 cannot use this environment") and "not found" in what and "file system that all nodes share" in cure
+
+
+def answers(agent, **hosts):
+    """Let each host answer what HOST would print there: its name, its address, its interfaces."""
+    cases = "".join(f"{host}) echo '{json.dumps(answer)}' ;;\n" for host, answer in hosts.items())
+    agent(f'case "$1" in\n{cases}esac')
+
+
+def host(name, address, **interfaces):
+    return {"name": name, "address": address, "interfaces": {"lo": "127.0.0.1", **interfaces}}
+
+
+def test_a_host_whose_name_is_a_loopback_address(agent):
+    """Debian's installer writes it so: then every rank but its own host's would call itself."""
+    answers(agent, n1=host("n1", "127.0.1.1", eth0="10.0.0.1"), n2=host("n2", "10.0.0.2", eth0="10.0.0.2"))
+    what, cure = broken(doctor.address, HOSTS)
+    assert "127.0.1.1, a loopback address" in what and "eth0 10.0.0.1" in what and "GLOO_SOCKET_IFNAME=eth0" in cure
+
+
+def test_a_host_without_an_address_of_its_own(agent):
+    answers(agent, n1=host("n1", None, ib0="10.0.0.1"), n2=host("n2", "10.0.0.2"))
+    what, cure = broken(doctor.address, HOSTS)
+    assert "its own name n1 has no address" in what and "=ib0" in cure
+
+
+@pytest.mark.parametrize("seen", ["10.9.9.9", None])
+def test_a_host_that_is_something_else_here(agent, monkeypatch, seen):
+    answers(agent, n1=host("n1", "10.0.0.1", eth0="10.0.0.1"), n2=host("n2", "10.0.0.2", eth0="10.0.0.2"))
+
+    def resolve(name):
+        if not seen:
+            raise OSError("unknown")
+        return seen
+
+    monkeypatch.setattr(doctor.socket, "gethostbyname", resolve)
+    what, _ = broken(doctor.address, HOSTS)
+    assert ("n1 is 10.9.9.9 here, but has no such address itself" in what) if seen else ("n1 has no address on" in what)
+
+
+def test_nodes_that_are_one_host_use_its_loopback(agent):
+    answers(agent, n1=host("here", "127.0.1.1"), n2=host("here", "127.0.1.1"))
+    assert isinstance(doctor.address(HOSTS), doctor.Note)
+
+
+def test_a_port_that_is_blocked(agent):
+    agent("echo 'TimeoutError: timed out' >&2; exit 1")
+    what, cure = broken(doctor.ports, HOSTS)
+    assert "cannot connect to port" in what and "timed out" in what and "firewall" in cure and "MASTER_PORT" in cure
+
+
+def test_a_port_that_is_open(agent):
+    agent('exec sh -c "$2"')
+    assert "can be reached from n1, n2" in doctor.ports(HOSTS)
+
+
+@pytest.fixture
+def node_file(tmp_path, monkeypatch):
+    (tmp_path / "nodefile").write_text("n1\nn1\nn2\nn2\n")
+    monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "nodefile"))
+
+
+def test_an_mpiexec_that_does_not_reach_all_nodes(stub, node_file):
+    stub("mpiexec", "echo 'proxy on n2: Permission denied' >&2; exit 1")
+    what, _ = broken(doctor.start_there, HOSTS)
+    assert "mpiexec -n 4" in what and "Permission denied" in what
+
+
+def test_ranks_that_do_not_meet(stub, node_file):
+    stub("mpiexec", "echo 'DistNetworkError: The client socket has timed out. error' >&2; exit 1")
+    what, cure = broken(doctor.meet, HOSTS)
+    assert "do not meet over gloo" in what and "timed out" in what and "GLOO_SOCKET_IFNAME" in cure
