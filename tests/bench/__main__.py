@@ -4,9 +4,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import batch, chainer, overhead, scaling
+from tests.bench import batch, chainer, nodes, overhead, scaling
 
-BENCHES = {"scaling": scaling.measure, "overhead": overhead.measure, "batch": batch.measure, "chainer": chainer.measure}
+BENCHES = {"scaling": scaling.measure, "overhead": overhead.measure, "batch": batch.measure, "chainer": chainer.measure, "nodes": nodes.measure}
 
 
 def main():

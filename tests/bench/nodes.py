@@ -1,0 +1,76 @@
+"""Virtual nodes: how fast a cluster starts, how near its networks come to their rates, and what they cost training (task 3).
+
+An all-reduce over p nodes has each of them send 2 (p - 1) / p of its bytes (Patarasuk and Yuan, 2009), 25 MB for 25 MB and two
+nodes: the theoretical time is 25e6 * 8 bits / rate. Headers of Ethernet, IP and TCP, 66 of 1,514 bytes, are 4.6 % on top of that.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from handson.results import read
+from handson.virtual_nodes import bits_per_second
+from tests.bench.runs import LIMIT, ROOT, rate
+
+ROUNDS = 3
+BYTES = 25_000_000
+RATES = ("none", "1gbit", "100mbit")
+HEAD = '#!/bin/bash\ncd "$PBS_O_WORKDIR"\nexport PATH="$PBS_O_PATH"\neval "$(handson-launcher)"\n'
+ALL_REDUCE = f"""
+from handson import network
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+for name, all_reduce in ("MPI", network._mpi_all_reduce(world)), ("gloo", network._gloo_all_reduce(world)):
+    times = network._measure(world, [{BYTES}], all_reduce)[{BYTES}]
+    if world.rank == 0:
+        print(name, *times)
+"""
+
+
+def measure(folder):
+    """Rows (what, value, target)."""
+    os.environ["HANDSON_PBS_HOME"] = str(folder / "pbs")
+    rows = [("seconds from qsub to the end of an empty mpiexec -n 4 on 2 nodes", f"{statistics.median(_empty(folder) for _ in range(ROUNDS)):.2f}", "under 2")]
+    for network in RATES:
+        for name, seconds in _all_reduces(folder, network).items():
+            theory = network != "none" and BYTES * 8 / bits_per_second(network)
+            target = f"at most {1.1 * theory:.3f}; in theory {theory:.3f}" if theory else ""
+            rows.append((f"seconds of an all-reduce of 25 MB over 2 nodes, {name}, network {network}", f"{seconds:.3f}", target))
+    for network in (*RATES, "10mbit"):
+        rows.append((f"images/s of task 3, network {network}", f"{_training(folder, network):.1f}", ""))
+    return rows
+
+
+def _job(folder, script, network, select):
+    """Run a job to its end; returns its output."""
+    (folder / "job.sh").write_text(HEAD + script)
+    words = ["-j", "oe", "-W", "block=true", "-o", str(folder / "job.out"), "-l", f"select={select}", "-l", "place=scatter", "-l", f"network={network}"]
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["qsub", *words, "job.sh"], cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT)
+    out = (folder / "job.out").read_text()
+    if done.returncode:
+        sys.exit(f"a job failed: {done.stderr}{out}")
+    return out
+
+
+def _empty(folder):
+    begin = time.perf_counter()
+    _job(folder, 'mpiexec -n 4 -hostfile "$PBS_NODEFILE" true', "none", "2:ngpus=2:mpiprocs=2")
+    return time.perf_counter() - begin
+
+
+def _all_reduces(folder, network):
+    """Median seconds of the all-reduces: {"MPI": ..., "gloo": ...}."""
+    (folder / "all_reduce.py").write_text(ALL_REDUCE)
+    out = _job(folder, f'PYTHONPATH={ROOT} mpiexec -n 2 -hostfile "$PBS_NODEFILE" python all_reduce.py', network, "2:ngpus=1:mpiprocs=1")
+    return {name: statistics.median(map(float, times)) for name, *times in map(str.split, out.splitlines()) if name in ("MPI", "gloo")}
+
+
+def _training(folder, network):
+    """images/s in training iterations of task 3, one epoch."""
+    out, script = folder / f"task3_{network}", ROOT / "solutions/03_multi_node/pytorch/train_cifar_multi_node.py"
+    _job(folder, f'mpiexec -n 4 -hostfile "$PBS_NODEFILE" python {script} -e 1 -o {out}', network, "2:ngpus=2:mpiprocs=2:ompthreads=1")
+    return rate(read(out))
