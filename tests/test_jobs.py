@@ -95,7 +95,7 @@ def test_it_starts_what_the_variables_track_and_options_say(script, tmp_path):
         return done.stdout.strip()
 
     program = f"train_cifar_{task_of(script)}.py"
-    start = {"single_gpu": "python {}", "multi_gpu": "python {} -g 0,1", "multi_node": "mpiexec -n 4 -hostfile /the/node file python {}"}
+    start = {"single_gpu": "python {}", "multi_gpu": "python {}", "multi_node": "mpiexec -n 4 -hostfile /the/node file python {}"}
     command = start[task_of(script)]
     assert run() == command.format(f"pytorch/{program}")
     assert run(TRACK="chainer", OPTIONS="-e 1 --size 32") == command.format(f"chainer/{program}") + " -e 1 --size 32"

@@ -10,4 +10,4 @@
 cd "${PBS_O_WORKDIR:-.}"
 export PATH="${PBS_O_PATH:-$PATH}"
 
-python "${TRACK:-pytorch}/train_cifar_multi_gpu.py" -g 0,1 $OPTIONS
+python "${TRACK:-pytorch}/train_cifar_multi_gpu.py" $OPTIONS

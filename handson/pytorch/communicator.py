@@ -112,7 +112,7 @@ def _join(args):
 
     nodes = everybody("node", current_node())
     intra_rank = nodes[:rank].count(nodes[rank])
-    args.gpu = args.gpu or [gpu % devices.count() for gpu in range(nodes.count(nodes[rank]))]
+    args.gpu = args.gpu or devices.first(nodes.count(nodes[rank]))
     _stop_for(everybody("problem", _gpu_problem(args.gpu, nodes, rank)), rank)
     places = [tuple(place) for place in everybody("place", [virtual_gpus.machine(), devices.place(args.gpu[intra_rank])])]
 

@@ -11,6 +11,11 @@ def count():
     return torch.cuda.device_count() or virtual_gpus.COUNT
 
 
+def first(workers):
+    """The ids of as many GPUs as there are `workers`; where there are fewer GPUs, workers share them."""
+    return [gpu % count() for gpu in range(workers)]
+
+
 def problem(gpus):
     """Which of the ids in `gpus` doesn't exist: a sentence, or None."""
     for gpu in gpus:

@@ -11,4 +11,4 @@
 
 export OMP_NUM_THREADS=1    # of each worker
 
-python "${TRACK:-pytorch}/train_cifar_multi_gpu.py" -g 0,1 $OPTIONS
+python "${TRACK:-pytorch}/train_cifar_multi_gpu.py" $OPTIONS

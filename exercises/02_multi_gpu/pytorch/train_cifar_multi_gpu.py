@@ -66,7 +66,7 @@ def train(comm, args, train_set, test_set):
 
 
 def main():
-    args = options.parse("multi_gpu", "pytorch", gpus=[0, 1])
+    args = options.parse("multi_gpu", "pytorch", gpus=devices.first(2))
     train_set, test_set = data.load(args.dataset)
     announce(args, train_set, devices.describe(args.gpu))
     workers.start(train, args, train_set, test_set)

@@ -1,0 +1,48 @@
+"""Which devices workers get, on machines with any number of GPUs: told to torch, since this one may have none."""
+
+import pytest
+import torch
+
+from handson.pytorch import devices
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """A machine with the given number of GPUs, as far as asking goes."""
+
+    def have(count):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda gpu: "Example GPU")
+
+    return have
+
+
+def test_two_workers_share_the_only_gpu_over_gloo_and_say_so(gpus):
+    gpus(1)
+    assert devices.first(2) == [0, 0]
+    places = [("machine", devices.place(gpu)) for gpu in devices.first(2)]
+    assert devices.backend(places) == "gloo"
+    assert devices.describe([0, 0], places) == "1 GPU (Example GPU) shared by several workers"
+
+
+def test_a_gpu_for_each_worker_means_nccl(gpus):
+    gpus(4)
+    assert devices.first(2) == [0, 1]
+    assert "nccl" in devices.backend([("machine", 0), ("machine", 1), ("other", 0), ("other", 1)])
+    assert devices.describe([0, 1]) == "2 GPUs (Example GPU)"
+
+
+def test_without_gpus_workers_have_cores_and_gloo(gpus):
+    gpus(0)
+    assert devices.first(2) == [0, 1]
+    assert devices.backend([("machine", 0), ("machine", 1)]) == "gloo"
+    assert "virtual GPUs" in devices.describe([0, 1])
+
+
+def test_a_missing_gpu_is_named_with_those_that_there_are(gpus):
+    gpus(1)
+    assert devices.problem([0, 1]) == "-g: there is no GPU 1; this machine has GPU 0 (-g 0,0 lets two workers share it)"
+    gpus(2)
+    assert "GPUs 0 to 1" in devices.problem([0, 2])
+    assert devices.problem([0, 1]) is None
