@@ -47,23 +47,13 @@ print(json.dumps({"name": name, "address": address, "interfaces": {i: of(i) for 
 """
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5).sendall(b'x')"
 MEET = """
-from datetime import timedelta
-import os, socket
-import torch, torch.distributed as dist
+import os
 from mpi4py import MPI
-world, limit = MPI.COMM_WORLD, timedelta(seconds=20)
-one_host = len(set(world.allgather(socket.gethostname()))) == 1
-address = world.bcast("127.0.0.1" if one_host else socket.gethostname())
-store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=limit) if world.rank == 0 else None
-port = world.bcast(store and store.port)
-store = store or dist.TCPStore(address, port, is_master=False, timeout=limit)
-if one_host:
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-dist.init_process_group("gloo", store=store, rank=world.rank, world_size=world.size, timeout=limit)
-total = torch.ones(1)
-dist.all_reduce(total)
-os.write(1, b"sum %d\\n" % int(total))
-world.Barrier()
+from handson import network
+world = MPI.COMM_WORLD
+largest = network.gloo_all_reduce(world).largest(float(world.rank))
+os.write(1, b"met %d\\n" % (largest + 1))
+network.end_together(world)
 """
 
 
@@ -351,10 +341,10 @@ def start_there(hosts):
 
 def meet(hosts):
     ranks, status, out, errors = _over_all(hosts, MEET)
-    if status is None or out.split().count(str(ranks)) != ranks:
+    if status is None or re.findall(r"met (\d+)", out) != [str(ranks)] * ranks:
         raise Broken(f"{ranks} ranks do not meet over gloo ({'no answer' if status is None else last_words(out, errors)})",
                      "name the network's interface in the job script, export GLOO_SOCKET_IFNAME=...; the rung `address` lists them")  # fmt: skip
-    return f"{ranks} ranks add up a number over gloo"
+    return f"{ranks} ranks compare a number over gloo"
 
 
 HERE = (

@@ -80,22 +80,38 @@ def fit(medians):
 def network(figure, largest=SIZES[-1], say=print):
     """Measure messages of up to `largest` bytes together with the other ranks; rank 0 says the results and draws them at `figure`.
 
-    Raises NetworkError, FigureError.
+    The process ends here, together with the others. Raises NetworkError.
     """
     world = _world()
     threading.Thread(target=_end_after, args=(LIMIT,), daemon=True).start()
     nodes = world.allgather(current_node())
     partner = next((rank for rank, node in enumerate(nodes) if node != nodes[0]), 1)
     sizes = [size for size in SIZES if size <= max(largest, SIZES[2])]
-    messages = Series(f"message from rank 0 to {partner}, MPI", 1, _measure(world, sizes, _ping_pong(world, partner)))
-    series = [messages]
-    for name, all_reduce in ("MPI", _mpi_all_reduce(world)), ("gloo", _gloo_all_reduce(world)):
-        series.append(Series(f"all-reduce over {world.size} ranks, {name}", all_reduce_volume(world.size), _measure(world, sizes, all_reduce)))
+    series = [Series(f"message from rank 0 to {partner}, MPI", 1, measure(ping_pong(world, partner), sizes))]
+    for name, all_reduce in ("MPI", mpi_all_reduce), ("gloo", gloo_all_reduce):
+        series.append(Series(f"all-reduce over {world.size} ranks, {name}", all_reduce_volume(world.size), measure(all_reduce(world), sizes)))
+    problem = None
     if world.rank == 0:
         rate = job_nodes().get(current_node(), {}).get("rate", "none")
         for line in text(series, nodes, rate):
             say(line)
-        say("Figure: " + " and ".join(map(str, draw(series, nodes, rate, Path(figure)))))
+        try:
+            say("Figure: " + " and ".join(map(str, draw(series, nodes, rate, Path(figure)))))
+        except OneSentence as error:
+            problem = error
+            print(f"handson network: {problem}", file=sys.stderr)
+    end_together(world, problem.status if problem else 0)
+
+
+def end_together(world, status=0):
+    """End this process, as all ranks do at the same time, with rank 0's `status`: gloo's own teardown sometimes aborts a rank."""
+    from mpi4py import MPI
+
+    from handson.pytorch.workers import leave
+
+    status = world.bcast(status)
+    MPI.Finalize()
+    leave(status)
 
 
 def _world():
@@ -117,10 +133,24 @@ def _end_after(seconds):
     os._exit(1)
 
 
-def _ping_pong(world, partner):
-    """The function that sends n bytes from rank 0 to `partner` and back, and the share of its time that one message takes."""
+@dataclass
+class Operation:
+    """What is timed: ``prepare(size)`` returns the function that does it once; a message takes `share` of its time.
 
-    def send_and_return(size):
+    Between two of them the ranks wait for each other by `barrier` and agree on the time of the slowest by `largest`, which are of the
+    same library: MPI's ranks wait without giving up their core, which gloo's own threads need.
+    """
+
+    prepare: callable
+    barrier: callable
+    largest: callable
+    share: float = 1
+
+
+def ping_pong(world, partner):
+    """A message from rank 0 to `partner` and back, by MPI."""
+
+    def prepare(size):
         buffer = numpy.ones(size, numpy.uint8)
 
         def run():
@@ -133,22 +163,25 @@ def _ping_pong(world, partner):
 
         return run
 
-    return send_and_return, 0.5
+    return Operation(prepare, world.Barrier, lambda seconds: max(world.allgather(seconds)), share=0.5)
 
 
-def _mpi_all_reduce(world):
+def mpi_all_reduce(world):
+    """The sum of float32 numbers over all ranks, by MPI."""
+
     def prepare(size):
         mine, total = numpy.ones(size // 4, numpy.float32), numpy.empty(size // 4, numpy.float32)
         return lambda: world.Allreduce(mine, total)
 
-    return prepare, 1
+    return Operation(prepare, world.Barrier, lambda seconds: max(world.allgather(seconds)))
 
 
-def _gloo_all_reduce(world):
+def gloo_all_reduce(world):
+    """The same by gloo, as DistributedDataParallel does it on CPUs."""
     import torch
     import torch.distributed as dist
 
-    limit = timedelta(seconds=60)
+    limit = timedelta(seconds=40)
     torch.set_num_threads(1)
     one_host = len(set(world.allgather(socket.gethostname()))) == 1
     if one_host and any(name == "lo" for _, name in socket.if_nameindex()):
@@ -163,28 +196,29 @@ def _gloo_all_reduce(world):
         values = torch.ones(size // 4)
         return lambda: dist.all_reduce(values)
 
-    return prepare, 1
+    def largest(seconds):
+        seconds = torch.tensor(seconds)
+        dist.all_reduce(seconds, dist.ReduceOp.MAX)
+        return float(seconds)
+
+    return Operation(prepare, dist.barrier, largest)
 
 
-def _measure(world, sizes, prepare_and_share):
+def measure(operation, sizes):
     """bytes -> [seconds of each repeat], those of the slowest rank. Every rank sees the same numbers, and so does the same."""
-    from mpi4py import MPI
-
-    prepare, share = prepare_and_share
     times = {}
     for size in sizes:
-        run = prepare(size)
+        run = operation.prepare(size)
 
         def once():
-            world.Barrier()
+            operation.barrier()
             begin = time.perf_counter()
             run()
-            return share * world.allreduce(time.perf_counter() - begin, MPI.MAX)
+            return operation.largest(time.perf_counter() - begin) * operation.share
 
         first = once()  # with what is set up once, such as connections; not counted
-        repeats = min(30, max(3, round(SHARE / first)))
-        times[size] = [once() for _ in range(repeats)]
-        if 4 * statistics.median(times[size]) > LONGEST * share:
+        times[size] = [once() for _ in range(min(30, max(3, round(SHARE / first))))]
+        if 4 * statistics.median(times[size]) > LONGEST:
             break
     return times
 

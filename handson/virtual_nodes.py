@@ -168,17 +168,19 @@ def hold(names, rate, hosts):
     for name, sleeper in sleepers.items():
         if not sleeper.stdout.readline():
             sys.exit(f"node {name} did not start")
-    links, queues = ["link set lo up", "link add bridge type bridge", "link set bridge up"], []
+    links = ["link set lo up", "link add bridge type bridge", "link set bridge up"]
     for number, sleeper in enumerate(sleepers.values()):
         links += [f"link add port{number} type veth peer name eth0 netns {sleeper.pid}", f"link set port{number} master bridge up"]
-        queues.append(f"qdisc add dev port{number} {shape(rate)}")  # what the node receives
     _run("ip", "-batch", "-", lines=links)
     for name, sleeper in sleepers.items():
         node = ["nsenter", f"--target={sleeper.pid}", "--net"]
         _run(*node, "ip", "-batch", "-", lines=["link set lo up", f"addr add {node_addresses[name]}/16 dev eth0", "link set eth0 up"])
         if rate != "none":
-            _run(*node, "tc", "-batch", "-", lines=[f"qdisc add dev eth0 {shape(rate)}"])  # what it sends
-    if rate != "none":
+            # The kernel hands over segments of up to 64 KB; those that the bucket cannot hold would be cut up, at the cost of a core.
+            _run(*node, "ip", "link", "set", "eth0", "gso_max_size", str(min(65536, bucket(rate) // 2)))
+            _run(*node, "tc", *f"qdisc add dev eth0 root tbf rate {rate} burst {bucket(rate)} latency 50ms".split())  # what the node sends
+    if rate != "none":  # what each node receives, which is more than one sends only where several send to it
+        queues = [f"qdisc add dev port{number} root tbf rate {rate} burst {4 * bucket(rate)} latency 50ms" for number in range(len(names))]
         _run("tc", "-batch", "-", lines=queues)
     print(json.dumps({name: sleeper.pid for name, sleeper in sleepers.items()}), flush=True)
     _stay({os.pidfd_open(sleeper.pid): name for name, sleeper in sleepers.items()})
@@ -192,14 +194,13 @@ def hosts_file(node_addresses, own):
     return "\n".join(["127.0.0.1 localhost", *(f"{address} {name}" for address, name in pairs + mapped), *kept]) + "\n"
 
 
-def shape(rate):
-    """tc's words for a token bucket of `rate`, "" for none.
+def bucket(rate):
+    """Bytes in the token bucket of a node's network: what is in it passes at once, as if there were no limit.
 
-    What is in the bucket passes at once, as if there were no limit: it is kept to a quarter of a millisecond, which the kernel's
-    timers still keep up with, and two packets.
+    Half a millisecond at `rate`, and at least two packets: little enough to be seen in no measurement but that of small messages,
+    and enough to last until a timer of a busy machine comes round.
     """
-    bits = bits_per_second(rate)
-    return f"root tbf rate {rate} burst {max(3100, bits // 8 // 4000)} latency 50ms" if bits else ""
+    return max(3100, bits_per_second(rate) // 8 // 2000)
 
 
 def _stay(nodes):

@@ -66,3 +66,9 @@ def test_ranks_that_take_too_long_end_with_a_sentence():
     program = "from handson import network; import time; network._end_after(0.1)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "took more than 0.1 s, so the ranks end" in done.stderr
+
+
+def test_a_figure_that_cannot_be_written_ends_all_ranks_with_one_sentence(jobs):
+    (jobs.folder / "file").touch()
+    out = jobs.run('mpiexec -n 2 python -m handson network --largest 0.001 -o file/figure.png; echo "status $?"', select="1:mpiprocs=2")
+    assert out.count("cannot be written") == 1 and out.splitlines()[-1] == "status 2" and "Traceback" not in out, out
