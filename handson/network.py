@@ -291,7 +291,7 @@ def draw(series, nodes, rate, path):
         left.plot([], [], color=colour, marker=marker, linestyle=line, markerfacecolor="white", label=label)
     if bits := bits_per_second(rate):
         right.axhline(bits / 1e6, color="0.4", linewidth=1)
-        right.annotate(f"the network's rate, {rate}", (0.02, bits / 1e6), xycoords=("axes fraction", "data"), xytext=(0, 3),
+        right.annotate(f"rate: {rate}", (0.02, bits / 1e6), xycoords=("axes fraction", "data"), xytext=(0, 3),
                        textcoords="offset points", fontsize="small", color="0.3")
     left.set(ylabel="time [ms]")
     right.set(ylabel="bandwidth that each rank gets [Mbit/s]")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -256,3 +257,16 @@ def test_ranks_that_do_not_meet(stub, node_file):
     stub("mpiexec", "echo 'DistNetworkError: The client socket has timed out. error' >&2; exit 1")
     what, cure = broken(doctor.meet, HOSTS)
     assert "do not meet over gloo" in what and "timed out" in what and "GLOO_SOCKET_IFNAME" in cure
+
+
+# The page -----------------------------------------------------------------------
+
+
+def test_the_page_describes_every_rung_in_its_order_with_right_and_wrong_output():
+    page = (ROOT / "docs/launching.md").read_text()
+    names = [name for name, _ in doctor.HERE + doctor.IN_JOB]
+    sections = re.split(r"^\*\*([a-z ]+)\*\* - ", page, flags=re.MULTILINE)
+    assert sections[1::2] == names
+    for name, section in zip(names, sections[2::2]):
+        assert f"    ok      {name}: " in section
+        assert f"    BROKEN  {name}: " in section or f"    note    {name}: " in section
