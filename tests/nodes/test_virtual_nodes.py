@@ -169,7 +169,7 @@ def test_the_request_comes_before_the_variable_and_the_variable_before_the_site(
     assert jobs.run(look, **options) == "rate 30Mbit\n"
     assert jobs.run(look, HANDSON_NETWORK="20mbit", **options) == "rate 20Mbit\n"
     assert jobs.run(look, "-v", "HANDSON_NETWORK=20mbit", **options) == "rate 20Mbit\n"
-    assert jobs.run(look, "-l", "network=10mbit", HANDSON_NETWORK="20mbit", **options) == "rate 10Mbit\n"
+    assert jobs.run(look, "-l", "network=10mbit", "-v", "HANDSON_NETWORK=20mbit", **options) == "rate 10Mbit\n"
     assert jobs.run(f"{look} || echo unlimited", "-l", "network=none", **options) == "unlimited\n"
 
 
