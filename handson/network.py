@@ -60,20 +60,18 @@ def all_reduce_volume(ranks):
 
 
 def fit(medians):
-    """alpha (seconds) and beta (bytes/s) of t = alpha + n / beta, by least absolute errors relative to the model.
+    """alpha (seconds) and beta (bytes/s) of t = alpha + n / beta, by least absolute errors in seconds.
 
-    medians: bytes -> seconds. A few sizes that keep to another rule, as those that pass through a network's buffers at once, do not
-    turn the line. alpha is no less than what the smallest message took.
+    medians: bytes -> seconds. Large messages, which take long, decide on beta: small ones may keep to another rule, as those that
+    pass through a network's buffers at once. alpha is what the smallest message took, less its bytes / beta.
     """
     sizes, seconds = numpy.array(list(medians)), numpy.array(list(medians.values()))
-    model = numpy.maximum(seconds, sizes * seconds[-1] / sizes[-1])
+    alpha, per_byte = seconds[0], seconds[-1] / sizes[-1]
     for _ in range(100):  # reweighted least squares: the weights follow from the last solution
-        weights = 1 / (model**2 * numpy.maximum(abs(seconds / model - 1), 1e-3))
-        root = numpy.sqrt(weights)
-        alpha = numpy.linalg.lstsq(numpy.stack([root, sizes * root], axis=1), seconds * root, rcond=None)[0][0]
-        alpha = min(max(alpha, seconds[0]), seconds[-1] / 2)
+        errors = abs(seconds - alpha - sizes * per_byte)
+        weights = 1 / numpy.maximum(errors, 1e-3 * seconds[-1])
         per_byte = max((weights * (seconds - alpha) * sizes).sum() / (weights * sizes**2).sum(), 1e-15)
-        model = alpha + sizes * per_byte
+        alpha = max(seconds[0] - sizes[0] * per_byte, 0.5 * seconds[0])
     return float(alpha), float(1 / per_byte)
 
 

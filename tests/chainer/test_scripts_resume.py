@@ -9,7 +9,7 @@ import numpy
 import pytest
 from mpi_runs import results
 from script_runs import SCRIPTS, SIZE, wait_for
-from test_scripts import IN_ONE_PROCESS
+from test_chainer_scripts import IN_ONE_PROCESS
 
 TIMES = {"_snapshot_elapsed_time", "extensions/LogReport/_log"}
 
