@@ -4,6 +4,7 @@ Repeats of a run (same task, track, workers and conditions) become one row. The 
 track under the same conditions.
 """
 
+import re
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,9 +58,19 @@ class Row:
 def compare(outs, figure_path="throughput.png", say=print):
     """Read the runs in the directories `outs`, `say` the table line by line, draw the figure. Raises ResultError or FigureError."""
     results = [read(out) for out in {Path(out).resolve(): out for out in outs}.values()]
-    for line in text(table(results)):
+    for line in text(table(results)) + shared_cores(results):
         say(line)
     say("Figure: " + " and ".join(str(path) for path in figure(results, figure_path)))
+
+
+def shared_cores(results):
+    """A sentence for each task whose workers had fewer cores than they were, as training scripts tell it with the devices."""
+    shared = {(run.task, run.workers): re.search(r"sharing (\d+) core", run.device) for run in results}
+    return [
+        f"The {workers} workers of {task} share {found[1]} core{'s' * (found[1] != '1')} here: a speed-up of {found[1]} is the most they can reach."
+        for (task, workers), found in shared.items()
+        if found
+    ]
 
 
 def table(results):

@@ -11,7 +11,7 @@ import matplotlib.image
 import pytest
 
 import handson
-from handson.compare import figure, table, text
+from handson.compare import figure, shared_cores, table, text
 from handson.results import Result, write
 
 LECTURE = {1: 51.12377404072687, 2: 87.6300597715253, 4: 172.12098418175134}  # workers -> images/s
@@ -47,6 +47,14 @@ def test_the_table_reads_in_a_job_output_file():
     assert words(lines[2]) == ["multi_node", "pytorch", "4(2x2)", "1", "172.1", "3.37", "0.842", "0.5000", "0.7500"]
     assert len({len(line) for line in [headings, rule, *lines]}) == 1
     assert headings.index("images/s") + len("images/s") == lines[0].index("51.1") + len("51.1")
+
+
+def test_workers_that_share_cores_are_named():
+    shared = a_run("multi_node", 4, 2, device="4 virtual GPUs: processes with one thread each, sharing 2 cores equally")
+    assert shared_cores([a_run(), shared, shared]) == [
+        "The 4 workers of multi_node share 2 cores here: a speed-up of 2 is the most they can reach."
+    ]
+    assert shared_cores(lecture()) == []
 
 
 def test_repeats_become_one_row_with_mean_and_standard_deviation():
