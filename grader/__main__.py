@@ -1,12 +1,11 @@
 """The instructor's commands: ``python -m grader COMMAND``. Each command imports what it needs when it runs."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from handson.errors import OneSentence
+from handson.errors import run
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, help=__doc__)
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,11 +29,7 @@ def release(
 
 
 def main():
-    try:
-        app(prog_name="python -m grader")
-    except OneSentence as error:
-        print(f"grader {sys.argv[1]}: {error}", file=sys.stderr)
-        sys.exit(error.status)
+    run(app, "grader")
 
 
 if __name__ == "__main__":

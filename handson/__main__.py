@@ -1,6 +1,5 @@
 """The course's own commands: ``python -m handson COMMAND``. Each command imports what it needs when it runs."""
 
-import signal
 import sys
 import time
 from enum import Enum
@@ -9,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from handson.errors import OneSentence
+from handson.errors import run
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, help=__doc__)
 site = typer.Typer(no_args_is_help=True)
@@ -102,15 +101,7 @@ def use_site(
 
 
 def main():
-    """Run a command; a user's mistake ends with one sentence and status 2, a signal with nothing half-written."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and background jobs have it
-            signal.signal(number, lambda number, frame: sys.exit(128 + number))
-    try:
-        app(prog_name="python -m handson")
-    except OneSentence as error:
-        print(f"handson {sys.argv[1]}: {error}", file=sys.stderr)
-        sys.exit(error.status)
+    run(app, "handson")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,22 @@
 """Errors whose text is for the user: one sentence that says what is wrong, where, and what to do. Commands print it, and no traceback."""
 
+import signal
+import sys
+
 
 class OneSentence(Exception):
     """The base of all such errors; `status` is the exit status of a command that ends with one."""
 
     status = 2  # the user can mend it
+
+
+def run(app, package):
+    """Run the commands of ``python -m package``: a user's mistake ends with one sentence and its status, a signal leaves nothing half-written."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and background jobs have it
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    try:
+        app(prog_name=f"python -m {package}")
+    except OneSentence as error:
+        print(f"{package} {sys.argv[1]}: {error}", file=sys.stderr)
+        sys.exit(error.status)

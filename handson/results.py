@@ -1,6 +1,6 @@
 """What a training run leaves behind: DIR/result.json, written and read here and nowhere else.
 
-A training script makes a `Result`, `write`s it at the end and prints `throughput_line`; whatever compares runs uses `read`.
+A training script `save`s its numbers at the end; whatever compares runs uses `read`.
 """
 
 import importlib.metadata

@@ -120,8 +120,7 @@ def _join(args):
     if len(set(everybody("host", socket.gethostname()))) == 1:
         loopback(backend)
     dist.init_process_group(backend, store=dist.PrefixStore("group", store), rank=rank, world_size=size, timeout=TIMEOUT)
-    name = "nccl" if "nccl" in backend else "gloo"
-    return MultiNodeCommunicator(rank, size, intra_rank, len(set(nodes)), name, devices.describe(args.gpu, places))
+    return MultiNodeCommunicator(rank, size, intra_rank, len(set(nodes)), devices.library(backend), devices.describe(args.gpu, places))
 
 
 def _gpu_problem(gpus, nodes, rank):

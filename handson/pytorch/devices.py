@@ -58,6 +58,11 @@ def describe(gpus, places=None):
     return f"{len(set(places))} GPU{'s' * (len(set(places)) > 1)} ({', '.join(names)}){shared}"
 
 
+def library(backend):
+    """What carries the gradients under `backend`: "nccl" or "gloo"."""
+    return "nccl" if "nccl" in backend else "gloo"
+
+
 def backend(places):
     """The communication library for workers at `places`: NCCL wants a GPU for each; gloo serves CPUs, and workers that share one."""
     shared = len(set(places)) < len(places)

@@ -49,7 +49,7 @@ def _worker(rank, size, backend, port, train, *args):
     store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=TIMEOUT)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     try:
-        train(Communicator(rank, size, intra_rank=rank, nodes=1, name=backend), *args)
+        train(Communicator(rank, size, intra_rank=rank, nodes=1, name=devices.library(backend)), *args)
     except RuntimeError as error:
         if lost_peer(error):
             time.sleep(10)  # the parent is about to name the worker that died, and to stop this one

@@ -15,7 +15,7 @@ import numpy
 from chainer.iterators import SerialIterator
 from chainer.training import Trainer, extensions
 
-from handson import banner, data, options
+from handson import banner, data, options, results
 from handson.chainer import devices
 from handson.chainer.all_ranks import all_ranks_end_together
 from handson.chainer.communicators import create_communicator
@@ -65,7 +65,7 @@ def train(comm, args):
     trainer.run(show_loop_exception_msg=False)
     seconds = time.perf_counter() - start
     if comm.rank == 0:
-        print(f"Throughput: {images / seconds} [images/sec.] ({images} / {seconds})")
+        print(results.throughput_line(images, seconds))
     report(updater, comm, args.out)
 
 
