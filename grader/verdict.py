@@ -1,0 +1,55 @@
+"""What a check says of one gap: the one record that self-checks show, and that the grader stores, exports and reports."""
+
+from dataclasses import dataclass, replace
+
+PASSED = "passed"
+FAILED = "failed"  # ran, and did the wrong thing
+NOT_ATTEMPTED = "not attempted"  # the gap is as it was given out
+NOT_FOUND = "not found"  # the file, the cell or the place of the gap is missing
+ERROR = "error"  # the student's code raised
+DEADLOCK = "deadlock"  # ranks wait in a collective for ranks that never come
+TIMEOUT = "timeout"
+OUT_OF_MEMORY = "out of memory"
+KILLED = "killed"  # ended by a signal, or by os._exit
+GRADER_FAULT = "grader fault"  # ours: never a 0, but ungraded
+
+STATUSES = (PASSED, FAILED, NOT_ATTEMPTED, NOT_FOUND, ERROR, DEADLOCK, TIMEOUT, OUT_OF_MEMORY, KILLED, GRADER_FAULT)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One check's answer. `points` lies between 0 and `max_points`; None only with GRADER_FAULT: not graded."""
+
+    unit: str  # the task: "multi_gpu"
+    track: str  # "pytorch", "chainer", or "" for a job script or a notebook
+    gap: str  # the gap it judges; names are unique within unit and track
+    check: str  # what is checked, in a few words
+    status: str
+    points: float | None
+    max_points: float
+    message: str = ""  # for the student: what was found, and against what
+    hint: str = ""
+    output: str = ""  # what the student's code printed, bounded, a cut marked
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+    def with_points(self, points):
+        return replace(self, points=points)
+
+
+def counted(verdicts):
+    """The verdicts that make up the score: of a unit's two tracks, only the one with more points (ties: the one with more attempted).
+
+    Job scripts and notebooks (track "") always count.
+    """
+
+    def worth(unit, track):
+        of_track = [verdict for verdict in verdicts if (verdict.unit, verdict.track) == (unit, track)]
+        attempted = sum(verdict.status not in (NOT_ATTEMPTED, NOT_FOUND) for verdict in of_track)
+        return sum(verdict.points or 0 for verdict in of_track), attempted, track == "pytorch"
+
+    best = {}
+    for unit, track in {(verdict.unit, verdict.track) for verdict in verdicts if verdict.track}:
+        if unit not in best or worth(unit, track) > worth(unit, best[unit]):
+            best[unit] = track
+    return [verdict for verdict in verdicts if not verdict.track or best[verdict.unit] == verdict.track]
