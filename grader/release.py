@@ -1,45 +1,30 @@
 """Exercises and notebooks from solutions: what stands between the markers is taken out, and PUT YOUR CODE is put in with the hint.
 
-    ### BEGIN SOLUTION name: the hint that students read
-    the solution
-    ### GIVEN a line that students get in place of the solution (job scripts)
-    ### END SOLUTION
-
-The markers are nbgrader's, so that its tools understand the sources too. In Python an unfilled gap raises NotImplementedError with
-its name. A notebook's source is the jupytext percent script NN_topic/NN_topic.py. Release is deterministic: the same solutions give
+grader/gaps.py has the markers. A notebook's source is the jupytext percent script NN_topic/NN_topic.py. Release is deterministic: the same solutions give
 the same exercises and notebooks.
 """
 
 import re
 import shutil
 import tempfile
-import textwrap
 from pathlib import Path
 
 import jupytext
 import nbformat
 
-from handson.errors import OneSentence
+from grader.gaps import GapError, exercise
 
-BEGIN = re.compile(r"( *)### BEGIN SOLUTION ([a-z][a-z0-9_]*): (\S.*)")
-END = re.compile(r" *### END SOLUTION")
-GIVEN = re.compile(r" *### GIVEN (.*)")
-LIKE_A_MARKER = re.compile(r"\s*#+\s*(begin|end|given)\b|.*\b(begin|end)\s*_?solution", re.IGNORECASE)
 LEFT_OUT = {"__pycache__", "results", ".ipynb_checkpoints"}
 
 
-class ReleaseError(OneSentence, ValueError):
-    """What is wrong with the markers of a solution, with file and line."""
-
-
 def release(solutions, course, check=False, say=print):
-    """Build course/exercises and course/notebooks from `solutions` anew, or with `check` only compare. Raises ReleaseError; then
+    """Build course/exercises and course/notebooks from `solutions` anew, or with `check` only compare. Raises GapError; then
     nothing has been changed."""
     built = {"exercises": {}, "notebooks": {}}  # room -> path in it -> text and mode
     for path in _sources(solutions):
         text, mode = path.read_text(), path.stat().st_mode & 0o777
         if path.suffix in (".py", ".sh"):
-            text = gap(text, path.suffix, path)
+            text = exercise(text, path.suffix, path).text
         if path.stem == path.parent.name:
             built["notebooks"][Path(f"{path.stem}.ipynb")] = notebook(text), mode
         else:
@@ -64,7 +49,7 @@ def notebook(script):
 def _compare(room, files):
     there = {path.relative_to(room): path.read_text() for path in _sources(room)}
     if stale := [path for path in sorted({*files, *there}) if there.get(path) != files.get(path, (None,))[0]]:
-        raise ReleaseError(f"{room} is not what the solutions give ({stale[0]} differs): run `python -m grader release`")
+        raise GapError(f"{room} is not what the solutions give ({stale[0]} differs): run `python -m grader release`")
 
 
 def _replace(room, files):
@@ -80,37 +65,6 @@ def _replace(room, files):
         aside.rename(room)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def gap(text, kind, where="text"):
-    """`text`, the source of a solution, as an exercise; kind: the file's suffix, ".py" or ".sh". Raises ReleaseError."""
-    lines, names, begun = [], set(), None
-    for number, line in enumerate(text.splitlines(), start=1):
-        at = f"{where}, line {number}"
-        if begin := BEGIN.fullmatch(line):
-            if begun:
-                raise ReleaseError(f"{at}: a gap begins inside the one of line {begun}; end that one first")
-            indent, name, hint = begin.groups()
-            if name in names:
-                raise ReleaseError(f"{at}: there is a gap called {name} already; give this one another name")
-            names.add(name)
-            begun = number
-            lines += [f"{indent}# {part}" for part in textwrap.wrap(f"PUT YOUR CODE: {hint}", 100)]
-            if kind == ".py":
-                lines.append(f'{indent}raise NotImplementedError("PUT YOUR CODE: {name}")')
-        elif END.fullmatch(line):
-            if not begun:
-                raise ReleaseError(f"{at}: END SOLUTION without a BEGIN SOLUTION; remove it, or add the beginning")
-            begun = None
-        elif begun and (given := GIVEN.fullmatch(line)):
-            lines.append(given[1])
-        elif LIKE_A_MARKER.match(line):
-            raise ReleaseError(f"{at}: {line.strip()!r} is no marker; write `### BEGIN SOLUTION name: hint`, `### GIVEN line` or `### END SOLUTION`")
-        elif not begun:
-            lines.append(line)
-    if begun:
-        raise ReleaseError(f"{where}, line {begun}: the gap is never ended; add `### END SOLUTION`")
-    return "\n".join(lines) + "\n"
 
 
 def _sources(folder):

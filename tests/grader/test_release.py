@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from grader.release import ReleaseError, gap, release
+from grader.gaps import GapError, exercise
+from grader.release import release
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = """def speed(images, seconds):
@@ -38,11 +39,11 @@ def test_release_is_deterministic_and_keeps_modes(tmp_path):
 
 
 def test_a_gap_shows_its_hint_and_raises_its_name():
-    exercise = gap(SOURCE, ".py")
-    assert "images / seconds" not in exercise
-    assert "    # PUT YOUR CODE: images a second, as `result`\n" in exercise
+    text = exercise(SOURCE, ".py").text
+    assert "images / seconds" not in text
+    assert "    # PUT YOUR CODE: images a second, as `result`\n" in text
     namespace = {}
-    exec(exercise, namespace)
+    exec(text, namespace)
     with pytest.raises(NotImplementedError, match="PUT YOUR CODE: speed"):
         namespace["speed"](1, 2)
 
@@ -67,7 +68,8 @@ def test_a_job_script_asks_for_its_resources(path):
         ("### BEGIN SOLUTION a: hint\n", 1, "never ended"),
         ("x\n### END SOLUTION\n", 2, "without a BEGIN"),
         ("### BEGIN SOLUTION a: hint\n### BEGIN SOLUTION b: hint\n### END SOLUTION\n", 2, "inside the one of line 1"),
-        ("### BEGIN SOLUTION a: hint\n### END SOLUTION\n### BEGIN SOLUTION a: hint\n### END SOLUTION\n", 3, "called a already"),
+        ("### BEGIN SOLUTION a: hint\n### END SOLUTION\nx\n### BEGIN SOLUTION a: hint\n### END SOLUTION\n", 4, "called a already"),
+        ("### BEGIN SOLUTION a: hint\n### END SOLUTION\n\n### BEGIN SOLUTION b: hint\n### END SOLUTION\n", 4, "touches the gap a"),
         ("### BEGIN SOLUTION\nx\n### END SOLUTION\n", 1, "no marker"),
         ("### BEGIN SOLUTION a:\nx\n### END SOLUTION\n", 1, "no marker"),
         ("## BEGIN SOLUTION a: hint\n", 1, "no marker"),
@@ -78,8 +80,8 @@ def test_a_job_script_asks_for_its_resources(path):
     ],
 )
 def test_a_marker_that_is_not_right_is_refused_with_its_line(text, line, words):
-    with pytest.raises(ReleaseError) as refused:
-        gap(text, ".py", "task.py")
+    with pytest.raises(GapError) as refused:
+        exercise(text, ".py", "task.py")
     assert f"task.py, line {line}" in str(refused.value) and words in str(refused.value)
 
 
@@ -90,7 +92,7 @@ def test_a_refused_release_leaves_the_old_exercises(tmp_path):
     release(solutions, tmp_path, say=lambda line: None)
     before = (tmp_path / "exercises/a.py").read_text()
     (solutions / "a.py").write_text("### BEGIN SOLUTION a: hint\n")
-    with pytest.raises(ReleaseError):
+    with pytest.raises(GapError):
         release(solutions, tmp_path, say=lambda line: None)
     assert (tmp_path / "exercises/a.py").read_text() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["exercises", "notebooks", "solutions"]

@@ -19,12 +19,13 @@ from handson.chainer.reports import TimedEvaluator, reports, resume
 
 
 def train(args, train_set, test_set):
-    device = devices.use(args.gpu[0])
+    # PUT YOUR CODE: `device`: use the first of the GPUs in args.gpu
+    raise NotImplementedError("PUT YOUR CODE: device")
 
+    test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
     # PUT YOUR CODE: `train_iterator`: over the training set, in batches of args.batchsize, in the order
     # of Shuffle(args.seed)
     raise NotImplementedError("PUT YOUR CODE: iterator")
-    test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
 
     numpy.random.seed(args.seed)
     model = L.Classifier(ConvNet(len(train_set.classes)))

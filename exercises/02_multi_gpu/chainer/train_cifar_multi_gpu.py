@@ -25,10 +25,10 @@ def train(args, train_set, test_set):
     raise NotImplementedError("PUT YOUR CODE: devices")
     print(gpus)
 
+    test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
     # PUT YOUR CODE: split the training set at random into `parts`, one for each GPU; `train_iterators` is
     # a list with an iterator over each
     raise NotImplementedError("PUT YOUR CODE: iterators")
-    test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
 
     numpy.random.seed(args.seed)
     model = L.Classifier(ConvNet(len(train_set.classes)))

@@ -19,13 +19,13 @@ from handson.pytorch.model import ConvNet
 def train(comm, args, train_set, test_set):
     # PUT YOUR CODE: `device`: every rank uses a GPU of its own; args.gpu lists them by intra_rank
     raise NotImplementedError("PUT YOUR CODE: device")
+    test_loader = DataLoader(test_set, args.batchsize)
 
     # PUT YOUR CODE: cut the training set at random, alike on all ranks: `lengths` of all shards, and
     # `shard`, this rank's
     raise NotImplementedError("PUT YOUR CODE: split")
     batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)
     train_loader = DataLoader(shard, batch_sampler=batches)
-    test_loader = DataLoader(test_set, args.batchsize)
 
     torch.manual_seed(args.seed)
     model = ConvNet(len(train_set.classes)).to(device)

@@ -31,9 +31,9 @@ def train(comm, args, train_set, test_set):
     # PUT YOUR CODE: deal rank 0's `train_set`, shuffled by args.seed, and its `test_set`, in parts that
     # need not be of equal length
     raise NotImplementedError("PUT YOUR CODE: scatter")
+    test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
     # PUT YOUR CODE: `train_iterator`: as in the single-GPU script, over this rank's part
     raise NotImplementedError("PUT YOUR CODE: iterator")
-    test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
 
     numpy.random.seed(args.seed)
     model = L.Classifier(ConvNet(classes))

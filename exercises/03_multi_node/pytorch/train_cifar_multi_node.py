@@ -21,13 +21,13 @@ def train(comm, args, train_set, test_set):
     # PUT YOUR CODE: `device`: every rank of a node uses a GPU of its own; args.gpu lists those of the
     # node by intra_rank
     raise NotImplementedError("PUT YOUR CODE: device")
+    test_loader = DataLoader(scatter_dataset(test_set, comm, args.seed), args.batchsize)
 
     # PUT YOUR CODE: rank 0 deals the training set out at random: `shard`, what this rank gets, and
     # `lengths`, of all ranks' shards
     raise NotImplementedError("PUT YOUR CODE: scatter")
     batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)
     train_loader = DataLoader(shard, batch_sampler=batches)
-    test_loader = DataLoader(scatter_dataset(test_set, comm, args.seed), args.batchsize)
 
     torch.manual_seed(args.seed)
     model = ConvNet(len(shard.classes)).to(device)

@@ -19,12 +19,14 @@ from handson.chainer.reports import TimedEvaluator, reports, resume
 
 
 def train(args, train_set, test_set):
+    ### BEGIN SOLUTION device: `device`: use the first of the GPUs in args.gpu
     device = devices.use(args.gpu[0])
+    ### END SOLUTION
 
+    test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
     ### BEGIN SOLUTION iterator: `train_iterator`: over the training set, in batches of args.batchsize, in the order of Shuffle(args.seed)
     train_iterator = SerialIterator(train_set, args.batchsize, order_sampler=Shuffle(args.seed))
     ### END SOLUTION
-    test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
 
     numpy.random.seed(args.seed)
     model = L.Classifier(ConvNet(len(train_set.classes)))

@@ -16,15 +16,19 @@ from handson.pytorch.model import ConvNet
 
 
 def train(args, train_set, test_set):
+    ### BEGIN SOLUTION device: `device`: use the first of the GPUs in args.gpu
     device = devices.use(args.gpu[0])
+    ### END SOLUTION
+    test_loader = DataLoader(test_set, args.batchsize)
 
     batches = EpochBatches([len(train_set)], 0, args.batchsize, args.seed)
     train_loader = DataLoader(train_set, batch_sampler=batches)
-    test_loader = DataLoader(test_set, args.batchsize)
 
     torch.manual_seed(args.seed)
     model = ConvNet(len(train_set.classes)).to(device)
+    ### BEGIN SOLUTION optimizer: `optimizer`: SGD over the parameters of `model`, with the learning rate args.lr and momentum 0.9
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
+    ### END SOLUTION
 
     def prepare(images, labels):
         return data.enlarge(images.to(device), args.size), labels.to(device)

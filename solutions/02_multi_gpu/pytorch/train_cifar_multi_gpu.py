@@ -20,6 +20,7 @@ def train(comm, args, train_set, test_set):
     ### BEGIN SOLUTION device: `device`: every rank uses a GPU of its own; args.gpu lists them by intra_rank
     device = devices.use(args.gpu[comm.intra_rank])
     ### END SOLUTION
+    test_loader = DataLoader(test_set, args.batchsize)
 
     ### BEGIN SOLUTION split: cut the training set at random, alike on all ranks: `lengths` of all shards, and `shard`, this rank's
     lengths = [len(range(rank, len(train_set), comm.size)) for rank in range(comm.size)]
@@ -27,7 +28,6 @@ def train(comm, args, train_set, test_set):
     ### END SOLUTION
     batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)
     train_loader = DataLoader(shard, batch_sampler=batches)
-    test_loader = DataLoader(test_set, args.batchsize)
 
     torch.manual_seed(args.seed)
     model = ConvNet(len(train_set.classes)).to(device)

@@ -32,10 +32,10 @@ def train(comm, args, train_set, test_set):
     train_set = chainermn.scatter_dataset(train_set, comm, shuffle=True, seed=args.seed)
     test_set = chainermn.scatter_dataset(test_set, comm, force_equal_length=False)
     ### END SOLUTION
+    test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
     ### BEGIN SOLUTION iterator: `train_iterator`: as in the single-GPU script, over this rank's part
     train_iterator = SerialIterator(train_set, args.batchsize, order_sampler=Shuffle(args.seed))
     ### END SOLUTION
-    test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
 
     numpy.random.seed(args.seed)
     model = L.Classifier(ConvNet(classes))

@@ -21,6 +21,7 @@ def train(comm, args, train_set, test_set):
     ### BEGIN SOLUTION device: `device`: every rank of a node uses a GPU of its own; args.gpu lists those of the node by intra_rank
     device = devices.use(args.gpu[comm.intra_rank])
     ### END SOLUTION
+    test_loader = DataLoader(scatter_dataset(test_set, comm, args.seed), args.batchsize)
 
     ### BEGIN SOLUTION scatter: rank 0 deals the training set out at random: `shard`, what this rank gets, and `lengths`, of all ranks' shards
     shard = scatter_dataset(train_set, comm, args.seed)
@@ -28,7 +29,6 @@ def train(comm, args, train_set, test_set):
     ### END SOLUTION
     batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)
     train_loader = DataLoader(shard, batch_sampler=batches)
-    test_loader = DataLoader(scatter_dataset(test_set, comm, args.seed), args.batchsize)
 
     torch.manual_seed(args.seed)
     model = ConvNet(len(shard.classes)).to(device)

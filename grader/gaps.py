@@ -1,0 +1,149 @@
+"""Gaps: from a solution to the exercise that students get, and from what a student hands in back to the code in one gap.
+
+    ### BEGIN SOLUTION name: the hint that students read
+    the solution
+    ### GIVEN a line that students get in place of the solution (job scripts)
+    ### END SOLUTION
+
+The markers are nbgrader's, so that its tools understand the sources too. Only text is handled here; nothing of a student's is run.
+"""
+
+import ast
+import re
+import textwrap
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from handson.errors import OneSentence
+
+BEGIN = re.compile(r"( *)### BEGIN SOLUTION ([a-z][a-z0-9_]*): (\S.*)")
+END = re.compile(r" *### END SOLUTION")
+GIVEN = re.compile(r" *### GIVEN (.*)")
+LIKE_A_MARKER = re.compile(r"\s*#+\s*(begin|end|given)\b|.*\b(begin|end)\s*_?solution", re.IGNORECASE)
+TO_DO = "PUT YOUR CODE"
+
+
+class GapError(OneSentence, ValueError):
+    """What is wrong with the markers of a solution, with file and line."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A gap of an exercise: its lines are exercise.lines[first:end]."""
+
+    name: str
+    hint: str
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """A file as students get it."""
+
+    lines: tuple
+    gaps: tuple
+
+    @property
+    def text(self):
+        return "\n".join(self.lines) + "\n"
+
+    def gap(self, name):
+        return next(gap for gap in self.gaps if gap.name == name)
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """What a student wrote into a gap: `code`, dedented, which begins at `line` of the file (from 1); "" if nothing was written."""
+
+    code: str
+    line: int
+
+
+def exercise(solution, kind, where="text"):
+    """The Exercise that the source of a solution gives; kind: the file's suffix, ".py" or ".sh". Raises GapError.
+
+    In Python an unfilled gap raises NotImplementedError with its name, so that running it says which one it is.
+    """
+    lines, gaps, begun = [], [], None
+    for number, line in enumerate(solution.splitlines(), start=1):
+        at = f"{where}, line {number}"
+        if begin := BEGIN.fullmatch(line):
+            if begun:
+                raise GapError(f"{at}: a gap begins inside the one of line {begun}; end that one first")
+            indent, name, hint = begin.groups()
+            if name in {gap.name for gap in gaps}:
+                raise GapError(f"{at}: there is a gap called {name} already; give this one another name")
+            if gaps and not any(line.strip() for line in lines[gaps[-1].end :]):
+                raise GapError(f"{at}: the gap {name} touches the gap {gaps[-1].name}; put a line that students keep between them")
+            begun, first = number, len(lines)
+            lines += [f"{indent}# {part}" for part in textwrap.wrap(f"{TO_DO}: {hint}", 100)]
+            if kind == ".py":
+                lines.append(f'{indent}raise NotImplementedError("{TO_DO}: {name}")')
+        elif END.fullmatch(line):
+            if not begun:
+                raise GapError(f"{at}: END SOLUTION without a BEGIN SOLUTION; remove it, or add the beginning")
+            gaps.append(Gap(name, hint, first, len(lines)))
+            begun = None
+        elif begun and (given := GIVEN.fullmatch(line)):
+            lines.append(given[1])
+        elif LIKE_A_MARKER.match(line):
+            raise GapError(f"{at}: {line.strip()!r} is no marker; write `### BEGIN SOLUTION name: hint`, `### GIVEN line` or `### END SOLUTION`")
+        elif not begun:
+            lines.append(line)
+    if begun:
+        raise GapError(f"{where}, line {begun}: the gap is never ended; add `### END SOLUTION`")
+    return Exercise(tuple(lines), tuple(gaps))
+
+
+def normal(data):
+    """The bytes of a student's file as text with "\\n" line ends, spaces for tabs, and no byte order mark."""
+    return data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n").replace("\r", "\n").expandtabs(4)
+
+
+def find(exercise, name, submitted):
+    """The Fragment in gap `name` of `exercise` of a `submitted` text (see `normal`), or None if its place can't be found.
+
+    The lines that were given show where the gap is, so that a student may remove hints and add code elsewhere. Given lines beside
+    the gap that were changed count as part of the answer.
+    """
+    gap = exercise.gap(name)
+    of_gaps = {number for other in exercise.gaps for number in range(other.first, other.end)}
+    given = [(number, line.rstrip()) for number, line in enumerate(exercise.lines) if number not in of_gaps and line.strip()]
+    theirs = [(number, line.rstrip()) for number, line in enumerate(submitted.splitlines()) if line.strip()]
+    matcher = SequenceMatcher(None, [line for _, line in given], [line for _, line in theirs], autojunk=False)
+    same = [
+        (given[block.a + step][0], theirs[block.b + step][0]) for block in matcher.get_matching_blocks() for step in range(block.size)
+    ]
+    before = max((pair for pair in same if pair[0] < gap.first), default=None)
+    after = min((pair for pair in same if pair[0] >= gap.end), default=None)
+    if not _near(before, gap.first, given, -1) and not _near(after, gap.end, given, 1):
+        return None
+    first = before[1] + 1 if before else 0
+    end = after[1] if after else len(submitted.splitlines())
+    lines = submitted.splitlines()[first:end]
+    while lines and not lines[0].strip():
+        lines.pop(0)
+        first += 1
+    code = textwrap.dedent("\n".join(lines)).rstrip()
+    given_out = {line.strip() for line in exercise.lines[gap.first : gap.end]}
+    written = "\n".join(line for line in lines if line.strip() not in given_out)
+    return Fragment(code if _does_something(textwrap.dedent(written)) else "", first + 1)
+
+
+def _near(pair, edge, given, direction):
+    """Whether `pair`, a given line found in the submission, is one of the three given lines next to the gap's edge."""
+    numbers = sorted((number for number, _ in given if (number < edge) == (direction < 0)), reverse=direction < 0)
+    return pair is not None and pair[0] in numbers[:3]
+
+
+def _does_something(code):
+    """Whether there is more in `code` than comments, strings and `pass`; what can't be parsed is an attempt."""
+    try:
+        statements = ast.parse(code).body
+    except SyntaxError:
+        return any(line.strip() and not line.strip().startswith("#") for line in code.splitlines())
+    return any(
+        not isinstance(statement, ast.Pass) and not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+        for statement in statements
+    )
