@@ -1,0 +1,247 @@
+"""Reading what a student handed in, a folder or an archive, as the hostile input that it may be.
+
+Only files that are asked for are ever read, into memory and up to a size; nothing is unpacked by its own name, so that a link, a
+device or a path that leads elsewhere has no place to go. Such things are refused all the same: an honest submission has none.
+"""
+
+import contextlib
+import gzip
+import io
+import os
+import re
+import stat
+import struct
+import tarfile
+import zipfile
+import zlib
+from dataclasses import dataclass
+
+SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
+ENTRIES = 10_000
+KEPT = 64_000_000  # bytes of all files together that are read
+UNPACKED = 500_000_000  # bytes, as an upper limit; and
+RATIO = 200  # times the archive's own size, from
+SMALL = 20_000_000  # bytes on: texts that repeat themselves pack well
+HEADER = 64_000  # bytes of one header of a tar, or
+CONTENTS = 4_000_000  # of the list of files of a zip
+IGNORED = {"__MACOSX", "__pycache__", "venv", "env", "node_modules", "handson", "results", "datasets", "jobs"}  # and .git, .venv, ...
+BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, OverflowError, RecursionError,
+          NotImplementedError, RuntimeError, IndexError, struct.error)  # fmt: skip
+
+
+class Refused(Exception):
+    """Why a submission is not looked at; reads on from the name of the file or folder."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What was asked for and found: bytes by name; what to tell about the rest; when it was written, in seconds since 1970."""
+
+    files: dict
+    problems: list
+    time: float
+
+
+def read(path, limits):
+    """The Content of a folder or an archive. limits: the names asked for, with the most bytes of each. Raises Refused.
+
+    One folder around it all is allowed. Hidden files and what comes with the course or from running it are ignored.
+    """
+    found, names, problems, kept = {}, {}, [], 0  # found: the folder around it ("" for none) -> name -> bytes
+    newest = 0.0
+    with contextlib.closing(_entries(path)) as entries:
+        for number, (name, kind, time, content) in enumerate(entries):
+            if number == ENTRIES:
+                raise Refused(f"holds more than {ENTRIES:,} files: hand in exercises/ and notebooks/ alone")
+            parts = _parts(name)
+            if not parts or any(_ignored(part) for part in parts):
+                continue
+            if kind not in ("file", "folder"):
+                raise Refused(f"holds {kind} ({shown(name)}): hand in plain files")
+            if kind == "folder":
+                continue
+            if (clash := names.setdefault("/".join(parts).casefold(), parts)) is not parts:
+                raise Refused(f"holds two files of one name ({shown('/'.join(clash))} and {shown(name)}): hand in one")
+            for top, rest in ("", "/".join(parts)), (parts[0], "/".join(parts[1:])):
+                if rest in limits:
+                    with _readable():
+                        data = content(limits[rest] + 1)
+                    kept += len(data)
+                    if kept > KEPT:
+                        raise Refused(f"holds more than {KEPT // 10**6} MB of what is asked for: clear the notebooks' outputs")
+                    found.setdefault(top, {})[rest] = data
+                    newest = max(newest, time)
+    if not found:
+        raise Refused(f"holds none of the files asked for, such as {next(iter(limits))}: hand in exercises/ and notebooks/")
+    top = "" if "" in found else min(found)
+    if top and len(found) > 1:
+        raise Refused(f"holds several submissions ({', '.join(f'{shown(top)}/' for top in sorted(found)[:3])}): hand in one")
+    files = {name: data for name, data in found[top].items() if len(data) <= limits[name]}
+    if not files:
+        raise Refused("holds only files that are too large: clear the notebooks' outputs")
+    for name in sorted(found[top].keys() - files):
+        problems.append(f"{name} is larger than {limits[name] / 10**6:g} MB and was left out.")
+    if missing := [name for name in limits if name not in found[top]]:
+        problems.append(f"Missing: {_listed(missing)}.")
+    wanted = {f"{top}/{name}" if top else name for name in limits}
+    extra = ["/".join(parts) for parts in names.values() if parts[-1].endswith((".py", ".ipynb", ".sh"))]
+    if extra := sorted(name for name in extra if name not in wanted):
+        problems.append(f"Not asked for, and not looked at: {_listed(extra)}.")
+    return Content(files, problems, newest)
+
+
+def shown(name):
+    """A name that may be anything, as a short text that is safe to show."""
+    text = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
+    return text if len(text) <= 80 else f"{text[:60]}…{text[-19:]}"
+
+
+def _listed(names):
+    return ", ".join(shown(name) for name in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _ignored(part):
+    return part.startswith(".") or part in IGNORED or part.endswith(".egg-info")
+
+
+def _parts(name):
+    """The folders and the name of an entry; Windows' separators count, too. Raises Refused if they lead out of the archive."""
+    if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise Refused(f"holds a file name that is not UTF-8 ({shown(name)}): rename it")
+    name = name.replace("\\", "/")
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if name.startswith("/") or re.match(r"[A-Za-z]:", name) or ".." in parts or "\0" in name:
+        raise Refused(f"holds a path that leads out of it ({shown(name)}): hand in exercises/ and notebooks/ alone")
+    return parts
+
+
+def _entries(path):
+    """(name, kind, time, content) of each entry; content(limit) reads it, up to `limit` bytes, before the next entry is asked for."""
+    with _readable():
+        if path.is_symlink():
+            raise Refused("is a link: put the folder or the archive itself there")
+        if path.is_dir():
+            yield from _folder(path)
+        elif not path.is_file() or not path.name.lower().endswith(SUFFIXES):
+            raise Refused(f"is neither a folder nor an archive ({', '.join(SUFFIXES)}): hand in one of them")
+        elif path.name.lower().endswith(".zip"):
+            yield from _zip(path)
+        else:
+            yield from _tar(path)
+
+
+@contextlib.contextmanager
+def _readable():
+    """What reading broken archives raises is a reason to refuse them."""
+    try:
+        yield
+    except UnicodeDecodeError:  # zipfile's, of a name that claims to be UTF-8
+        raise Refused("holds a file name that is not UTF-8: rename it") from None
+    except BROKEN as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise Refused(f"can't be read ({shown(reason)}): pack it anew") from None
+
+
+def _folder(path):
+    waiting = [""]
+    while waiting:
+        inside = waiting.pop()
+        for entry in os.scandir(path / inside):
+            name = inside + entry.name
+            if entry.is_symlink():
+                yield name, "a link", 0.0, None
+            elif entry.is_dir(follow_symlinks=False):
+                if not _ignored(entry.name):
+                    waiting.append(f"{name}/")
+                yield name, "folder", 0.0, None
+            elif entry.is_file(follow_symlinks=False):
+                yield name, "file", entry.stat(follow_symlinks=False).st_mtime, lambda limit, path=entry.path: _plain(path, limit)
+            else:
+                yield name, "a device or a pipe", 0.0, None
+
+
+def _plain(path, limit):
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise Refused(f"holds something that is no plain file ({shown(os.path.basename(path))})")
+        return file.read(limit)
+
+
+class _ZipFile(io.FileIO):
+    """A file of which nobody reads much at once: zipfile wants a zip's whole list of files in memory."""
+
+    def read(self, size=-1):
+        if size is not None and size > CONTENTS:
+            raise Refused(f"holds more than {ENTRIES:,} files: hand in exercises/ and notebooks/ alone")
+        return super().read(size)
+
+
+def _zip(path):
+    time = path.stat().st_mtime
+    with _ZipFile(path) as file, zipfile.ZipFile(file) as archive:
+        _enough(sum(entry.file_size for entry in archive.infolist()), path)
+        for entry in archive.infolist():
+            kind = {stat.S_IFDIR: "folder", stat.S_IFLNK: "a link", stat.S_IFREG: "file", 0: "file"}
+            kind = "folder" if entry.is_dir() else kind.get(stat.S_IFMT(entry.external_attr >> 16), "a device or a pipe")
+            if entry.flag_bits & 0x41:
+                raise Refused("is encrypted: pack it without a password")
+            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise Refused(f"is packed in an unusual way (method {entry.compress_type}): use the zip of your system")
+            yield entry.filename, kind, time, lambda limit, entry=entry: _of_zip(archive, entry, limit)
+
+
+def _of_zip(archive, entry, limit):
+    with archive.open(entry) as file:
+        return file.read(limit)
+
+
+class _Forward:
+    """A stream as tarfile may read it: forwards only, headers of a modest size only, and not beyond a limit.
+
+    Older versions of tarfile go back and forth for ever at a negative size, and take hours for the digits of one header.
+    """
+
+    def __init__(self, stream, path):
+        self.stream, self.path, self.position = stream, path, 0
+
+    def read(self, size):
+        if size > HEADER:
+            raise Refused("holds a file name or attribute of a size beyond reason: pack it anew")
+        data = self.content(size)
+        if re.search(rb"\d{100}", data):
+            raise Refused("has a header that is none: pack it anew")
+        return data
+
+    def content(self, size):
+        data = self.stream.read(size)
+        self.position += len(data)
+        _enough(self.position, self.path)
+        return data
+
+    def seek(self, position):
+        if position < self.position:
+            raise tarfile.ReadError("an entry of negative size")
+        while self.position < position and self.content(min(position - self.position, 1_000_000)):
+            pass
+
+    def tell(self):
+        return self.position
+
+
+def _tar(path):
+    time = path.stat().st_mtime
+    with open(path, "rb") as file, contextlib.ExitStack() as stack:
+        zipped = not path.name.lower().endswith(".tar")
+        stream = _Forward(stack.enter_context(gzip.open(file)) if zipped else file, path)
+        for member in tarfile.TarFile(fileobj=stream, mode="r"):
+            if member.size < 0:
+                raise tarfile.ReadError("an entry of negative size")
+            kind = "file" if member.isreg() and not member.issparse() else "folder" if member.isdir() else "a link" if (
+                member.issym() or member.islnk()) else "a device or a pipe"  # fmt: skip
+            yield member.name, kind, time, lambda limit, member=member: stream.content(min(limit, member.size))
+
+
+def _enough(size, path):
+    """Refuse an archive that holds more than `size` may be."""
+    if size > min(UNPACKED, max(SMALL, RATIO * path.stat().st_size)):
+        raise Refused(f"unpacks to more than {size // 10**6} MB: hand in exercises/ and notebooks/ alone")

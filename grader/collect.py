@@ -1,0 +1,125 @@
+"""Collecting what a class handed in: who, which attempt, which files. Called by ``python -m grader grade`` and ``similarity``.
+
+The names are those of Moodle's and Canvas's downloads, or plain ones (a student's name as the name of a folder or archive):
+
+    Jane Doe_12345_assignsubmission_file_/...      Jane Doe_12345_assignsubmission_file_homework.zip         (Moodle)
+    doejane_LATE_12345_67890_homework-1.zip: name, late or not, number of the student, number of the file    (Canvas)
+"""
+
+import hashlib
+import re
+import shutil
+import unicodedata
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from grader import archives
+from handson.errors import OneSentence
+
+MOODLE = re.compile(r"(?P<name>.+)_(?P<number>\d+)_assignsubmission_file(_.*)?")
+CANVAS = re.compile(r"(?P<name>[^_]+)_((?P<late>LATE)_)?(?P<number>\d+)_(?P<order>\d+)_.+")
+IGNORED = re.compile(r"^\.|^__MACOSX$|_assignsubmission_(?!file)")  # Moodle's online texts are in folders of their own
+NOTEBOOK, SCRIPT = 20_000_000, 1_000_000  # bytes, at most
+
+
+class CollectError(OneSentence, OSError):
+    """Why there are no submissions."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One attempt of a student. The highest attempt counts."""
+
+    student: str  # unlike any other's, and safe to show: "Jane Doe_12345", "doejane_12345" or "jane"
+    name: str  # as people read it
+    number: str  # the learning platform's for the student; "" with plain names
+    attempt: int  # from 1 on, the newest has the highest
+    time: float  # when the archive or the files were last written, in seconds since 1970
+    late: bool  # says the platform
+    path: Path | None  # a folder with those of the expected files that are there, and nothing else; None if refused
+    digest: str  # sha256 of those files, in hex; "" if refused
+    problems: tuple  # sentences about what is missing, or not asked for
+    refused: str | None  # why the submission is not looked at, in a sentence
+
+
+def collect(submissions, workplace, expected):
+    """Every attempt of every student in the folder `submissions`, sorted by student and attempt, unpacked below `workplace`.
+
+    expected: the names of the files asked for, such as "notebooks/02_multi_gpu.ipynb". What can't be read is in the list as well,
+    with the reason. Raises CollectError.
+    """
+    submissions, workplace = Path(submissions), Path(workplace)
+    if not submissions.is_dir():
+        raise CollectError(f"{submissions} is no folder: name the one that holds a folder or an archive for each student")
+    limits = {name: NOTEBOOK if name.endswith(".ipynb") else SCRIPT for name in expected}
+    attempts = {}  # student -> [(order, Submission, files)]
+    for entry in sorted(submissions.iterdir()):
+        if not IGNORED.search(entry.name):
+            for path in _handed_in(entry):
+                order, submission, files = _read(entry, path, limits)
+                attempts.setdefault(submission.student, []).append((order, submission, files))
+    if not attempts:
+        raise CollectError(f"{submissions} is empty: it should hold a folder or an archive for each student")
+    collected = []
+    for student, of_student in sorted(attempts.items()):
+        shutil.rmtree(workplace / file_name(student), ignore_errors=True)
+        of_student.sort(key=lambda attempt: attempt[0])
+        for number, (_, submission, files) in enumerate(of_student, start=1):
+            path = workplace / file_name(student) / str(number) if files else None
+            for name, data in files.items():
+                (path / name).parent.mkdir(parents=True, exist_ok=True)
+                (path / name).write_bytes(data)
+            collected.append(replace(submission, attempt=number, path=path))
+    return collected
+
+
+def newest(submissions):
+    """The submissions that count: each student's last."""
+    return list({submission.student: submission for submission in sorted(submissions, key=lambda one: one.attempt)}.values())
+
+
+def file_name(student):
+    """A name for a student's files: readable where possible, safe on any disk, and unlike any other student's."""
+    name = re.sub(r"[^\w .@+-]", "_", student)
+    if name == student and len(name.encode()) <= 200 and not re.match(r"$|[. -]|.*([. ]|-[0-9a-f]{12})$", name):
+        return name
+    return f"{name.lstrip('. -')[:50] or '_'}-{hashlib.sha256(student.encode()).hexdigest()[:12]}"
+
+
+def _handed_in(entry):
+    """What is to be read for an entry: itself, or the archives in a folder that has nothing but files (as in Moodle's downloads)."""
+    if entry.is_symlink() or not entry.is_dir():
+        return [entry]
+    try:
+        inside = [path for path in sorted(entry.iterdir()) if not IGNORED.search(path.name)]
+    except OSError:
+        return [entry]  # reading it will say so
+    if any(path.is_dir() for path in inside):
+        return [entry]
+    return [path for path in inside if path.name.lower().endswith(archives.SUFFIXES)] or [entry]
+
+
+def _read(entry, path, limits):
+    """(order among the attempts, Submission, files by name) of one archive or folder."""
+    try:
+        content = archives.read(path, limits)
+        files, problems, time, refused = content.files, tuple(content.problems), content.time, None
+    except archives.Refused as error:
+        files, problems, time, refused = {}, (), path.lstat().st_mtime, f"{archives.shown(path.name)} {error}."
+    digest = hashlib.sha256()
+    for name, data in sorted(files.items()):
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    suffix = next((suffix for suffix in archives.SUFFIXES if entry.name.lower().endswith(suffix)), "")
+    named = MOODLE.fullmatch(entry.name) or CANVAS.fullmatch(entry.name)
+    name = _clean(named["name"] if named else entry.name[: len(entry.name) - len(suffix)])
+    number = named["number"] if named else ""
+    late = bool(named and named.groupdict().get("late"))
+    order = int(named.groupdict().get("order") or 0) if named else 0, time, path.name
+    student = f"{name}_{number}" if number else name
+    return order, Submission(student, name, number, 0, time, late, None, digest.hexdigest() if files else "", problems, refused), files
+
+
+def _clean(name):
+    """A name in which nothing is hidden, and no two names get alike."""
+    name = unicodedata.normalize("NFC", name)
+    return "".join(letter if letter.isprintable() and letter != "\\" else f"\\{ord(letter):x};" for letter in name)

@@ -1,0 +1,409 @@
+"""Collecting: whose submission it is, which attempt counts, what is missing; and nothing that is handed in does any harm."""
+
+import dataclasses
+import gzip
+import io
+import os
+import stat
+import struct
+import tarfile
+import time
+import zipfile
+import zlib
+
+import pytest
+
+from grader import archives
+from grader.collect import CollectError, collect, file_name, newest
+
+SCRIPT, OTHER, NOTEBOOK = "exercises/02_multi_gpu/pytorch/train.py", "exercises/01_single_gpu/run.sh", "notebooks/02_multi_gpu.ipynb"
+EXPECTED = [SCRIPT, OTHER, NOTEBOOK]
+GOOD = {name: f"# {name}\n".encode() for name in EXPECTED}
+
+
+def zipped(files, path=None):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return data.getvalue()
+
+
+def tarred(files, mode="w:gz", members=()):
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode=mode) as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        for member in members:
+            archive.addfile(member)
+    return data.getvalue()
+
+
+def member(name, kind, target=""):
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = kind, target
+    return entry
+
+
+def write(folder, files):
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+@pytest.fixture
+def room(tmp_path):
+    (tmp_path / "submissions").mkdir()
+    return tmp_path / "submissions"
+
+
+def collected(room):
+    return collect(room, room.parent / "work", EXPECTED)
+
+
+def only(room):
+    [submission] = collected(room)
+    return submission
+
+
+def unpacked(submission):
+    return {str(path.relative_to(submission.path)): path.read_bytes() for path in submission.path.rglob("*") if path.is_file()}
+
+
+PACKED = {".zip": zipped, ".tar": lambda files: tarred(files, "w"), ".tar.gz": tarred, ".tgz": tarred}
+
+
+@pytest.mark.parametrize("suffix", ["", *PACKED])
+@pytest.mark.parametrize("top", ["", "my homework/", "./", "./repo-main/"])
+def test_a_folder_or_archive_is_read_with_or_without_a_folder_around_it(room, suffix, top):
+    files = {top + name: content for name, content in GOOD.items()}
+    if suffix:
+        (room / f"jane{suffix}").write_bytes(PACKED[suffix](files))
+    else:
+        write(room / "jane", files)
+    submission = only(room)
+    assert (submission.student, submission.name, submission.number, submission.attempt) == ("jane", "jane", "", 1)
+    assert (submission.refused, submission.problems, submission.late) == (None, (), False)
+    assert unpacked(submission) == GOOD
+
+
+@pytest.mark.parametrize(
+    "entry, student, name, number, late",
+    [
+        ("Jane Doe_12345_assignsubmission_file_homework.zip", "Jane Doe_12345", "Jane Doe", "12345", False),
+        ("Jane_van Doe_12345_assignsubmission_file_my_home_work.zip", "Jane_van Doe_12345", "Jane_van Doe", "12345", False),
+        ("doejane_12345_67890_homework.zip", "doejane_12345", "doejane", "12345", False),
+        ("doejane_LATE_12345_67890_home_work-1.zip", "doejane_12345", "doejane", "12345", True),
+        ("jane.zip", "jane", "jane", "", False),
+        ("Jane Doe.ZIP", "Jane Doe", "Jane Doe", "", False),
+        ("student-2.zip", "student-2", "student-2", "", False),
+        ("Zoë Müller.zip", "Zoë Müller", "Zoë Müller", "", False),
+    ],
+)
+def test_names_of_platforms_are_understood(room, entry, student, name, number, late):
+    (room / entry).write_bytes(zipped(GOOD))
+    submission = only(room)
+    assert (submission.student, submission.name, submission.number, submission.late) == (student, name, number, late)
+
+
+@pytest.mark.parametrize("folder", ["Jane Doe_12345_assignsubmission_file_", "Jane Doe_12345_assignsubmission_file"])
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_folder_of_moodle_holds_the_files_or_an_archive(room, folder, packed):
+    write(room / folder, {"homework.zip": zipped(GOOD), "note.txt": b"hello"} if packed else GOOD)
+    write(room / "Jane Doe_12345_assignsubmission_onlinetext_", {"onlinetext.html": b"hello"})
+    submission = only(room)
+    assert (submission.student, submission.refused) == ("Jane Doe_12345", None) and unpacked(submission) == GOOD
+
+
+def test_of_several_attempts_the_newest_counts_and_all_are_kept(room):
+    (room / "doejane_LATE_5_200_homework-1.zip").write_bytes(zipped({SCRIPT: b"new"}))
+    (room / "doejane_5_100_homework.zip").write_bytes(zipped({SCRIPT: b"old"}))  # written later: Canvas's numbers say the order
+    write(room / "max", {SCRIPT: b"as a folder"})
+    (room / "max.zip").write_bytes(zipped({SCRIPT: b"as an archive"}))
+    for path in (room / "max.zip", room / "max" / SCRIPT):
+        os.utime(path, (1000, 1000) if path.suffix == ".zip" else (2000, 2000))
+    attempts = collected(room)
+    assert [(one.student, one.attempt, one.late, unpacked(one)[SCRIPT]) for one in attempts] == [
+        ("doejane_5", 1, False, b"old"), ("doejane_5", 2, True, b"new"), ("max", 1, False, b"as an archive"), ("max", 2, False, b"as a folder"),
+    ]  # fmt: skip
+    assert [one.attempt for one in newest(reversed(attempts))] == [2, 2]
+
+
+def test_several_archives_in_one_folder_are_attempts(room):
+    write(room / "jane", {"first.zip": zipped({SCRIPT: b"1"}), "again.zip": zipped({SCRIPT: b"2"})})
+    os.utime(room / "jane/first.zip", (1000, 1000))
+    assert [(one.student, unpacked(one)[SCRIPT]) for one in collected(room)] == [("jane", b"1"), ("jane", b"2")]
+
+
+def test_students_of_one_name_are_told_apart_by_their_number(room):
+    for number in (1, 2):
+        write(room / f"Jane Doe_{number}_assignsubmission_file_", GOOD)
+    assert [one.student for one in collected(room)] == ["Jane Doe_1", "Jane Doe_2"]
+
+
+def test_missing_and_unexpected_files_are_told(room):
+    write(room / "jane", {SCRIPT: b"1", "notebooks/02_multi_gpu-Copy1.ipynb": b"2", "data.bin": b"3"})
+    problems = only(room).problems
+    assert len(problems) == 2 and OTHER in problems[0] and NOTEBOOK in problems[0] and SCRIPT not in problems[0]
+    assert "02_multi_gpu-Copy1.ipynb" in problems[1] and "data.bin" not in problems[1]
+
+
+def test_what_comes_with_the_course_is_ignored(room):
+    rest = {f"{name}/x.py": b"x" for name in (".git", ".venv", "handson", "results", "__pycache__", "notebooks/.ipynb_checkpoints")}
+    write(room / "jane", GOOD | rest)
+    (room / "jane/.venv/python").symlink_to("/usr/bin/python3")
+    (room / "max.tar.gz").write_bytes(tarred(GOOD | rest, members=[member(".venv/python", tarfile.SYMTYPE, "/usr/bin/python3")]))
+    for submission in collected(room):
+        assert (submission.refused, submission.problems) == (None, ()) and unpacked(submission) == GOOD
+
+
+def test_the_digest_is_that_of_the_files_alone(room):
+    write(room / "a", GOOD)
+    write(room / "b", {f"top/{name}": content for name, content in GOOD.items()} | {"top/data.bin": b"1"})
+    (room / "c.zip").write_bytes(zipped(GOOD))
+    write(room / "d", GOOD | {SCRIPT: b"changed"})
+    write(room / "e", {SCRIPT: GOOD[SCRIPT]})
+    digests = [one.digest for one in collected(room)]
+    assert len(set(digests[:3])) == 1 and len(set(digests)) == 3 and all(len(digest) == 64 for digest in digests)
+
+
+def test_a_file_that_is_too_large_is_left_out(room):
+    (room / "jane.zip").write_bytes(zipped(GOOD | {SCRIPT: b"#" * 1_000_001}))
+    (room / "max.zip").write_bytes(zipped(GOOD | {SCRIPT: b"#" * 1_000_000}))
+    jane, maximal = collected(room)
+    assert jane.problems == (f"{SCRIPT} is larger than 1 MB and was left out.",) and SCRIPT not in unpacked(jane)
+    assert maximal.problems == () and len(unpacked(maximal)[SCRIPT]) == 1_000_000
+
+
+def test_collecting_again_leaves_nothing_of_before(room):
+    write(room / "jane", GOOD)
+    collected(room)
+    (room / "jane" / OTHER).unlink()
+    assert set(unpacked(only(room))) == {SCRIPT, NOTEBOOK}
+
+
+# Hostile and unlucky: (name, content, a part of the reason). Each is refused in a sentence, and the others go on.
+
+
+def zip_entry(name, mode=0, **fields):
+    entry = zipfile.ZipInfo(name)
+    entry.external_attr = mode << 16
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    for field, value in fields.items():
+        setattr(entry, field, value)
+    return entry
+
+
+def encrypted():
+    data = bytearray(zipped(GOOD))
+    for signature, offset in (b"PK\x03\x04", 6), (b"PK\x01\x02", 8):
+        at = data.find(signature)
+        while at >= 0:
+            data[at + offset] |= 1
+            at = data.find(signature, at + 1)
+    return bytes(data)
+
+
+def not_utf8_zip():
+    data = zipped(GOOD | {"exercises/ä.py": b"x"})
+    return data.replace("exercises/ä.py".encode(), b"exercises/\xff\xfe.py")
+
+
+def lying_zip():
+    """One that says its script has 10 bytes, where there are many."""
+    data = bytearray(zipped({SCRIPT: b"#" * 900_000}))
+    for signature, offset in (b"PK\x03\x04", 22), (b"PK\x01\x02", 24):
+        struct.pack_into("<I", data, data.find(signature) + offset, 10)
+    return bytes(data)
+
+
+def header(name=b"x", size=b"%011o" % 0, kind=b"0"):
+    block = bytearray(512)
+    block[:100], block[100:108], block[124:136], block[156:157] = name.ljust(100, b"\0"), b"0000644\0", size.ljust(12, b"\0"), kind
+    block[257:265], block[148:156] = b"ustar\x0000", b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+def pax(content):
+    return header(b"p", b"%011o" % len(content), b"x") + content + b"\0" * (-len(content) % 512)
+
+
+HOSTILE = {
+    "path traversal, zip": ("x.zip", lambda: zipped(GOOD | {"../../evil.py": b"x"}), "leads out"),
+    "path traversal, tar": ("x.tar", lambda: tarred(GOOD | {"exercises/../../evil.py": b"x"}, "w"), "leads out"),
+    "path traversal that ends inside": ("x.zip", lambda: zipped({f"a/../{SCRIPT}": b"x"}), "leads out"),
+    "path traversal of Windows": ("x.zip", lambda: zipped(GOOD | {"..\\evil.py": b"x"}), "leads out"),
+    "absolute path, zip": ("x.zip", lambda: zipped(GOOD | {"/etc/cron.d/evil": b"x"}), "leads out"),
+    "absolute path, tar": ("x.tgz", lambda: tarred(GOOD | {"/etc/cron.d/evil": b"x"}), "leads out"),
+    "absolute path of Windows": ("x.zip", lambda: zipped(GOOD | {"C:\\evil.py": b"x"}), "leads out"),
+    "symbolic link, zip": ("x.zip", lambda: zipped({zip_entry(SCRIPT, stat.S_IFLNK | 0o777): b"/etc/passwd"}), "a link"),
+    "symbolic link, tar": ("x.tgz", lambda: tarred(GOOD, members=[member("exercises/a.py", tarfile.SYMTYPE, "/etc/passwd")]), "a link"),
+    "symbolic link to a folder": ("x.tgz", lambda: tarred({}, members=[member("exercises", tarfile.SYMTYPE, "/etc")]), "a link"),
+    "hard link": ("x.tgz", lambda: tarred(GOOD, members=[member("a.py", tarfile.LNKTYPE, "/etc/passwd")]), "a link"),
+    "device, zip": ("x.zip", lambda: zipped({zip_entry(SCRIPT, stat.S_IFCHR): b""}), "device"),
+    "device, tar": ("x.tar", lambda: tarred(GOOD, "w", [member(SCRIPT + "c", tarfile.CHRTYPE)]), "device"),
+    "pipe": ("x.tar", lambda: tarred({}, "w", [member(SCRIPT, tarfile.FIFOTYPE)]), "device"),
+    "sparse file": ("x.tar", lambda: header(SCRIPT.encode(), b"%011o" % 0, b"S") + bytes(1024), "device"),
+    "zip bomb": ("x.zip", lambda: zipped({"exercises/zeros": bytes(30_000_000)}), "unpacks to"),
+    "tar bomb": ("x.tgz", lambda: tarred({"exercises/zeros": bytes(30_000_000)}), "unpacks to"),
+    "a bomb in front": ("x.tgz", lambda: gzip.compress(bytes(30_000_000)) + tarred(GOOD), ""),
+    "100,000 files, zip": ("x.zip", lambda: zipped({str(number): b"" for number in range(100_000)}), "more than 10,000 files"),
+    "100,000 files, tar": ("x.tgz", lambda: gzip.compress(b"".join(header(b"%d" % number) for number in range(100_000)), 1), "more than 10,000 files"),
+    "not UTF-8, zip": ("x.zip", not_utf8_zip, "not UTF-8"),
+    "not UTF-8, tar": ("x.tar", lambda: header(b"exercises/\xff\xfe.py") + bytes(1024), "not UTF-8"),
+    "clash by case": ("x.zip", lambda: zipped(GOOD | {SCRIPT.upper(): b"x"}), "two files of one name"),
+    "the same name twice": ("x.tar", lambda: tarred(GOOD, "w", [member(SCRIPT, tarfile.REGTYPE)]), "two files of one name"),
+    "an archive in an archive": ("x.zip", lambda: zipped({"homework.zip": zipped(GOOD)}), "none of the files"),
+    "several submissions in one": ("x.zip", lambda: zipped({f"{top}/{SCRIPT}": b"x" for top in "ab"}), "several submissions"),
+    "nothing asked for": ("x.zip", lambda: zipped({"essay.docx": b"x"}), "none of the files"),
+    "empty zip": ("x.zip", lambda: zipped({}), "none of the files"),
+    "empty tar": ("x.tar", lambda: tarred({}, "w"), "none of the files"),
+    "empty file, zip": ("x.zip", lambda: b"", "can't be read"),
+    "empty file, tar": ("x.tar", lambda: b"", "can't be read"),
+    "empty file, gz": ("x.tgz", lambda: b"", "can't be read"),
+    "cut off, zip": ("x.zip", lambda: zipped(GOOD)[:-30], "can't be read"),
+    "cut off, tar": ("x.tar", lambda: tarred({SCRIPT: b"x" * 5000}, "w")[:2000], "can't be read"),
+    "cut off, gz": ("x.tar.gz", lambda: tarred({SCRIPT: os.urandom(5000)})[:2000], "can't be read"),
+    "damaged, zip": ("x.zip", lambda: zipped({SCRIPT: b"abc" * 100}).replace(zlib.compress(b"abc" * 100)[2:-4], b"\0" * 8), "can't be read"),
+    "encrypted": ("x.zip", encrypted, "encrypted"),
+    "an unusual compression": ("x.zip", lambda: zipped({zip_entry(SCRIPT, compress_type=zipfile.ZIP_LZMA): b"x"}), "unusual"),
+    "a zip called .tar.gz": ("x.tar.gz", lambda: zipped(GOOD), "can't be read"),
+    "a tar called .zip": ("x.zip", lambda: tarred(GOOD), "can't be read"),
+    "a tar.gz called .tar": ("x.tar", lambda: tarred(GOOD), "can't be read"),
+    "a 7z": ("x.7z", lambda: b"7z\xbc\xaf\x27\x1c", "neither a folder nor an archive"),
+    "a lone notebook": ("x.ipynb", lambda: b"{}", "neither a folder nor an archive"),
+    "sizes that lie": ("x.zip", lying_zip, "can't be read"),
+    "a negative size": ("x.tar", lambda: header(size=b"\xff" * 10 + b"\xfc\x00") + bytes(2048), "negative size"),
+    "a small negative size": ("x.tar", lambda: header(SCRIPT.encode(), b"\xff" * 12) + bytes(2048), "negative size"),
+    "a header of digits": ("x.tar", lambda: pax(b"1" * 60_000) + header() + bytes(1024), "header"),
+    "a long header": ("x.tar", lambda: pax(b"30 path=" + b"x" * 100_000) + header() + bytes(1024), "beyond reason"),
+    "headers of headers": ("x.tar", lambda: pax(b"9 a=bcd\n\n") * 5000 + header() + bytes(1024), ""),
+    "a name with a line break": ("x.zip", lambda: zipped({"../a\nb\x1b[31m": b"x"}), "leads out"),
+    "a name of 60,000 letters": ("x.zip", lambda: zipped({"../" + "x" * 60_000: b"x"}), "leads out"),
+    "everything too large": ("x.zip", lambda: zipped({SCRIPT: b"#" * 1_000_001}), "too large"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_archives_are_refused_in_a_sentence_and_the_others_go_on(room, case):
+    name, make, reason = HOSTILE[case]
+    (room / name).write_bytes(make())
+    (room / "zoe.zip").write_bytes(zipped(GOOD))
+    before = time.process_time()
+    bad, good = collected(room)
+    assert time.process_time() - before < 20
+    assert bad.refused.startswith(name) and reason in bad.refused and bad.refused.endswith(".") and len(bad.refused) < 300
+    assert bad.refused.isprintable() and (bad.path, bad.digest, bad.attempt) == (None, "", 1)
+    assert good.refused is None and unpacked(good) == GOOD
+    assert sorted(path.name for path in (room.parent / "work").iterdir()) == ["zoe"], "nothing else is written"
+    assert sorted(path.name for path in room.parent.iterdir()) == ["submissions", "work"]
+
+
+def linked(name):
+    def make(folder):
+        write(folder, GOOD)
+        target = folder / name
+        target.unlink() if target.is_file() else None
+        target.symlink_to("/etc/passwd")
+
+    return make
+
+
+def linked_folder(folder):
+    write(folder.parent.parent / "solutions", GOOD)
+    folder.mkdir()
+    (folder / "exercises").symlink_to(folder.parent.parent / "solutions/exercises")
+
+
+def pipe(folder):
+    write(folder, GOOD)
+    (folder / SCRIPT).unlink()
+    os.mkfifo(folder / SCRIPT)
+
+
+def not_utf8(folder):
+    write(folder, GOOD)
+    with open(os.fsencode(folder) + b"/\xff.py", "wb"):
+        pass
+
+
+def crowded(folder):
+    write(folder, GOOD)
+    for number in range(10_001):
+        (folder / f"{number}").touch()
+
+
+def clashing(folder):
+    write(folder, GOOD | {SCRIPT.replace("train", "Train"): b"x"})
+
+
+@pytest.mark.parametrize(
+    "make, reason",
+    [(linked(SCRIPT), "a link"), (linked("elsewhere"), "a link"), (linked_folder, "a link"), (pipe, "a pipe"), (not_utf8, "not UTF-8"),
+     (crowded, "more than 10,000 files"), (clashing, "two files of one name"), (lambda folder: folder.mkdir(), "none of the files")],
+    ids=["link", "other link", "link to the solutions", "pipe", "not UTF-8", "10,001 files", "clash by case", "empty"],
+)  # fmt: skip
+def test_hostile_folders_are_refused_in_a_sentence_and_the_others_go_on(room, make, reason):
+    make(room / "x")
+    write(room / "zoe", GOOD)
+    bad, good = collected(room)
+    assert bad.refused.startswith("x holds") and reason in bad.refused and bad.path is None
+    assert good.refused is None and unpacked(good) == GOOD
+
+
+def test_a_link_in_place_of_a_submission_is_refused(room):
+    write(room / "zoe", GOOD)
+    (room / "x").symlink_to(room / "zoe")
+    assert [one.refused is None for one in collected(room)] == [False, True]
+
+
+def test_a_folder_that_may_not_be_read_is_refused(room, monkeypatch):
+    write(room / "x", GOOD)
+    monkeypatch.setattr(archives.os, "scandir", lambda path: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    assert "can't be read (Permission denied)" in only(room).refused
+
+
+def test_strange_names_of_students_stay_apart_and_are_safe_to_show(room):
+    names = ["a\x01b", "a\x02b", "a\u202eb", "a\\b", "a\nb", "a b", "..b", "-rf", "=cmd()", "<b>x", "Æ" * 100, "con", "x.", "x "]
+    for name in names:
+        write(room / name, {SCRIPT: name.encode()})
+    with open(os.fsencode(room) + b"/a\xff.zip", "wb") as file:
+        file.write(zipped({SCRIPT: b"not UTF-8"}))
+    submissions = collected(room)
+    readable = [one for one in submissions if one.refused is None]
+    assert len({one.student for one in submissions}) == len(names)  # "..b" is hidden, the one that is not UTF-8 comes in its stead
+    assert len({unpacked(one)[SCRIPT] for one in readable}) == len(names)
+    for one in submissions:
+        assert one.student.isprintable() and one.student.encode()
+
+
+@pytest.mark.parametrize("student", ["", ".", "..", "../x", "/etc/passwd", "a/b", "a\\b", "x\0y", "-rf", ".hidden", "x.", "a" * 300, "日" * 90, "x ",
+                                     "a_b-0123456789ab", "<script>", "con:", "*", "\n"])  # fmt: skip
+def test_file_names_are_safe_and_told_apart(student):
+    name = file_name(student)
+    assert len(name.encode()) <= 215 and "/" not in name and "\0" not in name and name not in ("", ".", "..")
+    assert name[0] not in ".- " and name.isprintable() and name != file_name(student + "x") and name != student
+    assert file_name(name) != name, "nobody can be called what another one's file is called"
+
+
+@pytest.mark.parametrize("student", ["jane", "Jane Doe_12345", "Zoë Müller", "jane@example.org", "O-Neil", "山田太郎"])
+def test_file_names_are_readable(student):
+    assert file_name(student) == student
+
+
+def test_no_submissions_is_said(room):
+    with pytest.raises(CollectError, match="is empty"):
+        collected(room)
+    with pytest.raises(CollectError, match="is no folder"):
+        collect(room / "nowhere", room.parent / "work", EXPECTED)
+
+
+def test_submissions_are_records(room):
+    write(room / "jane", GOOD)
+    submission = only(room)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        submission.student = "max"
+    assert submission.time == pytest.approx(time.time(), abs=100)
