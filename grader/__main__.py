@@ -28,6 +28,15 @@ def release(
     release(solutions, course, check, typer.echo)
 
 
+@app.command()
+def doctor():
+    """Say how well a student's code can be confined on this machine, and what would improve it."""
+    from grader.sandbox.doctor import report
+
+    for line in report():
+        typer.echo(line)
+
+
 def main():
     run(app, "grader")
 

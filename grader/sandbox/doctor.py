@@ -1,0 +1,156 @@
+"""Which layers of the sandbox are in force on this machine: tried in a child, once in a process and those forked from it."""
+
+import errno
+import functools
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.sandbox import landlock, namespaces, seccomp
+
+USERS, PROCESSES, NETWORK, NAMES, FILES = "user namespace", "PID namespace", "network namespace", "IPC and UTS namespaces", "mount namespace"
+LANDLOCK, SECCOMP, LIMITS = "Landlock", "seccomp", "resource limits"
+GUARDS = {
+    USERS: "lets ordinary users make the others; for root, another user",
+    PROCESSES: "processes: none is seen, signalled or left behind",
+    NETWORK: "network: loopback of its own, nothing else",
+    NAMES: "hostname and shared memory of other programs",
+    FILES: "files: only what is needed is there",
+    LANDLOCK: "files: only what is needed can be opened; ranks apart",
+    SECCOMP: "the kernel: rare system calls fail",
+    LIMITS: "the machine: memory, CPU time, processes, file sizes",
+}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One part of the sandbox. strength: "strong" parts confine by themselves, a "second" one adds to them, a "limit" bounds what is used."""
+
+    name: str
+    in_force: bool
+    strength: str
+    guards: str
+    why_not: str = ""  # what refuses it, and what would allow it
+
+
+def strong():
+    """Whether files, network and processes are all kept apart."""
+    on = in_force()
+    return {USERS, PROCESSES, NETWORK} <= on and bool({FILES, LANDLOCK} & on)
+
+
+def missing():
+    """A sentence that says what keeps the sandbox from being strong; empty when it is."""
+    if strong():
+        return ""
+    refused = {layer.why_not for layer in layers() if not layer.in_force and layer.strength == "strong"}
+    return "A student's code can't be confined here: " + "; ".join(sorted(refused)) + "."
+
+
+def in_force():
+    """The names of the layers that are."""
+    return {layer.name for layer in layers() if layer.in_force}
+
+
+@functools.cache
+def layers():
+    """All layers, as a list of Layer. Takes some milliseconds the first time."""
+    refused = _refused_namespaces() | _refused(LANDLOCK, landlock.abi) | _refused(SECCOMP, seccomp.supported)
+    strength = {USERS: "strong", PROCESSES: "strong", NETWORK: "strong", FILES: "strong", LIMITS: "limit"}
+    return [
+        Layer(name, name not in refused, strength.get(name, "second"), guards, _why_not(name, *refused[name]) if name in refused else "")
+        for name, guards in GUARDS.items()
+    ]
+
+
+def works(function):
+    return not _refused("", function)
+
+
+def _refused(name, function, *arguments):
+    """{} when the function works, {name: [errno, error]} when it raises OSError."""
+    try:
+        function(*arguments)
+        return {}
+    except OSError as error:
+        return {name: [error.errno, f"{error.filename or error.strerror}"]}
+
+
+def _refused_namespaces():
+    with tempfile.TemporaryDirectory() as workplace:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                _try_namespaces(writing, workplace)
+            finally:
+                os._exit(1)
+        os.close(writing)
+        with open(reading, "rb") as file:
+            answer = file.read()
+        os.waitpid(child, 0)
+    if not answer:
+        return {name: [errno.EPERM, "the trial was killed"] for name in (USERS, PROCESSES, NETWORK, NAMES, FILES)}
+    return json.loads(answer)
+
+
+def _try_namespaces(writing, workplace):
+    """As `enter` does it; writes {name: [errno, error]} of what is refused."""
+    refused = {}
+    try:
+        user = namespaces.users()
+    except OSError as error:
+        refused = {name: [error.errno, str(error)] for name in (USERS, PROCESSES, NETWORK, NAMES, FILES)}
+    else:
+        refused |= _refused(PROCESSES, namespaces.fork_first_process, True)
+        refused |= _refused(NETWORK, namespaces.new_network) | _refused(NAMES, namespaces.new_names)
+        refused |= _refused(FILES, namespaces.new_files, [], workplace, 1 << 20, user)
+        refused |= _refused(USERS, namespaces.give_up_power, user)
+    os.write(writing, json.dumps(refused).encode())
+    os._exit(0)
+
+
+def report():
+    """The lines of a table, and a closing sentence."""
+    width = max(len(layer.name) for layer in layers())
+    for layer in layers():
+        yield f"{layer.name:{width}}  {'in force' if layer.in_force else 'missing ':8}  {layer.strength:6}  {layer.guards}"
+    for reason in dict.fromkeys(layer.why_not for layer in layers() if layer.why_not):
+        yield f"Missing: {reason}."
+    yield missing() or "Files, network and processes of a student's code are kept apart from the rest of this machine."
+
+
+SETTINGS = (  # a file of settings, its value that forbids, what to do
+    ("/proc/sys/user/max_user_namespaces", "0", "`sysctl -w user.max_user_namespaces=10000` allows them"),
+    ("/proc/sys/kernel/unprivileged_userns_clone", "0", "`sysctl -w kernel.unprivileged_userns_clone=1` allows them"),
+    (
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1",
+        "`sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, or an AppArmor profile for this Python with `userns,`, allows them",
+    ),
+)  # fmt: skip
+
+
+def _why_not(name, number, error):
+    if name == LANDLOCK:
+        how = "boot with `lsm=landlock,...`" if number == errno.EOPNOTSUPP else "it needs Linux 5.13 or newer"
+        return f"this kernel offers no Landlock: {how}"
+    if name == SECCOMP:
+        return f"system calls can't be filtered: {error}"
+    for path, forbids, how in SETTINGS:
+        if _setting(path) == forbids:
+            return f"this machine forbids user namespaces: {how}"
+    if number == errno.ENOSYS:
+        return "this kernel is too old for namespaces with read-only mounts: Linux 5.12 or newer has them"
+    return (
+        f"namespaces are refused ({error}), as in most containers: "
+        "start the container with `--cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined`, or grade outside it"
+    )
+
+
+def _setting(path):
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return None

@@ -1,0 +1,78 @@
+"""The Linux system calls that Python 3.11 has no functions for, through ctypes. Each raises OSError with what was tried."""
+
+import ctypes
+import os
+import platform
+import struct
+
+libc = ctypes.CDLL(None, use_errno=True)
+ARCHITECTURE = {"x86_64": "x86-64", "aarch64": "aarch64"}.get(platform.machine())
+
+# <linux/sched.h>
+NEW_MOUNTS, NEW_HOSTNAME, NEW_IPC, NEW_USERS, NEW_PROCESSES, NEW_NETWORK = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+# <sys/mount.h>
+BIND, RECURSIVE, PRIVATE = 4096, 16384, 1 << 18
+NO_SETUID, NO_DEVICES, NO_PROGRAMS = 2, 4, 8
+DETACH = 2
+# <linux/mount.h>, <linux/fcntl.h>
+READ_ONLY, WITHOUT_SETUID, WITHOUT_DEVICES = 1, 2, 4  # MOUNT_ATTR_*
+CURRENT_FOLDER, WITH_ALL_BELOW = -100, 0x8000  # AT_*
+# <linux/prctl.h>
+DIE_WITH_PARENT, DUMPABLE, SUBREAPER, NO_NEW_PRIVILEGES = 1, 4, 36, 38
+
+
+def checked(result, what):
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), what)
+    return result
+
+
+def call(number, what, *arguments):
+    """The system call `number`; integers, bytes and None as arguments."""
+    return checked(libc.syscall(ctypes.c_long(number), *map(_word, arguments)), what)
+
+
+def _word(argument):
+    return ctypes.c_long(argument) if isinstance(argument, int) else argument
+
+
+def unshare(flags, what="unshare"):
+    checked(libc.unshare(flags), what)
+
+
+def prctl(option, value):
+    checked(libc.prctl(option, *map(ctypes.c_ulong, (value, 0, 0, 0))), f"prctl {option}")
+
+
+def mount(source, target, kind="none", flags=0, options=""):
+    what = f"mount {target}"
+    checked(libc.mount(os.fsencode(source), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), options.encode()), what)
+
+
+def bind(source, target):
+    """Show `source`, with all that is mounted in it, at `target`, too."""
+    mount(source, target, flags=BIND | RECURSIVE)
+
+
+def detach(target):
+    checked(libc.umount2(os.fsencode(target), DETACH), f"umount {target}")
+
+
+def pivot_root(root, old):
+    call({"x86-64": 155, "aarch64": 41}[ARCHITECTURE], "pivot_root", os.fsencode(root), os.fsencode(old))
+
+
+def set_mount_attributes(path, attributes, below=True):
+    """Give the mount at `path`, and all below it, these attributes (Linux 5.12)."""
+    structure = struct.pack("QQQQ", attributes, 0, 0, 0)
+    flags = WITH_ALL_BELOW if below else 0
+    call(442, f"mount_setattr {path}", CURRENT_FOLDER, os.fsencode(path), flags, structure, len(structure))
+
+
+def drop_capabilities():
+    checked(libc.capset(struct.pack("Ii", 0x20080522, 0), bytes(24)), "capset")
+
+
+def set_hostname(name):
+    checked(libc.sethostname(name.encode(), ctypes.c_size_t(len(name))), "sethostname")

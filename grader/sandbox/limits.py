@@ -1,0 +1,114 @@
+"""What a process may use, set on itself just before a student's code runs in it; what it inherits is cleaned away as well."""
+
+import ctypes
+import os
+import resource
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MIB = 1 << 20
+KEPT = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """For each process, where nothing else is said. Ends: CPU time by SIGXCPU, then SIGKILL; the rest by errors of the calls."""
+
+    cpu_seconds: float = 60
+    wall_seconds: float = 120  # of a whole run; its box watches the clock
+    memory_bytes: int = 4096 * MIB  # of address space, beyond what the process has when it is limited
+    processes: int = 128  # and threads, of all ranks together
+    open_files: int = 256
+    file_bytes: int = 64 * MIB  # of one file
+    output_bytes: int = MIB  # of what one rank prints; its box counts
+    tmp_bytes: int = 256 * MIB  # of all files in the workplace, /tmp and /dev/shm together
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """What a sandbox shows. `readable`: paths of files and folders; `workplace`: the folder in which its processes start and may write.
+
+    Where mounts are in force, the workplace is a copy in memory: what is written into it ends with the sandbox.
+    """
+
+    readable: list
+    workplace: str
+    limits: Limits = field(default_factory=Limits)
+
+
+def address_space():
+    """Bytes of address space that this process has."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+def threads_of_user():
+    """How many threads this user has on the whole machine: what the kernel counts where there is no user namespace."""
+    count = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if process.stat().st_uid == os.getuid():
+                count += len(os.listdir(process / "task"))
+        except OSError:
+            pass
+    return count
+
+
+def set_limits(limits, space, processes):
+    """`space`: bytes of address space there are now; `processes`: what the user may have, in the count that the kernel keeps."""
+    cpu = max(1, round(limits.cpu_seconds))
+    _limit(resource.RLIMIT_AS, space + limits.memory_bytes)
+    _limit(resource.RLIMIT_CPU, cpu, cpu + 1)
+    _limit(resource.RLIMIT_NPROC, processes)
+    _limit(resource.RLIMIT_NOFILE, limits.open_files)
+    _limit(resource.RLIMIT_FSIZE, limits.file_bytes)
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_MEMLOCK, 0)
+    _limit(resource.RLIMIT_MSGQUEUE, 0)
+    _limit(resource.RLIMIT_NICE, 0)
+    _limit(resource.RLIMIT_RTPRIO, 0)
+
+
+def _limit(kind, soft, hard=None):
+    """Lower a limit; one that is lower already stays."""
+    _, ceiling = resource.getrlimit(kind)
+    hard = soft if hard is None else hard
+    if ceiling != resource.RLIM_INFINITY:
+        soft, hard = min(soft, ceiling), min(hard, ceiling)
+    resource.setrlimit(kind, (soft, hard))
+
+
+def clean_environment(workplace):
+    """Leave a few harmless variables, and wipe the memory in which the kernel keeps those that this process was started with."""
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    os.environ.clear()
+    _wipe_first_environment()
+    os.environ.update(
+        {
+            "LANG": "C.UTF-8",
+            **kept,
+            "PATH": f"{sys.prefix}/bin:/usr/local/bin:/usr/bin:/bin",
+            "HOME": workplace,
+            "TMPDIR": "/tmp" if os.access("/tmp", os.W_OK) else workplace,
+            "USER": "student",
+            "LOGNAME": "student",
+        }
+    )
+
+
+def _wipe_first_environment():
+    """/proc/self/environ shows the variables of the start, whatever has become of them (proc_pid_stat(5): env_start, env_end)."""
+    with open("/proc/self/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    start, end = int(fields[47]), int(fields[48])
+    ctypes.memset(start, 0, end - start)
+
+
+def close_other_files(keep):
+    """Close all descriptors but 0, 1, 2 and those in `keep`."""
+    begin = 3
+    for descriptor in sorted(number for number in keep if number > 2):
+        os.closerange(begin, descriptor)
+        begin = descriptor + 1
+    os.closerange(begin, 1 << 20)

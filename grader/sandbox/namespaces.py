@@ -1,0 +1,221 @@
+"""A machine of its own for a process, in new namespaces: its own file tree, network, processes and hostname (namespaces(7)).
+
+Root makes them as it is, and then becomes a user whom nobody else is; others make a user namespace first, in which they may.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+
+from grader.sandbox import kernel
+
+UNUSED_USERS = range(61184, 65520)  # those that systemd gives to services while they run: no person is among them
+INSIDE = 1000  # the user an ordinary user becomes
+SYS_ADMIN = 1 << 21
+SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
+
+DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
+ETC = tuple(f"/etc/{name}" for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "alternatives", "fonts"))
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", *ETC)
+OLD = "/.old"
+ORPHANS_DIE = 5  # seconds
+
+
+def interpreter_paths():
+    """Folders that this Python and its installed packages need, outside of SYSTEM."""
+    paths = [sys.prefix, sys.base_prefix, *(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))]
+    kept = []
+    for path in dict.fromkeys(map(os.path.abspath, paths)):
+        if os.path.isdir(path) and not any(Path(path).is_relative_to(shown) for shown in (*SYSTEM, *kept)):
+            kept.append(path)
+    return kept
+
+
+def users():
+    """Become able to make namespaces; returns the user who is to run in them. Raises OSError."""
+    if os.geteuid() == 0:
+        with open("/proc/self/status") as file:
+            capabilities = next(int(line.split()[1], 16) for line in file if line.startswith("CapEff:"))
+        if not capabilities & SYS_ADMIN:
+            raise PermissionError(errno.EPERM, "root may not make them here, an ordinary user perhaps may")
+        return UNUSED_USERS[os.getpid() % len(UNUSED_USERS)]  # two sandboxes at once hardly ever share one
+    user, group = os.geteuid(), os.getegid()
+    kernel.unshare(kernel.NEW_USERS, "user namespace")
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{INSIDE} {user} 1")
+    Path("/proc/self/gid_map").write_text(f"{INSIDE} {group} 1")
+    return INSIDE
+
+
+def give_up_power(user):
+    """Become `user`, if root; have no capability any more."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    kernel.drop_capabilities()
+
+
+def fork_first_process(apart):
+    """Fork a process, apart: the first of a new PID namespace, and return in it what `die_with_parent` needs.
+
+    The calling process waits for it, kills what it leaves behind, and ends with its status.
+    """
+    if apart:
+        kernel.unshare(kernel.NEW_PROCESSES, "PID namespace")
+    parent = os.getppid()
+    lives, life = os.pipe()
+    inner = os.fork()
+    if inner == 0:
+        os.close(life)
+        return lives
+    os.close(lives)
+    kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
+    kernel.prctl(kernel.SUBREAPER, 1)
+    if os.getppid() != parent:
+        os._exit(1)
+    status = os.waitpid(inner, 0)[1]
+    if not apart:
+        _kill_orphans()
+    _end_as(status)
+
+
+def _kill_orphans():
+    """Kill all children that this process has and gets, until there are none."""
+    end = time.monotonic() + ORPHANS_DIE
+    while time.monotonic() < end:
+        for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def die_with_parent(lives):
+    """To be called after the last change of user, which would take it back. `lives`: a pipe that ends with the parent."""
+    kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
+    os.set_blocking(lives, False)
+    try:
+        os.read(lives, 1)
+        os._exit(1)
+    except BlockingIOError:
+        os.close(lives)
+
+
+def _end_as(status):
+    """End as a process of this wait status ended: by the same signal, or with the same exit status."""
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def new_network():
+    """A network of loopback alone."""
+    kernel.unshare(kernel.NEW_NETWORK, "network namespace")
+    with socket.socket() as any_socket:
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", UP_AND_RUNNING))
+
+
+def new_names():
+    """A hostname and System V IPC of their own."""
+    kernel.unshare(kernel.NEW_HOSTNAME | kernel.NEW_IPC, "IPC and UTS namespaces")
+    kernel.set_hostname("sandbox")
+
+
+def new_files(readable, workplace, size, user):
+    """A file tree of what belongs to every machine, `readable`, and a copy of `workplace` in memory.
+
+    What `user` writes takes at most `size` bytes. To be called in the first process of a PID namespace, so that /proc shows no other;
+    where the kernel allows no new /proc, there is none.
+    """
+    shown = {path: os.path.realpath(path) for path in (*SYSTEM, *readable)}
+    kernel.unshare(kernel.NEW_MOUNTS, "mount namespace")
+    kernel.mount("none", "/", flags=kernel.RECURSIVE | kernel.PRIVATE)
+    tree = "/tmp"  # a folder that every machine has
+    _in_memory(tree, "size=1m,nr_inodes=4k,mode=755")
+    os.mkdir(tree + OLD)
+    kernel.pivot_root(tree, tree + OLD)
+    os.chdir("/")
+    _in_memory("/.own", f"size={size},nr_inodes=16k,mode=755")
+    for folder in ("/tmp", "/dev/shm"):
+        _own(folder, user)
+    for path, source in shown.items():
+        _show(path, OLD + source)
+    _own(workplace, user)
+    kernel.detach("/.own")
+    _own_dev()
+    _own_etc(user)
+    _own_proc()
+    kernel.set_mount_attributes("/", kernel.READ_ONLY, below=False)
+    kernel.detach(OLD)
+    os.chdir(workplace)
+
+
+def _in_memory(folder, options):
+    os.makedirs(folder, exist_ok=True)
+    kernel.mount("sandbox", folder, "tmpfs", kernel.NO_SETUID | kernel.NO_DEVICES, options)
+
+
+def _own(folder, user):
+    """A folder that can be written, in memory; what is in it already, is copied."""
+    part = f"/.own/{folder.replace('/', '_')}"
+    if folder in ("/tmp", "/dev/shm"):
+        os.mkdir(part)
+    else:
+        shutil.copytree(OLD + folder, part, symlinks=True)
+    if os.geteuid() == 0:
+        for path, folders, files in os.walk(part):
+            for name in (".", *folders, *files):
+                os.lchown(f"{path}/{name}", user, user)
+    os.makedirs(folder, exist_ok=True)
+    kernel.bind(part, folder)
+
+
+def _show(path, source):
+    """Show `source` at `path`, to be read only; nothing where there is nothing."""
+    if os.path.isdir(source):
+        os.makedirs(path, exist_ok=True)
+    elif os.path.exists(source):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        Path(path).touch()
+    else:
+        return
+    kernel.bind(source, path)
+    kernel.set_mount_attributes(path, kernel.READ_ONLY | kernel.WITHOUT_SETUID | kernel.WITHOUT_DEVICES)
+
+
+def _own_dev():
+    for device in DEVICES:
+        Path(device).touch()
+        kernel.bind(OLD + device, device)
+    for name, number in {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}.items():
+        os.symlink(f"/proc/self/fd{number}", f"/dev/{name}")
+
+
+def _own_etc(user):
+    for name, text in {
+        "passwd": f"student:x:{user}:{user}::/tmp:/bin/sh\n",
+        "group": f"student:x:{user}:\n",
+        "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    }.items():
+        Path("/etc", name).write_text(text)
+
+
+def _own_proc():
+    os.mkdir("/proc")
+    try:
+        kernel.mount("proc", "/proc", "proc", kernel.NO_SETUID | kernel.NO_DEVICES | kernel.NO_PROGRAMS, "hidepid=2")
+    except PermissionError:  # in containers that hide parts of /proc
+        pass
