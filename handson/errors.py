@@ -9,6 +9,10 @@ class OneSentence(Exception):
 
     status = 2  # the user can mend it
 
+    def _render_traceback_(self):
+        """What notebooks show, in place of a traceback."""
+        return [str(self)]
+
 
 def run(app, package):
     """Run the commands of ``python -m package``: a user's mistake ends with one sentence and its status, a signal leaves nothing half-written."""

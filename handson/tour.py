@@ -20,13 +20,14 @@ def tour(folder, tracks, options, say):
         place = folder / name
         shutil.copytree(SOLUTIONS / name, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "results", "*.[oe][0-9]*"))
         for track in tracks:
-            variables = [f"TRACK={track}"] * (track != "pytorch") + [f"OPTIONS={options}"] * bool(options)
-            arguments = ["-v", ",".join(variables)] * bool(variables) + ["-j", "oe", f"run_{task}_training.sh"]
-            job = submit(place, *arguments)
-            say(f"\n$ qsub {shlex.join(arguments)}\n{job}")
-            number = job.split(".")[0]
-            follow(job, place / f"{task}.o{number}", say)
-            outs.append(place / "results" / f"{task}_{track}_{number}")
+            variables = {"TRACK": track, "OPTIONS": options}
+            # -V sends them along whatever is in them; the values of -v can have neither commas nor, with Slurm, spaces.
+            arguments = ["-V", "-j", "oe", f"run_{task}_training.sh"]
+            job = submit(place, *arguments, **variables)
+            words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+            say(f"\n$ {' '.join([*words, 'qsub', *arguments])}\n{job}")
+            follow(job, say=say)
+            outs.append(place / "results" / f"{task}_{track}_{job.split('.')[0]}")
     say("")
     compare(outs, folder / "throughput.png", say)
     say(f"The tour took {time.monotonic() - begin:.0f} s; everything it wrote is in {folder}")

@@ -86,7 +86,7 @@ def test_the_output_of_the_jobs_is_shown_as_it_comes(tour, task):
 
 
 def test_it_says_which_commands_it_runs(tour, task):
-    assert re.search(rf"^\$ qsub .*-j oe run_{task}_training\.sh$", tour.out, re.MULTILINE)
+    assert re.search(rf"^\$ TRACK=pytorch OPTIONS='{OPTIONS}' qsub -V -j oe run_{task}_training\.sh$", tour.out, re.MULTILINE)
 
 
 def test_each_job_leaves_a_result_that_agrees_with_its_output(tour, task):

@@ -14,15 +14,27 @@ def step_aside(name):
     """Where a real `name` is on PATH, become it, arguments and stdin untouched. Ours, and other copies of ours, are passed over."""
     if _stepped_aside_already(name):
         return  # what looked like a real one leads back here
+    for candidate in real(name):
+        os.environ["SLURM_PBS_O_PATH"] = os.environ.get("PATH", os.defpath)  # Slurm's `qsub -v` drops PATH; see jobs/slurm/classroom
+        os.environ[GUARD] = f"{name}:{os.getpid()}:{_start_time(os.getpid())}"
+        try:
+            os.execv(candidate, [candidate, *sys.argv[1:]])
+        except OSError:
+            continue  # not a program after all
+
+
+def real(name):
+    """The paths of a real batch system's command `name`, in the order of PATH; none where the embedded PBS is in charge."""
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         candidate = os.path.join(folder or ".", name)
         if os.path.isfile(candidate) and os.access(candidate, os.X_OK) and not _is_ours(candidate) and not _leads_nowhere(candidate):
-            os.environ["SLURM_PBS_O_PATH"] = os.environ.get("PATH", os.defpath)  # Slurm's `qsub -v` drops PATH; see jobs/slurm/classroom
-            os.environ[GUARD] = f"{name}:{os.getpid()}:{_start_time(os.getpid())}"
-            try:
-                os.execv(candidate, [candidate, *sys.argv[1:]])
-            except OSError:
-                continue  # not a program after all
+            yield candidate
+
+
+def batch_system():
+    """("embedded" | "pbs" | "slurm", the path of its qsub): whose jobs `qsub` submits. Slurm's qsub is a wrapper around sbatch."""
+    qsub = next(real("qsub"), None)
+    return ("embedded" if qsub is None else "slurm" if is_slurms(qsub) else "pbs"), qsub
 
 
 def _is_ours(path):
@@ -34,6 +46,11 @@ def _leads_nowhere(path):
     """Whether `path` is Slurm's command of this name, on a machine that has Slurm's packages but no Slurm."""
     if os.path.dirname(path) not in ("/usr/bin", "/bin") or "SLURM_CONF" in os.environ or any(map(os.path.exists, SLURM_CONFIGURATIONS)):
         return False
+    return is_slurms(path)
+
+
+def is_slurms(path):
+    """Whether `path` is one of Slurm's wrappers, which are scripts that name it."""
     return _mentions(path, b"Slurm")
 
 
