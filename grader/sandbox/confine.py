@@ -1,54 +1,103 @@
-"""The two calls of a box: `enter` in the process from which it forks the ranks, `limit_rank` in each rank before a student's code."""
+"""The calls of a box: `prepare` before it forks a process, `enter` in that one, `limit_rank` in each rank before a student's code."""
 
 import os
+import signal
+from contextlib import contextmanager
+from pathlib import Path
 
 from grader.sandbox import kernel, landlock, limits, namespaces, seccomp
 from grader.sandbox.doctor import FILES, LANDLOCK, NAMES, NETWORK, PROCESSES, USERS, in_force, works
-
-_inside = {}  # in a sandbox: its address space at the start, in bytes; whether its processes are counted apart from others
 
 
 class SandboxError(RuntimeError):
     """A layer that should be in force could not be made: the machine's fault, not the student's."""
 
 
-def enter(confinement):
-    """Returns in a new process, the first of a sandbox; the calling one waits for it, and ends with its status.
+class _State:
+    """What a process knows of the sandbox that it prepared, or is in."""
 
-    To be called in a process with one thread, forked for this. Descriptors stay open. What the layers of this machine (`layers`)
-    don't offer is left out. When the new process ends, or the calling one, all others in the sandbox are killed.
+    user = None  # who runs in it; None: not prepared
+    parent_lives = life = None  # the ends of a pipe; the one for writing is open as long as the process that prepared it lives
+    counted_apart = False  # whether the kernel counts its processes apart from others
+    address_space = 0  # bytes, at the start
+
+
+def prepare():
+    """Let the process forked next be the first of a sandbox: it only has to call `enter`. Saves the fork that `enter` does otherwise.
+
+    The calling process must have one thread, can start no others from then on, and can prepare one sandbox.
+    """
+    on = in_force()
+    with _failures("prepared"):
+        _State.user = namespaces.users() if USERS in on else os.geteuid()
+        _State.counted_apart = USERS in on
+        if PROCESSES in on:
+            kernel.unshare(kernel.NEW_PROCESSES, "PID namespace")
+        _State.parent_lives, _State.life = os.pipe()
+
+
+def enter(confinement):
+    """Confine this process, which becomes the first of a sandbox: when it ends, or its parent does, all others in it are killed.
+
+    What the layers of this machine (`layers`) don't offer is left out. Descriptors stay open. Unless the parent called `prepare`, this
+    function forks, and returns in the child; the calling process waits for that one, and ends with its status.
     Raises SandboxError, in either process.
     """
-    try:
-        _enter(confinement, in_force())
-    except OSError as error:
-        raise SandboxError(f"the sandbox can't be made: {error}") from error
+    if _State.user is None:
+        _fork()
+    os.close(_State.life)
+    on = in_force()
+    with _failures("made"):
+        _confine(confinement, on)
+        _die_with_parent()
 
 
-def _enter(confinement, on):
-    _inside.update(space=limits.address_space(), counted_apart=USERS in on)
+def _fork():
+    parent = os.getppid()
+    prepare()
+    first = os.fork()
+    if first:
+        kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
+        kernel.prctl(kernel.SUBREAPER, 1)
+        if os.getppid() != parent:
+            os._exit(1)
+        limits.close_other_files([_State.life])
+        namespaces.wait_for(first)
+
+
+def _confine(confinement, on):
+    _State.address_space = limits.address_space()
+    Path("/proc/self/oom_score_adj").write_text("1000")  # when memory is short, the kernel ends sandboxes first
     workplace = os.path.realpath(confinement.workplace)
     readable = [os.path.abspath(path) for path in confinement.readable]
-    user = namespaces.users() if USERS in on else os.geteuid()
-    lives = namespaces.fork_first_process(PROCESSES in on)
     if NETWORK in on:
         namespaces.new_network()
     if NAMES in on:
         namespaces.new_names()
     if FILES in on:
-        namespaces.new_files(readable, workplace, confinement.limits.tmp_bytes, user)
+        namespaces.new_files(readable, workplace, confinement.limits.tmp_bytes, _State.user)
         readable += ["/etc", "/dev", "/proc"]
         writable = [workplace, "/tmp", "/dev/shm"]
     else:
         os.chdir(workplace)
         readable += ["/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf"]
         writable = [workplace]
-    namespaces.give_up_power(user)
+    namespaces.give_up_power(_State.user)
     kernel.prctl(kernel.NO_NEW_PRIVILEGES, 1)
     if LANDLOCK in on:
         landlock.restrict([*namespaces.SYSTEM, *readable], writable, namespaces.DEVICES)
     kernel.prctl(kernel.DUMPABLE, 0)  # no rank traces this process, even without Landlock
-    namespaces.die_with_parent(lives)
+
+
+def _die_with_parent():
+    """Comes last, since a change of user takes it back. A parent that died before is found out by its pipe."""
+    kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
+    os.set_blocking(_State.parent_lives, False)
+    try:
+        os.read(_State.parent_lives, 1)
+        os._exit(1)
+    except BlockingIOError:
+        os.close(_State.parent_lives)
 
 
 def limit_rank(allowed):
@@ -56,9 +105,9 @@ def limit_rank(allowed):
     try:
         space = limits.address_space()
     except FileNotFoundError:  # a sandbox without /proc
-        space = _inside["space"]
-    others = 0 if _inside.get("counted_apart") else limits.threads_of_user()
-    try:
+        space = _State.address_space
+    others = 0 if _State.counted_apart or os.geteuid() == 0 else limits.threads_of_user()
+    with _failures("made for a rank"):
         kernel.prctl(kernel.NO_NEW_PRIVILEGES, 1)
         kernel.prctl(kernel.DUMPABLE, 0)
         limits.set_limits(allowed, space, others + allowed.processes)
@@ -66,5 +115,11 @@ def limit_rank(allowed):
             landlock.separate()
         if works(seccomp.supported):
             seccomp.install()
+
+
+@contextmanager
+def _failures(when):
+    try:
+        yield
     except OSError as error:
-        raise SandboxError(f"a rank can't be limited: {error}") from error
+        raise SandboxError(f"the sandbox can't be {when}: {error}") from error

@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.sandbox import landlock, namespaces, seccomp
+from grader.sandbox import kernel, landlock, namespaces, seccomp
 
 USERS, PROCESSES, NETWORK, NAMES, FILES = "user namespace", "PID namespace", "network namespace", "IPC and UTS namespaces", "mount namespace"
 LANDLOCK, SECCOMP, LIMITS = "Landlock", "seccomp", "resource limits"
@@ -98,13 +98,15 @@ def _refused_namespaces():
 
 def _try_namespaces(writing, workplace):
     """As `enter` does it; writes {name: [errno, error]} of what is refused."""
-    refused = {}
     try:
         user = namespaces.users()
     except OSError as error:
         refused = {name: [error.errno, str(error)] for name in (USERS, PROCESSES, NETWORK, NAMES, FILES)}
     else:
-        refused |= _refused(PROCESSES, namespaces.fork_first_process, True)
+        refused = _refused(PROCESSES, kernel.unshare, kernel.NEW_PROCESSES)
+        if child := os.fork():
+            os.waitpid(child, 0)
+            os._exit(0)
         refused |= _refused(NETWORK, namespaces.new_network) | _refused(NAMES, namespaces.new_names)
         refused |= _refused(FILES, namespaces.new_files, [], workplace, 1 << 20, user)
         refused |= _refused(USERS, namespaces.give_up_power, user)

@@ -63,32 +63,20 @@ def give_up_power(user):
     kernel.drop_capabilities()
 
 
-def fork_first_process(apart):
-    """Fork a process, apart: the first of a new PID namespace, and return in it what `die_with_parent` needs.
-
-    The calling process waits for it, kills what it leaves behind, and ends with its status.
-    """
-    if apart:
-        kernel.unshare(kernel.NEW_PROCESSES, "PID namespace")
-    parent = os.getppid()
-    lives, life = os.pipe()
-    inner = os.fork()
-    if inner == 0:
-        os.close(life)
-        return lives
-    os.close(lives)
-    kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
-    kernel.prctl(kernel.SUBREAPER, 1)
-    if os.getppid() != parent:
-        os._exit(1)
-    status = os.waitpid(inner, 0)[1]
-    if not apart:
-        _kill_orphans()
-    _end_as(status)
+def wait_for(first):
+    """Wait for the child `first`, kill what it leaves behind, and end with its status."""
+    _, status = os.waitpid(first, 0)
+    _kill_orphans()
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
 
 
 def _kill_orphans():
-    """Kill all children that this process has and gets, until there are none."""
+    """Kill all children that this process has and gets, until there are none: they exist where there is no PID namespace."""
     end = time.monotonic() + ORPHANS_DIE
     while time.monotonic() < end:
         for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
@@ -97,27 +85,6 @@ def _kill_orphans():
             os.waitpid(-1, 0)
         except ChildProcessError:
             return
-
-
-def die_with_parent(lives):
-    """To be called after the last change of user, which would take it back. `lives`: a pipe that ends with the parent."""
-    kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
-    os.set_blocking(lives, False)
-    try:
-        os.read(lives, 1)
-        os._exit(1)
-    except BlockingIOError:
-        os.close(lives)
-
-
-def _end_as(status):
-    """End as a process of this wait status ended: by the same signal, or with the same exit status."""
-    code = os.waitstatus_to_exitcode(status)
-    if code < 0:
-        if -code != signal.SIGKILL:
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(code)
 
 
 def new_network():
