@@ -18,6 +18,8 @@ import sys
 from pathlib import Path
 
 from handson import launcher, nodes, virtual_nodes
+from handson.pbs import command, site
+from handson.pbs.errors import PBSError
 
 LIMIT = 15  # seconds for a command of a rung on this machine
 FAR_LIMIT = 30  # seconds where other nodes take part
@@ -86,10 +88,32 @@ def doctor(say=print):
     return 0
 
 
-def ask(*command, limit=LIMIT):
+def summary(say=print):
+    """Say in a few lines what this machine has to offer; for notebooks, as it takes less than a second."""
+    cores, gpus, (system, program), why = len(os.sched_getaffinity(0)), _gpus(), command.batch_system(), virtual_nodes.why_not()
+    say(f"cores          {cores}")
+    say(f"GPUs           {gpus or 'none, so virtual ones: a virtual GPU is a core'}")
+    try:
+        here = site.load()
+        machine = f"site {Path(here.path).stem}, with {len(here.nodes)} nodes of {here.nodes[0].ngpus} GPUs, queue {here.queues[0]}"
+    except PBSError as error:
+        machine = error.sentence
+    name = {"embedded": "the embedded PBS", "pbs": "PBS", "slurm": "Slurm"}[system]
+    say(f"batch system   {name}{f' ({program})' if program else ''}; {machine}")
+    say(f"virtual nodes  {f'no: {why}' if why else 'yes: each node of a job has a host name and a network of its own'}")
+
+
+def _gpus():
+    """How many GPUs programs find here, without asking CUDA, which takes seconds."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    devices = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    return devices if chosen is None else min(devices, len(list(filter(None, chosen.split(",")))))
+
+
+def ask(*words, limit=LIMIT):
     """Run a command: (status, its output, its errors); status None when it took longer than `limit` and was killed."""
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
         start_new_session=True,
     )  # fmt: skip
     try:
@@ -160,8 +184,6 @@ def _site_mpi():
     """What the site file says on MPI: "site" or "environment"; and its path."""
     import tomllib
 
-    from handson.pbs import site
-
     path = site.site_path()
     try:
         return tomllib.loads(Path(path).read_text()).get("mpi", "environment"), path
@@ -203,11 +225,15 @@ def batch():
     programs = _every("qsub")
     if not programs:
         raise Broken("there is no qsub on PATH", f"source {Path(sys.executable).parent}/activate")
-    status, out, errors = ask(programs[0], "--version")
+    system, program = command.batch_system()
+    if system == "embedded":
+        return f"qsub is {programs[0]}, the embedded PBS"
+    version = ["sbatch" if system == "slurm" else program, "--version"]  # Slurm's qsub doesn't tell its own
+    status, out, errors = ask(*version)
     if status is None:
-        raise Broken(f"{programs[0]} --version has not answered after {LIMIT} s", "see whether the batch system's server can be reached: qstat -B")
-    version = (out + errors).strip().splitlines() or ["no version told"]
-    return f"qsub is {programs[0]}, {'the embedded PBS' if 'embedded' in version[0] else f'a real batch system ({version[0][:100]})'}"
+        raise Broken(f"{' '.join(version)} has not answered after {LIMIT} s", "see whether the batch system's server can be reached: qstat")
+    told = ((out + errors).strip().splitlines() or ["no version told"])[0][:100]
+    return f"qsub is {program}, {'Slurm' if system == 'slurm' else 'a real batch system'}'s ({told})"
 
 
 def start_here():
@@ -234,15 +260,15 @@ def _agent():
     return os.path.join(os.path.dirname(sys.executable), "handson-agent")
 
 
-def _on(host, *command, limit=FAR_LIMIT):
+def _on(host, *words, limit=FAR_LIMIT):
     """Run a command on a host of the job as mpiexec would: through the agent."""
-    return ask(_agent(), host, shlex.join(command), limit=limit)
+    return ask(_agent(), host, shlex.join(words), limit=limit)
 
 
-def _on_all(hosts, *command):
+def _on_all(hosts, *words):
     """host -> what `ask` returns; at the same time."""
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        return dict(zip(hosts, pool.map(lambda host: _on(host, *command), hosts)))
+        return dict(zip(hosts, pool.map(lambda host: _on(host, *words), hosts)))
 
 
 def _way(host):

@@ -158,7 +158,42 @@ def test_no_qsub(stub, monkeypatch):
 def test_a_real_batch_system_is_told_from_the_embedded(stub):
     assert doctor.batch().endswith("the embedded PBS") or "real" in doctor.batch(), "a machine may have a real one"
     stub("qsub", "echo pbs_version = 23.06.06")
-    assert doctor.batch().endswith("a real batch system (pbs_version = 23.06.06)")
+    assert doctor.batch().endswith("stubs/qsub, a real batch system's (pbs_version = 23.06.06)")
+
+
+def test_slurms_version_is_that_of_sbatch_as_its_qsub_tells_none(stub):
+    stub("qsub", "# Slurm's\necho Unknown option: version >&2; exit 2")
+    stub("sbatch", "echo slurm-wlm 22.05.8")
+    assert doctor.batch().endswith("stubs/qsub, Slurm's (slurm-wlm 22.05.8)")
+
+
+def test_a_batch_system_that_does_not_answer(stub, monkeypatch):
+    stub("qsub", "sleep 1000")
+    monkeypatch.setattr(doctor.ask, "__kwdefaults__", {"limit": 0.5})
+    assert "--version has not answered" in broken(doctor.batch)[0]
+
+
+# In a few lines, for notebooks ----------------------------------------------------
+
+
+def test_the_summary_says_what_there_is_without_loading_torch():
+    program = "import sys; from handson.doctor import summary; summary(); sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PBS_", "HANDSON_", "CUDA_"))}
+    environment |= {"HANDSON_SITE": "local", "PATH": "/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 0, done.stderr
+    cores, gpus, batch, nodes = done.stdout.splitlines()
+    assert cores.split() == ["cores", str(len(os.sched_getaffinity(0)))]
+    assert gpus.split(maxsplit=1) == ["GPUs", "none, so virtual ones: a virtual GPU is a core"]
+    assert batch.endswith("; site local, with 2 nodes of 2 GPUs, queue lecture")
+    assert nodes.split()[2] == ("no:" if virtual_nodes.why_not() else "yes:")
+
+
+def test_the_summary_tells_whose_qsub_it_is_and_what_is_wrong_with_the_site(stub, monkeypatch, tmp_path):
+    program = stub("qsub", "# Slurm's")
+    monkeypatch.setenv("HANDSON_SITE", str(tmp_path / "nosuch.toml"))
+    doctor.summary((said := []).append)
+    assert f"batch system   Slurm ({program}); site file {tmp_path}/nosuch.toml cannot be read" in said[2]
 
 
 # Between nodes ------------------------------------------------------------------

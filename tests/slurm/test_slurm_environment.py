@@ -103,3 +103,31 @@ def test_a_machine_without_slurm_is_told_what_to_install():
     code = f"import sys; sys.path.insert(0, {str(TWO_HOSTS.parent)!r}); import two_hosts; two_hosts.PATH = '/nowhere'; two_hosts.main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.endswith("not on this machine: apt install munge slurm-wlm slurm-wlm-torque\n")
+
+
+FOLLOW = """
+from handson.follow import JobFailed, follow, submit
+number = submit(".", "-V", "-j", "oe", "follow.sh", OPTIONS="-e 1, 2")
+follow(number)
+follow(number, say=lambda line: print("again:", line))
+try:
+    follow(submit(".", "-j", "oe", "follow.sh", OPTIONS="no"))
+except JobFailed as error:
+    print(error)
+"""
+
+
+def test_a_job_can_be_followed_from_python(jobs):
+    """Slurm names the output after the script, and forgets a job soon after its end."""
+    (jobs.folder / "follow.sh").write_text('#!/bin/bash\n#PBS -N other\necho "options: $OPTIONS"\n[ "$OPTIONS" != no ] || exit 3\n')
+    printed = jobs.cluster.run(sys.executable, "-c", FOLLOW, folder=jobs.folder, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)})
+    lines = [line for line in printed.splitlines() if " waits in partition lecture: " not in line]
+    assert lines[:3] == ["options: -e 1, 2", "again: options: -e 1, 2", "options: no"], printed
+    assert re.fullmatch(rf"job (\d+) ended with status 3; its output is in {jobs.folder}/follow\.sh\.o\1", lines[3])
+
+
+def test_the_doctor_knows_slurm(cluster):
+    code = "from handson import doctor; print(doctor.batch()); doctor.summary()"
+    printed = cluster.run(sys.executable, "-c", code, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)})
+    assert re.search(r"^qsub is /usr/bin/qsub, Slurm's \(slurm\S* \d+\.\d+\S*\)$", printed, re.MULTILINE), printed
+    assert "batch system   Slurm (/usr/bin/qsub); site " in printed

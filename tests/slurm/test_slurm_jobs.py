@@ -2,9 +2,11 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
-from slurm_harness import FOLDERS
+from slurm_harness import ENVIRONMENT, FOLDERS, PATIENCE, ROOT
 
 LECTURE = {  # the first lines, as in the lecture
     "single_gpu": ["Start a training script using single GPU.", "# Minibatch-size: 32"],
@@ -50,3 +52,12 @@ def test_a_native_script_runs(jobs, task):
     assert state == "COMPLETED", output
     figures = check_output(output, task, 1)
     check_result(folder / "results" / f"{task}_chainer_{number}" / "result.json", task, "chainer", 1, *figures)
+
+
+def test_the_tour_runs(cluster, tmp_path):
+    command = [sys.executable, "-m", "handson", "tour", "-o", tmp_path / "tour", "--track", "pytorch", "--options", "-e 1 --size 32"]
+    with cluster.start(*map(str, command), folder=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        printed, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, printed
+    assert printed.count("[images/sec.]") == len(FOLDERS), "the output of each job is shown"
+    assert (tmp_path / "tour/throughput.png").exists()

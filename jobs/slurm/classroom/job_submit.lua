@@ -1,10 +1,14 @@
 -- Slurm's job_submit plugin: give a PBS job script the GPUs of its line "#PBS -l select=...:ngpus=2", which sbatch passes over.
 
+-- What sbatch itself would send for --gpus-per-node: gres:gpu:2 up to Slurm 23.02, gres/gpu:2 from 23.11 on. In case of doubt:
+-- `scontrol show job` of a job of `sbatch --gpus-per-node=2` shows it as TresPerNode.
+local version = io.popen("scontrol --version"):read("*a")           -- "slurm 23.11.4"
+local gpus = (tonumber(string.match(version, "(%d+%.%d+)")) or 99) < 23.11 and "gres:gpu:" or "gres/gpu:"
+
 function slurm_job_submit(job, partitions, uid)
     local ngpus = string.match("\n" .. (job.script or ""), "\n#PBS +%-l +select=[^\n]*:ngpus=([1-9]%d*)")
     if ngpus and not job.tres_per_node and not job.tres_per_job and not job.tres_per_task then
-        -- Slurm 22.05 writes it so; if `scontrol show job` shows TresPerNode=gres/gpu:2 for `sbatch --gpus-per-node=2`, write gres/gpu:
-        job.tres_per_node = "gres:gpu:" .. ngpus
+        job.tres_per_node = gpus .. ngpus
     end
     return slurm.SUCCESS
 end
