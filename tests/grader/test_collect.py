@@ -360,9 +360,9 @@ def test_a_link_in_place_of_a_submission_is_refused(room):
     assert [one.refused is None for one in collected(room)] == [False, True]
 
 
-def test_a_folder_that_may_not_be_read_is_refused(room, monkeypatch):
+def test_a_file_that_may_not_be_read_is_refused(room, monkeypatch):
     write(room / "x", GOOD)
-    monkeypatch.setattr(archives.os, "scandir", lambda path: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(archives, "_plain", lambda path, limit: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
     assert "can't be read (Permission denied)" in only(room).refused
 
 

@@ -1,0 +1,290 @@
+"""The gradebook: exactly one result counts, whatever happens in between; nothing is forgotten; one writer at a time."""
+
+import json
+import math
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from grader import verdict
+from grader.collect import Submission
+from grader.gradebook import Gradebook, GradebookError
+from grader.verdict import GRADER_FAULT, PASSED, Verdict
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSIONS = {"single_gpu": "1", "multi_gpu": "7"}
+
+
+def handed_in(student="jane", attempt=1, digest="d1", refused=None):
+    return Submission(student, student, "", attempt, 1000.0, False, None, digest, ("a problem",), refused)
+
+
+def said(unit="multi_gpu", points=2.0, status=PASSED, gap="step", track="pytorch"):
+    return Verdict(unit, track, gap, "equal gradients", status, points, 3.0, message="a\ud800b\0")
+
+
+@pytest.fixture
+def book(tmp_path):
+    with Gradebook(tmp_path / "out") as book:
+        yield book
+
+
+def graded(book, *submissions, unit="multi_gpu", version="7", **fields):
+    book.record(submissions)
+    for submission in submissions:
+        book.store(submission, unit, [said(unit, **fields)], version)
+
+
+def test_everything_is_missing_at_first_and_nothing_when_it_is_graded(book):
+    jane, maximal = handed_in(), handed_in("max", digest="d2")
+    book.record([jane, maximal])
+    assert book.what_is_missing([jane, maximal], VERSIONS) == [(one, unit) for one in (jane, maximal) for unit in VERSIONS]
+    for one, unit in book.what_is_missing([jane, maximal], VERSIONS):
+        book.store(one, unit, [said(unit)], VERSIONS[unit])
+    assert book.what_is_missing([jane, maximal], VERSIONS) == []
+    assert book.results() == {(one.student, unit): [said(unit)] for one in (jane, maximal) for unit in VERSIONS}
+
+
+@pytest.mark.parametrize(
+    "versions, resources, digest, missing",
+    [(VERSIONS, "2 cores", "d1", []), ({**VERSIONS, "multi_gpu": "8"}, "2 cores", "d1", ["multi_gpu"]),
+     (VERSIONS, "gpu", "d1", ["single_gpu", "multi_gpu"]), (VERSIONS, "2 cores", "d2", ["single_gpu", "multi_gpu"])],
+    ids=["nothing", "a check", "resources", "the submission"],
+)  # fmt: skip
+def test_what_changed_is_graded_again(book, versions, resources, digest, missing):
+    book.record([handed_in()])
+    for unit, version in VERSIONS.items():
+        book.store(handed_in(), unit, [said(unit)], version, "2 cores")
+    changed = handed_in(digest=digest)
+    book.record([changed])
+    assert book.what_is_missing([changed], versions, resources) == [(changed, unit) for unit in missing]
+
+
+def test_what_the_grader_failed_at_is_tried_again(book):
+    graded(book, handed_in(), status=GRADER_FAULT, points=None)
+    assert book.what_is_missing([handed_in()], {"multi_gpu": "7"}) == [(handed_in(), "multi_gpu")]
+
+
+def test_refused_submissions_are_kept_and_not_graded(book):
+    refused = handed_in(digest="", refused="x.zip holds a link.")
+    book.record([refused])
+    assert book.what_is_missing([refused], VERSIONS) == [] and book.submissions() == [refused]
+
+
+def test_the_newest_attempt_counts_and_the_others_are_history(book):
+    attempts = [handed_in(attempt=number, digest=f"d{number}") for number in (1, 2, 3)]
+    book.record(attempts[::-1])
+    book.record(attempts)
+    assert book.submissions() == [attempts[-1]]
+    assert book.what_is_missing(attempts, {"multi_gpu": "7"}) == [(attempts[-1], "multi_gpu")]
+    assert [row["digest"] for row in book.history("jane")] == ["d1", "d2", "d3"]
+
+
+def test_going_back_to_an_older_attempt_brings_its_results_back(book):
+    graded(book, handed_in(digest="old"), points=1.0)
+    graded(book, handed_in(digest="new"), points=2.0)
+    assert book.results()["jane", "multi_gpu"][0].points == 2.0
+    book.record([handed_in(digest="old")])
+    assert book.results()["jane", "multi_gpu"][0].points == 1.0
+    assert book.what_is_missing([handed_in(digest="old")], {"multi_gpu": "7"}) == []
+
+
+def test_a_new_submission_has_no_results_yet(book):
+    graded(book, handed_in())
+    book.record([handed_in(digest="d2")])
+    assert book.results() == {}
+
+
+def test_results_of_the_same_content_are_each_students_own(book):
+    graded(book, handed_in("jane"), points=1.0)
+    graded(book, handed_in("max"), points=2.0)
+    assert [book.results()[student, "multi_gpu"][0].points for student in ("jane", "max")] == [1.0, 2.0]
+
+
+def test_the_last_result_counts_and_all_are_history(book):
+    for points in (0.0, 3.0, 1.5):
+        graded(book, handed_in(), points=points)
+    assert book.results() == {("jane", "multi_gpu"): [said(points=1.5)]}
+    stored = [json.loads(row["verdicts"])[0]["points"] for row in book.history("jane") if row["table"] == "results"]
+    assert stored == [0.0, 3.0, 1.5]
+
+
+@pytest.mark.parametrize(
+    "bad", [said(points=math.nan), said(points=math.inf), said(points=-0.5), said(points=3.5), said(points=None), said(unit="other"),
+            said(status="fine"), said(status=GRADER_FAULT, points=0.0), replace(said(), max_points=math.inf)],
+    ids=str,
+)  # fmt: skip
+def test_impossible_verdicts_are_not_stored(book, bad):
+    graded(book, handed_in(), points=1.0)
+    with pytest.raises(ValueError):
+        book.store(handed_in(), "multi_gpu", [said(), bad], "7")
+    assert book.results()["jane", "multi_gpu"][0].points == 1.0
+
+
+@pytest.mark.parametrize("status", verdict.STATUSES)
+def test_every_status_comes_back(book, status):
+    points = None if status == GRADER_FAULT else 0.0
+    graded(book, handed_in(), status=status, points=points)
+    assert book.results()["jane", "multi_gpu"] == [said(status=status, points=points)]
+
+
+def test_adjustments_replace_one_another_and_can_be_taken_back(book):
+    graded(book, handed_in())
+    for points in (1.0, 2.5):
+        book.adjust("jane", "multi_gpu", "step", points, "a typo", "Dr. Roe")
+    [(key, adjustment)] = book.adjustments().items()
+    assert key == ("jane", "multi_gpu", "step")
+    assert (adjustment["points"], adjustment["reason"], adjustment["author"]) == (2.5, "a typo", "Dr. Roe")
+    assert adjustment["time"] == pytest.approx(time.time(), abs=60)
+    book.adjust("jane", "multi_gpu", "step", None, "it was right", "Dr. Roe")
+    assert book.adjustments() == {}
+    assert [row["points"] for row in book.history("jane") if row["table"] == "adjustments"] == [1.0, 2.5, None]
+
+
+def test_adjustments_outlive_a_new_attempt_and_a_new_grading(book):
+    graded(book, handed_in())
+    book.adjust("jane", "multi_gpu", "", 3.0, "shown in class", "Dr. Roe")
+    graded(book, handed_in(digest="d2", attempt=2), version="8")
+    assert book.adjustments()["jane", "multi_gpu", ""]["points"] == 3.0
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [({"student": "joan"}, "no student 'joan'"), ({"unit": "multi"}, "no result in 'multi': it is one of multi_gpu"),
+     ({"gap": "setp"}, "no gap 'setp': it is one of step"), ({"points": -1.0}, "-1 points"), ({"points": math.nan}, "nan points"),
+     ({"reason": " "}, "a reason"), ({"author": ""}, "an author")],
+)  # fmt: skip
+def test_wrong_adjustments_are_refused(book, change, sentence):
+    graded(book, handed_in())
+    fields = {"student": "jane", "unit": "multi_gpu", "gap": "step", "points": 1.0, "reason": "why", "author": "who"} | change
+    with pytest.raises(GradebookError, match=sentence):
+        book.adjust(**fields)
+    assert book.adjustments() == {}
+
+
+@pytest.mark.parametrize("table", ["submissions", "results", "adjustments"])
+@pytest.mark.parametrize("statement", ["DELETE FROM {}", "UPDATE {} SET student = 'max'"])
+def test_history_can_not_be_changed(book, table, statement):
+    graded(book, handed_in())
+    book.adjust("jane", "multi_gpu", "step", 1.0, "why", "who")
+    with sqlite3.connect(book.folder / "gradebook.sqlite") as database, pytest.raises(sqlite3.DatabaseError, match="history is kept"):
+        database.execute(statement.format(table))
+
+
+def test_a_gradebook_is_there_when_it_is_opened_again(tmp_path):
+    with Gradebook(tmp_path) as book:
+        graded(book, handed_in())
+    with Gradebook(tmp_path, writing=False) as book:
+        assert book.submissions() == [handed_in()] and book.results() == {("jane", "multi_gpu"): [said()]}
+
+
+def test_a_reader_can_not_write_and_may_read_while_it_is_written(tmp_path):
+    with Gradebook(tmp_path) as book, Gradebook(tmp_path, writing=False) as reader:
+        graded(book, handed_in())
+        assert reader.results()
+        with pytest.raises(GradebookError, match="can't be written .attempt to write a readonly database"):
+            reader.record([handed_in("max")])
+
+
+def test_what_can_not_be_a_gradebook_is_said(tmp_path):
+    with pytest.raises(GradebookError, match="has no gradebook.sqlite"):
+        Gradebook(tmp_path, writing=False)
+    (tmp_path / "gradebook.sqlite").write_text("not a database, " * 1000)
+    for writing in (True, False, True):  # and the lock is free again
+        with pytest.raises(GradebookError, match="can't be used"):
+            Gradebook(tmp_path, writing)
+    (tmp_path / "file").touch()
+    with pytest.raises(GradebookError, match="name another folder"):
+        Gradebook(tmp_path / "file")
+
+
+def test_a_gradebook_of_another_time_is_refused(tmp_path):
+    Gradebook(tmp_path).close()
+    with sqlite3.connect(tmp_path / "gradebook.sqlite") as database:
+        database.execute("PRAGMA user_version = 9")
+    with pytest.raises(GradebookError, match="has schema 9, and this grader knows 1"):
+        Gradebook(tmp_path)
+
+
+OPENER = "import sys\nfrom grader.gradebook import Gradebook\nbook = Gradebook(sys.argv[1])\nprint('open', flush=True)\nsys.stdin.read()"
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, None])
+def test_a_second_grader_is_refused_until_the_first_ends_however_it_ends(tmp_path, end):
+    first = subprocess.Popen([sys.executable, "-c", OPENER, tmp_path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert first.stdout.readline() == "open\n"
+    with pytest.raises(GradebookError, match=f"in use by a grader, process {first.pid} on {os.uname().nodename}: let it finish"):
+        Gradebook(tmp_path)
+    first.send_signal(end) if end else first.stdin.close()
+    first.wait(timeout=60)
+    first.stdout.close()
+    Gradebook(tmp_path).close()
+
+
+def test_children_of_a_dead_grader_do_not_keep_its_lock(tmp_path):
+    forker = OPENER.replace("sys.stdin.read()", "import os\nif os.fork():\n    os.kill(os.getpid(), 9)\nsys.stdin.read()")
+    process = subprocess.Popen([sys.executable, "-c", forker, tmp_path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process.wait(timeout=60)
+    Gradebook(tmp_path).close()
+    process.stdin.close()
+    process.stdout.read()  # until the child has ended, too
+
+
+# Stores the same results over and over in another order, and says each one after it is stored.
+STORER = """
+import itertools, sys
+sys.path.insert(0, sys.argv[2])
+from test_gradebook import *
+book = Gradebook(sys.argv[1])
+students = [handed_in(f"s{number}", digest=f"d{number}") for number in range(20)]
+print("open", flush=True)
+for turn in itertools.count(1):
+    book.record([replace(one, digest=f"{one.digest}-{turn}", attempt=turn) for one in students])
+    for one in book.submissions():
+        book.store(one, "multi_gpu", [said(points=turn % 4 * 0.75), said(points=turn % 4 * 0.75, gap="other")], str(turn))
+        print(one.student, turn, flush=True)
+"""
+
+
+def test_a_gradebook_survives_kill_9_at_any_moment(tmp_path):
+    chance = random.Random(1)
+    for _ in range(12):
+        process = subprocess.Popen([sys.executable, "-c", STORER, tmp_path, Path(__file__).parent], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert process.stdout.readline() == "open\n"
+        for _ in range(chance.choice([0, 20, 40, chance.randrange(60)])):  # before and after a class is written down, or in between
+            process.stdout.readline()
+        process.kill()
+        told = process.stdout.read().splitlines()
+        process.wait(timeout=60)
+        with sqlite3.connect(tmp_path / "gradebook.sqlite") as database:
+            assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        with Gradebook(tmp_path) as book:
+            assert len(book.submissions()) == 20, "a class is written down entirely or not at all"
+            assert len({one.attempt for one in book.submissions()}) == 1
+            turn = book.submissions()[0].attempt
+            for (student, unit), verdicts in book.results().items():
+                assert [one.points for one in verdicts] == [turn % 4 * 0.75] * 2 and unit == "multi_gpu"
+            [complete] = [line for line in told[-1:] if line.count(" ") == 1] or [""]
+            if complete.endswith(f" {turn}"):
+                assert (complete.split()[0], "multi_gpu") in book.results(), "what was said to be stored is there"
+
+
+def test_a_thousand_submissions_are_quick(tmp_path):
+    submissions = [handed_in(f"s{number:04}", digest=f"d{number}") for number in range(1000)]
+    with Gradebook(tmp_path) as book:
+        before = time.process_time()
+        book.record(submissions)
+        book.record(submissions)
+        assert len(book.what_is_missing(submissions, VERSIONS)) == 2000
+        for one in submissions:
+            book.store(one, "multi_gpu", [said()] * 10, "7")
+        assert len(book.what_is_missing(submissions, VERSIONS)) == 1000 and len(book.results()) == 1000
+        assert time.process_time() - before < 10
