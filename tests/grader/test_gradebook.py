@@ -267,9 +267,9 @@ def test_a_gradebook_survives_kill_9_at_any_moment(tmp_path):
         with sqlite3.connect(tmp_path / "gradebook.sqlite") as database:
             assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         with Gradebook(tmp_path) as book:
-            assert len(book.submissions()) == 20, "a class is written down entirely or not at all"
-            assert len({one.attempt for one in book.submissions()}) == 1
-            turn = book.submissions()[0].attempt
+            assert len(book.submissions()) in (0, 20), "a class is written down entirely or not at all"
+            assert len({one.attempt for one in book.submissions()}) <= 1
+            turn = max((one.attempt for one in book.submissions()), default=0)
             for (student, unit), verdicts in book.results().items():
                 assert [one.points for one in verdicts] == [turn % 4 * 0.75] * 2 and unit == "multi_gpu"
             [complete] = [line for line in told[-1:] if line.count(" ") == 1] or [""]
