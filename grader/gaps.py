@@ -43,6 +43,7 @@ class Exercise:
 
     lines: tuple
     gaps: tuple
+    kind: str  # the file's suffix
 
     @property
     def text(self):
@@ -93,7 +94,7 @@ def exercise(solution, kind, where="text"):
             lines.append(line)
     if begun:
         raise GapError(f"{where}, line {begun}: the gap is never ended; add `### END SOLUTION`")
-    return Exercise(tuple(lines), tuple(gaps))
+    return Exercise(tuple(lines), tuple(gaps), kind)
 
 
 def normal(data):
@@ -128,7 +129,8 @@ def find(exercise, name, submitted):
     code = textwrap.dedent("\n".join(lines)).rstrip()
     given_out = {line.strip() for line in exercise.lines[gap.first : gap.end]}
     written = "\n".join(line for line in lines if line.strip() not in given_out)
-    return Fragment(code if _does_something(textwrap.dedent(written)) else "", first + 1)
+    attempted = written.strip() if exercise.kind == ".sh" else _does_something(textwrap.dedent(written))
+    return Fragment(code if attempted else "", first + 1)
 
 
 def _near(pair, edge, given, direction):
@@ -147,3 +149,29 @@ def _does_something(code):
         not isinstance(statement, ast.Pass) and not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
         for statement in statements
     )
+
+
+def answers(solution):
+    """The solution's code of each gap, dedented, by the gap's name."""
+    found, name = {}, None
+    for line in solution.splitlines():
+        if begin := BEGIN.fullmatch(line):
+            name = begin[2]
+            found[name] = []
+        elif END.fullmatch(line):
+            name = None
+        elif name and not GIVEN.fullmatch(line):
+            found[name].append(line)
+    return {name: textwrap.dedent("\n".join(lines)) for name, lines in found.items()}
+
+
+def fill(exercise, answers):
+    """The text of an exercise in which the gaps named in `answers` are filled with that code, and the others are left."""
+    lines, position = [], 0
+    for gap in exercise.gaps:
+        lines += exercise.lines[position : gap.first]
+        given = exercise.lines[gap.first : gap.end]
+        indent = given[0][: len(given[0]) - len(given[0].lstrip())]
+        lines += textwrap.indent(answers[gap.name], indent).splitlines() if gap.name in answers else given
+        position = gap.end
+    return "\n".join([*lines, *exercise.lines[position:]]) + "\n"

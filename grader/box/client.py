@@ -1,0 +1,117 @@
+"""The caller's end: start a server, have it run ranks, and get to know how each of them ended."""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from grader.box import messages
+from grader.sandbox import Limits
+from grader.verdict import KILLED
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+STOPPING = 5  # seconds for a server to end by itself
+
+
+class BoxFault(Exception):
+    """The box itself failed: no word about the code in it."""
+
+
+@dataclass
+class RankOutcome:
+    """How one rank ended. `status` is None when it returned `observations`, else one of grader.verdict's statuses."""
+
+    status: str | None
+    observations: object = None
+    message: str = ""  # what went wrong, in a sentence
+    line: int | None = None  # of the student's file
+    waiting: str = ""  # the collective in which it waits for others
+    output: str = ""
+
+
+@dataclass
+class Outcome:
+    """How all ranks ended; `cpu_seconds` of all of them, `seconds` by the clock."""
+
+    ranks: list
+    cpu_seconds: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def observations(self):
+        return [rank.observations for rank in self.ranks]
+
+
+@dataclass
+class Server:
+    """Starts with the first `run`, and is kept: later runs only fork. `libraries`: modules to import before."""
+
+    libraries: tuple = ()
+    process: object = field(default=None, init=False)
+    connection: object = field(default=None, init=False)
+
+    def start(self):
+        """Begin to start, without waiting for it."""
+        if self.process and self.process.poll() is None:
+            return
+        self.stop()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", "grader.box.server", str(theirs.fileno()), *self.libraries]
+            environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+            self.process = subprocess.Popen(
+                command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        self.connection = ours
+
+    def run(self, function, arguments=(), ranks=1, limits=None, readable=None):
+        """Run ``function(rank, ranks, *arguments)``, named "module:name", in `ranks` processes; returns an Outcome.
+
+        They start in an empty folder that is removed afterwards. readable: the paths that a sandbox around them shows, or None for
+        plain processes. Raises BoxFault.
+        """
+        with tempfile.TemporaryDirectory(prefix="handson-check-") as workplace:
+            work = {
+                "function": function,
+                "arguments": list(arguments),
+                "ranks": ranks,
+                "limits": vars(limits or Limits()),
+                "workplace": workplace,
+                "readable": readable and list(map(str, readable)),
+            }
+            return self._run(work)
+
+    def _run(self, work):
+        self.start()
+        try:
+            self.connection.settimeout(work["limits"]["wall_seconds"] + 30)
+            self.connection.sendall(messages.pack(work))
+            answer = messages.receive(self.connection)
+        except BaseException as error:
+            self.stop()
+            if isinstance(error, (OSError, messages.BadMessage)):
+                raise BoxFault(f"the box does not answer: {error}") from error
+            raise
+        if answer is None:
+            self.stop()
+            raise BoxFault("the server of the box has ended")
+        if answer.get("died"):
+            return Outcome([RankOutcome(KILLED, message="the process that watches the ranks was killed")] * work["ranks"])
+        if "fault" in answer:
+            raise BoxFault(answer["fault"])
+        return Outcome([RankOutcome(**rank) for rank in answer["ranks"]], answer["cpu_seconds"], answer["seconds"])
+
+    def stop(self):
+        """End the server and all that it runs."""
+        if self.connection:
+            self.connection.close()
+        if self.process:
+            try:
+                self.process.wait(STOPPING)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.process = self.connection = None

@@ -1,0 +1,85 @@
+"""Messages between the processes of a box: JSON, with NumPy arrays as raw bytes behind it. Nothing that is read can execute code."""
+
+import json
+import math
+import struct
+
+import numpy
+
+LENGTHS = struct.Struct("!II")  # of the JSON, of all arrays, in bytes
+LIMIT = 256 << 20  # bytes
+KINDS = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"}
+ARRAY = "__array__"
+
+
+class BadMessage(ValueError):
+    """What came is no message."""
+
+
+def pack(thing):
+    """JSON-able `thing`, in which arrays may stand anywhere, as bytes."""
+    arrays = []
+
+    def plain(value):
+        if isinstance(value, numpy.ndarray):
+            if value.dtype.name not in KINDS:
+                raise BadMessage(f"arrays of {value.dtype} can't be sent")
+            arrays.append(numpy.ascontiguousarray(value).tobytes())
+            return {ARRAY: [value.dtype.name, list(value.shape)]}
+        if isinstance(value, numpy.generic):
+            return value.item()
+        raise TypeError(f"{type(value).__name__} can't be sent")
+
+    text = json.dumps(thing, default=plain).encode()
+    return LENGTHS.pack(len(text), sum(map(len, arrays))) + text + b"".join(arrays)
+
+
+def unpack(data):
+    """The thing in `data`, made by `pack`. Raises BadMessage for anything else."""
+    try:
+        text_length, arrays_length = LENGTHS.unpack_from(data)
+        if len(data) != LENGTHS.size + text_length + arrays_length:
+            raise BadMessage("the lengths are wrong")
+        position = LENGTHS.size + text_length
+
+        def restore(value):
+            nonlocal position
+            if set(value) != {ARRAY}:
+                return value
+            kind, shape = value[ARRAY]
+            if kind not in KINDS or not all(isinstance(length, int) and length >= 0 for length in shape):
+                raise BadMessage("an array of an unknown kind")
+            count = math.prod(shape)
+            if position + count * numpy.dtype(kind).itemsize > len(data):
+                raise BadMessage("an array is cut off")
+            array = numpy.frombuffer(data, kind, count, position).reshape(shape)
+            position += array.nbytes
+            return array
+
+        return json.loads(data[LENGTHS.size : LENGTHS.size + text_length], object_hook=restore)
+    except BadMessage:
+        raise
+    except (struct.error, ValueError, TypeError, RecursionError, KeyError) as error:
+        raise BadMessage(f"it can't be read ({type(error).__name__})") from None
+
+
+def whole(buffer):
+    """Whether `buffer` holds a whole message yet. Raises BadMessage when the message would be too large."""
+    if len(buffer) < LENGTHS.size:
+        return False
+    length = LENGTHS.size + sum(LENGTHS.unpack_from(buffer))
+    if length > LIMIT:
+        raise BadMessage(f"it has {length} bytes, more than {LIMIT}")
+    return len(buffer) >= length
+
+
+def receive(connection):
+    """The next message of a stream socket, or None at its end."""
+    buffer = bytearray()
+    while not whole(buffer):
+        missing = LENGTHS.size if len(buffer) < LENGTHS.size else LENGTHS.size + sum(LENGTHS.unpack_from(buffer))
+        data = connection.recv(min(missing - len(buffer), 1 << 20))
+        if not data:
+            return None
+        buffer += data
+    return unpack(bytes(buffer))

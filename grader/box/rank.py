@@ -1,0 +1,64 @@
+"""One rank: the process in which a student's code is run. It calls a probe and sends what the probe observed."""
+
+import faulthandler
+import importlib
+import os
+import signal
+import sys
+import traceback
+
+from grader.box import messages
+from grader.box.stacks import STUDENT
+from grader.sandbox import clean_environment, close_other_files, limit_rank
+from grader.verdict import ERROR, FAILED, OUT_OF_MEMORY
+
+
+class Wrong(Exception):
+    """Raised by a probe: the student's code can't be probed further; a sentence for the student."""
+
+
+def be_rank(number, work, limits, channel, output, stack):
+    """Run the probe of `work`, send its observations or what went wrong, and wait to be ended; never returns."""
+    try:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for descriptor, replaced in ((nothing, 0), (output, 1), (output, 2)):
+            os.dup2(descriptor, replaced)
+        sys.stdout.reconfigure(line_buffering=True)
+        faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True, chain=False)
+        close_other_files((channel.fileno(), stack))
+        clean_environment(os.getcwd())
+        limit_rank(limits)
+        channel.sendall(b"!")  # so that the box learns this process's number
+        module, function = work["function"].split(":")
+        probe = getattr(importlib.import_module(module), function)
+        answer = messages.pack({"observations": probe(number, work["ranks"], *work["arguments"])})
+    except Wrong as wrong:
+        answer = messages.pack({"status": FAILED, "message": str(wrong)})
+    except BaseException as error:
+        answer = messages.pack({"status": _status(error), "message": describe(error), "line": _line(error)})
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except (OSError, ValueError):
+        pass  # closed by the student's code
+    channel.sendall(answer)
+    while True:
+        signal.pause()  # a rank that ended now would look to the others as if it had died
+
+
+def _status(error):
+    no_memory = isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "bad_alloc" in str(error)
+    return OUT_OF_MEMORY if no_memory else ERROR
+
+
+def describe(error):
+    """An exception in a line or two, as Python would print it last."""
+    return "".join(traceback.format_exception_only(error)).strip()[:1000]
+
+
+def _line(error):
+    """The innermost line of the student's file that took part."""
+    if isinstance(error, SyntaxError) and str(error.filename).startswith(STUDENT):
+        return error.lineno
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(STUDENT)]
+    return lines[-1] if lines else None

@@ -1,0 +1,59 @@
+"""The process that has the libraries loaded: forks a box for every piece of work that comes, one at a time.
+
+Usage: python -m grader.box.server DESCRIPTOR MODULE... (a connected socket; what to import). Ends when its caller does.
+"""
+
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+
+from grader.box import messages, watch
+
+
+def serve(connection, libraries):
+    for library in libraries:
+        importlib.import_module(library)
+    while (work := messages.receive(connection)) is not None:
+        box = os.fork()
+        if box == 0:
+            _box(connection, work)
+        if not _wait(box, connection):
+            return
+
+
+def _box(connection, work):
+    """Be the box: run the work, answer, end."""
+    try:
+        answer = watch.run(work)
+    except BaseException:
+        answer = {"fault": traceback.format_exc()}
+    try:
+        connection.sendall(messages.pack(answer))
+    finally:
+        os._exit(0)
+
+
+def _wait(box, connection):
+    """Until the box has ended; kills it, and returns False, when the caller has gone."""
+    ended = os.pidfd_open(box)
+    try:
+        ready, _, _ = select.select([ended, connection], [], [])
+        gone = ended not in ready and not connection.recv(1, socket.MSG_PEEK)  # what can be read may be the next piece of work
+        if gone:
+            os.kill(box, signal.SIGKILL)
+        _, status = os.waitpid(box, 0)
+    finally:
+        os.close(ended)
+    if status and not gone:
+        connection.sendall(messages.pack({"died": True}))
+    return not gone
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller's terminal means the caller
+    with socket.socket(fileno=int(sys.argv[1])) as caller:
+        serve(caller, sys.argv[2:])

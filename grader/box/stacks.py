@@ -1,0 +1,31 @@
+"""Where a rank hangs, from the stacks that faulthandler wrote: in which collective, and at which line of the student's code."""
+
+import re
+
+FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<function>\S+)', re.MULTILINE)
+STUDENT = "student:"  # how the names of files with student code begin, in compiled code
+COLLECTIVES = ("torch/distributed/distributed_c10d.py", "grader/probes/communicator.py")
+
+
+def where(text):
+    """The collective in which a thread waits ("" if none does) and the innermost line of the student's code (None if in none)."""
+    waiting, line = "", None
+    for thread in re.split(r"\n(?=(?:Current thread|Thread) )", text):
+        frames = [match.groupdict() for match in FRAME.finditer(thread)]
+        if not waiting:
+            waiting = _collective(frames)
+        if line is None:
+            line = next((int(frame["line"]) for frame in frames if frame["file"].startswith(STUDENT)), None)
+    return waiting, line
+
+
+def _collective(frames):
+    """The outermost function of the library that carries out collectives: the name that a student would know."""
+    named = [frame["function"] for frame in frames if frame["file"].endswith(COLLECTIVES) and not frame["function"].startswith(("_", "wrapper"))]
+    if named:
+        return named[-1]
+    if any(frame["file"].endswith("torch/autograd/graph.py") for frame in frames):
+        return "the all-reduce of the gradients (backward)"
+    if any("torch/nn/parallel/distributed.py" in frame["file"] for frame in frames):
+        return "DistributedDataParallel (its start compares the replicas)"
+    return ""

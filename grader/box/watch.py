@@ -1,0 +1,280 @@
+"""The box: starts init and the ranks, reads what they send, and ends them all: at the end, at a limit, or when they wait in vain."""
+
+import ctypes
+import json
+import os
+import resource
+import selectors
+import signal
+import socket
+import sys
+import time
+
+import psutil
+
+from grader.box import messages, stacks
+from grader.box.rank import be_rank
+from grader.sandbox import Confinement, Limits, enter
+from grader.verdict import DEADLOCK, ERROR, FAILED, KILLED, OUT_OF_MEMORY, TIMEOUT
+
+STILL = 2.0  # seconds in which no process computes: they wait for each other
+GRACE = 0.5  # seconds for the other ranks when one has failed, and to say where they are
+TICK = 0.1
+SET_PDEATHSIG, SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+STATUSES = {FAILED, ERROR, OUT_OF_MEMORY}  # what a rank may say of itself
+
+
+class _Rank:
+    """What the box knows of a rank, and its ends of the rank's pipes."""
+
+    def __init__(self, number):
+        self.number = number
+        self.channel, self.theirs = socket.socketpair()
+        self.channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # the kernel names the sender in the reader's PID namespace
+        self.output, self.output_end = os.pipe()
+        self.stack, self.stack_end = os.pipe()
+        self.pid = self.status = self.answer = None
+        self.received, self.printed, self.frames = bytearray(), Kept(), bytearray()
+
+    def close_theirs(self):
+        self.theirs.close()
+        os.close(self.output_end)
+        os.close(self.stack_end)
+
+    @property
+    def done(self):
+        return self.answer is not None or self.status is not None
+
+    @property
+    def failed(self):
+        return self.done and (self.answer is None or "observations" not in self.answer)
+
+
+class Kept:
+    """The beginning and the end of what a rank prints."""
+
+    HALF = 4000  # bytes
+
+    def __init__(self):
+        self.head, self.tail, self.total = b"", b"", 0
+
+    def add(self, data):
+        self.total += len(data)
+        room = self.HALF - len(self.head)
+        self.head += data[:room]
+        self.tail = (self.tail + data[room:])[-self.HALF :] if len(data) > room else self.tail
+
+    def text(self):
+        cut = self.total - len(self.head) - len(self.tail)
+        middle = f"\n[... {cut} bytes cut ...]\n".encode() if cut > 0 else b""
+        return (self.head + middle + self.tail).decode(errors="replace")
+
+
+def run(work):
+    """Run the ranks of `work`, and return how they ended, as grader.box.client understands it."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(SET_PDEATHSIG, signal.SIGKILL)
+    prctl(SET_CHILD_SUBREAPER, 1)
+    start, limits = time.monotonic(), Limits(**work["limits"])
+    ranks = [_Rank(number) for number in range(work["ranks"])]
+    control, init_end = socket.socketpair()
+    init = os.fork()
+    if init == 0:
+        control.close()
+        _be_init(work, limits, ranks, init_end)
+    init_end.close()
+    for rank in ranks:
+        rank.close_theirs()
+    try:
+        why, seen_cpu = _watch(ranks, control, init, limits)
+    finally:
+        _end_all(init)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {
+        "ranks": [_outcome(rank, why, limits) for rank in ranks],
+        "cpu_seconds": max(seen_cpu, used.ru_utime + used.ru_stime),
+        "seconds": time.monotonic() - start,
+    }
+
+
+def _be_init(work, limits, ranks, control):
+    """Be the parent of the ranks, confined if that is asked for; never returns."""
+    try:
+        os.chdir(work["workplace"])
+        if work["readable"] is not None:
+            enter(Confinement(work["readable"], work["workplace"], limits))
+        pids = {}
+        for rank in ranks:
+            pid = os.fork()
+            if pid == 0:
+                control.close()
+                be_rank(rank.number, work, limits, rank.theirs, rank.output_end, rank.stack_end)
+            pids[pid] = rank.number
+        for rank in ranks:
+            rank.close_theirs()
+        while pids:
+            pid, status = os.wait()  # what student code left behind is reaped too
+            if pid in pids:
+                control.sendall(json.dumps([pids.pop(pid), os.waitstatus_to_exitcode(status)]).encode() + b"\n")
+        signal.pause()
+    except BaseException as error:
+        control.sendall(json.dumps([-1, f"{type(error).__name__}: {error}"]).encode() + b"\n")
+    finally:
+        os._exit(1)
+
+
+def _watch(ranks, control, init, limits):
+    """Until all ranks are done, or none can go on; returns why they were stopped (a status, or None) and CPU seconds seen."""
+    me, start, told = psutil.Process(), time.monotonic(), bytearray()
+    deadline, why, cpu, moved, look = None, None, 0.0, start, start + 0.5
+    selector = selectors.DefaultSelector()
+    selector.register(control, selectors.EVENT_READ, ("control", None))
+    for rank in ranks:
+        selector.register(rank.channel, selectors.EVENT_READ, ("channel", rank))
+        selector.register(rank.output, selectors.EVENT_READ, ("output", rank))
+        selector.register(rank.stack, selectors.EVENT_READ, ("stack", rank))
+    while True:
+        for key, _ in selector.select(TICK):
+            what, rank = key.data
+            data = _read(what, rank, key.fileobj)
+            if not data:
+                selector.unregister(key.fileobj)
+                if what == "control" and any(rank.status is None for rank in ranks):
+                    raise RuntimeError(f"init ended early: {told.decode(errors='replace')}")
+            if what == "control":
+                told += data
+                while b"\n" in told:
+                    line, told = told.split(b"\n", 1)
+                    number, status = json.loads(line)
+                    if number < 0:
+                        raise RuntimeError(f"the ranks could not be started: {status}")
+                    ranks[number].status = status
+        now = time.monotonic()
+        if all(rank.done for rank in ranks) and not any(rank.status is not None and rank.answer is None and _readable(rank) for rank in ranks):
+            break
+        if deadline is None and any(rank.failed for rank in ranks):
+            deadline = now + GRACE
+        if now >= look and deadline is None:
+            look = now + 0.25
+            newer, running = _activity(me, init)
+            if newer > cpu + 0.02 or running:
+                moved = now
+            cpu = max(cpu, newer)
+            if cpu > limits.cpu_seconds or now - start > limits.wall_seconds:
+                why, deadline = TIMEOUT, now + GRACE
+            elif now - moved > STILL:
+                why, deadline = DEADLOCK, now + GRACE
+            if why:
+                for rank in ranks:
+                    if rank.pid and not rank.done:
+                        os.kill(rank.pid, signal.SIGUSR1)  # faulthandler writes where it is
+        if deadline and now > deadline:
+            break
+    for rank in ranks:  # what they printed last may still be in the pipe
+        os.set_blocking(rank.output, False)
+        try:
+            while _read("output", rank, rank.output):
+                pass
+        except BlockingIOError:
+            pass
+    return why, cpu
+
+
+def _read(what, rank, file):
+    """Take in what has come from a rank or from init; returns it, b"" at its end."""
+    try:
+        if what == "control":
+            return file.recv(1 << 16)
+        if what in ("output", "stack"):
+            data = os.read(file, 1 << 16)
+            if what == "output":
+                rank.printed.add(data)
+            elif len(rank.frames) < 1 << 20:
+                rank.frames += data
+            return data
+        data, ancillary, _, _ = file.recvmsg(1 << 20, socket.CMSG_SPACE(12))
+        if rank.pid is None and data:
+            credentials = next(value for _, kind, value in ancillary if kind == socket.SCM_CREDENTIALS)
+            rank.pid = int.from_bytes(credentials[:4], sys.byteorder)
+            rank.received += data[1:]  # the first byte only carries the credentials
+        else:
+            rank.received += data
+        if rank.answer is None and messages.whole(rank.received):
+            answer = messages.unpack(bytes(rank.received))
+            rank.answer = answer if isinstance(answer, dict) and {"observations", "status"} & answer.keys() else {}
+        return data
+    except (messages.BadMessage, ConnectionError, StopIteration) as error:
+        rank.answer = {"status": ERROR, "message": f"what came back from it can't be used: {error}"}
+        return b""
+
+
+def _readable(rank):
+    """Whether something of a rank that has ended is still to be read."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(rank.channel, selectors.EVENT_READ)
+        if not selector.select(0):
+            return False
+        return bool(rank.channel.recv(1, socket.MSG_PEEK))
+
+
+def _activity(me, init):
+    """CPU seconds of all processes below, and whether one of them computes now (or would, on a less busy machine)."""
+    cpu, running = 0.0, False
+    for process in me.children(recursive=True):
+        try:
+            with process.oneshot():
+                times = process.cpu_times()
+                cpu += times.user + times.system + times.children_user + times.children_system
+                running |= process.status() in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
+        except psutil.Error:
+            pass
+    return cpu, running
+
+
+def _end_all(init):
+    """Kill init and whatever is left below this process."""
+    try:
+        os.kill(init, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        for process in psutil.Process().children(recursive=True):
+            try:
+                process.kill()
+            except psutil.Error:
+                pass
+        time.sleep(0.002)
+
+
+def _outcome(rank, why, limits):
+    """How `rank` ended, in the words of client.RankOutcome."""
+    outcome = {"status": None, "output": rank.printed.text()}
+    answer = rank.answer
+    if answer and "observations" in answer:
+        return outcome | {"observations": answer["observations"]}
+    if answer and answer.get("status") in STATUSES:
+        line = answer.get("line")
+        return outcome | {
+            "status": answer["status"],
+            "message": str(answer.get("message", ""))[:2000],
+            "line": line if isinstance(line, int) else None,
+        }
+    if rank.status is not None:
+        if rank.status == -signal.SIGXCPU:
+            return outcome | {"status": TIMEOUT, "message": f"it used more than {limits.cpu_seconds:g} seconds of CPU time"}
+        how = f"was killed by {signal.Signals(-rank.status).name}" if rank.status < 0 else f"ended itself with exit status {rank.status}"
+        return outcome | {"status": KILLED, "message": f"its process {how} before the code had finished"}
+    waiting, line = stacks.where(rank.frames.decode(errors="replace"))
+    if why == DEADLOCK and waiting:
+        return outcome | {"status": DEADLOCK, "message": f"it waits in {waiting}", "waiting": waiting, "line": line}
+    if why == DEADLOCK:
+        return outcome | {"status": TIMEOUT, "message": "it waits for something that never happens", "line": line}
+    if why == TIMEOUT:
+        return outcome | {"status": TIMEOUT, "message": "it was still running when its time was up", "waiting": waiting, "line": line}
+    return outcome | {"status": KILLED, "message": "it was stopped, since another rank had failed", "waiting": waiting, "line": line}

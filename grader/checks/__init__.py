@@ -1,0 +1,21 @@
+"""The public checks. `UNITS` says which files make up a task and what is checked in each; the other modules say how."""
+
+from dataclasses import dataclass
+
+from grader.checks import pytorch
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a unit: its place below the course's folder, its track ("" where both share it), and its gaps' checks."""
+
+    file: str
+    track: str
+    checks: tuple
+
+
+UNITS = {
+    "single_gpu": (Part("exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py", "pytorch", pytorch.SINGLE_GPU),),
+    "multi_gpu": (Part("exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py", "pytorch", pytorch.MULTI_GPU),),
+    "multi_node": (Part("exercises/03_multi_node/pytorch/train_cifar_multi_node.py", "pytorch", pytorch.MULTI_NODE),),
+}

@@ -1,0 +1,33 @@
+"""What a check is made of. The tables in this folder hold nothing else; grader/checks/judging.py applies them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One thing that a gap's code must get right.
+
+    judge(seen, case, expected) returns None, or what is wrong, in a sentence for the student; `seen` has the observations of every
+    rank, `expected` what the oracle gave (None without one).
+    """
+
+    title: str
+    points: float
+    judge: Callable
+    hint: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """How one gap is checked: the probe runs with each case, and every criterion must hold in each.
+
+    probe and oracle are named "module:function"; both get the case, the oracle runs without the student's code. A case is a
+    dictionary: "ranks", how many processes (1 if absent), and whatever the probe wants; "seed" is added to it.
+    """
+
+    gap: str
+    probe: str
+    cases: tuple
+    criteria: tuple
+    oracle: str | None = None

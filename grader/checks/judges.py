@@ -1,0 +1,69 @@
+"""How observations are compared with what is right, and the sentences that say what is not. NumPy only; nothing of a student's runs here."""
+
+import numpy
+
+TOLERANCE = 1e-8  # relative; probes compute in double precision
+
+
+def close(one, other):
+    """Whether two arrays are the same but for rounding."""
+    one, other = numpy.asarray(one, dtype="float64"), numpy.asarray(other, dtype="float64")
+    if one.shape != other.shape or not (numpy.isfinite(one).all() and numpy.isfinite(other).all()):
+        return False
+    return bool(numpy.abs(one - other).max(initial=0) <= TOLERANCE * max(1.0, numpy.abs(other).max(initial=0)))
+
+
+def explained(found, right, misconceptions):
+    """None if `found` is `right`; else the sentence of the first misconception whose values were found, or "" if none was.
+
+    misconceptions: sentence -> the values it leads to.
+    """
+    if close(found, right):
+        return None
+    return next((sentence for sentence, values in misconceptions.items() if close(found, values)), "")
+
+
+def equal_on_all_ranks(values, what):
+    """None, or which ranks have another `what` than rank 0."""
+    others = [rank for rank, value in enumerate(values) if not close(value, values[0])]
+    return f"{what} of {ranks(others)} differ from those of rank 0: they must be equal on all ranks" if others else None
+
+
+def partition(parts, samples):
+    """None if every one of `samples` samples is in exactly one of the ranks' parts, else what is wrong."""
+    counts = numpy.bincount(numpy.concatenate([numpy.asarray(part, dtype="int64") for part in parts]), minlength=samples)
+    if len(parts) > 1 and all(sorted(part) == sorted(parts[0]) for part in parts) and counts.max() == len(parts):
+        return f"all {len(parts)} ranks have the same {len(parts[0])} images; each image belongs to one rank only"
+    if missing := list(numpy.flatnonzero(counts == 0)):
+        return f"{len(missing)} of {samples} images are on no rank ({some(missing)}); no image may be dropped"
+    if repeated := list(numpy.flatnonzero(counts > 1)):
+        holders = [rank for rank, part in enumerate(parts) if repeated[0] in part]
+        return f"{len(repeated)} images are used more than once (image {repeated[0]} by {ranks(holders)})"
+    return None
+
+
+def balanced(parts):
+    """None if the parts' lengths differ by one at most."""
+    lengths = [len(part) for part in parts]
+    if max(lengths) - min(lengths) <= 1:
+        return None
+    return f"the ranks have {', '.join(map(str, lengths))} images: lengths may differ by one at most, or some ranks wait for others"
+
+
+def at_random(parts):
+    """None if the parts were drawn at random from sample numbers; a cut in order, or dealing in turn, is told apart."""
+    steps = {int(step) for part in parts for step in numpy.diff(part)}
+    if sum(map(len, parts)) >= 8 and len(steps) == 1:
+        how = "cut off in order" if steps == {1} else f"every {steps.pop()}th image"
+        return f"the parts are not random ({how}): if the data set is sorted by class, each rank sees other classes"
+    return None
+
+
+def some(numbers, count=4):
+    """A few of `numbers`, for a sentence."""
+    shown = ", ".join(str(number) for number in numbers[:count])
+    return shown + ", ..." * (len(numbers) > count)
+
+
+def ranks(numbers):
+    return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {', '.join(map(str, numbers))}"

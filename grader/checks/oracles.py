@@ -1,0 +1,66 @@
+"""The expected values of probes, and the values that misconceptions lead to: computed in one process, without a student's code.
+
+Each is called as ``oracle(rank, ranks, case)`` in a process of its own (ranks is 1), since torch is loaded there and not here.
+"""
+
+import numpy
+import torch
+import torch.nn.functional as F
+
+from grader.probes.pytorch import batch, flat, network
+
+
+def step(rank, ranks, case):
+    """Parameters after each step of one process on the whole batch, under "right"; the rest are sentences with what they lead to."""
+    distributed = case.get("distributed")
+    rules = {"right": {}}
+    rules["the gradients are not cleared: those of the last step are still in them (`optimizer.zero_grad()`)"] = {"clear": False}
+    rules["the parameters never change: after `backward()` comes `optimizer.step()`"] = {"update": False}
+    if distributed:
+        rules["the gradients come out divided by the number of ranks once too often: DistributedDataParallel takes the mean of "
+              "the ranks' gradients, so each loss must be multiplied by comm.size"] = {"scale": 1 / len(case["lengths"])}  # fmt: skip
+        rules["the gradients are the sum over the images, not the mean: divide by `total`"] = {"scale": sum(case["lengths"])}
+        rules["each rank divides by its own number of images: a rank with fewer images then weighs as much as one with more; divide by "
+              "`total`"] = {"weights": "own"}  # fmt: skip
+        rules["the sum over a rank's images is divided by nothing: divide by `total`, and multiply by comm.size"] = {"scale": sum(case["lengths"]) / len(case["lengths"])}
+        rules["the mean over a rank's images is divided by `total` once more: the sum belongs there"] = {"weights": "twice"}
+    else:
+        rules["the loss is the sum over the images of the batch, not their mean"] = {"scale": sum(case["lengths"])}
+        rules["the loss is divided by the number of images twice"] = {"scale": 1 / sum(case["lengths"])}
+    return {sentence: _train(case, **rule) for sentence, rule in rules.items()}
+
+
+def _train(case, clear=True, update=True, scale=1.0, weights="total"):
+    model, lengths, trace = network(case["seed"]), case["lengths"], []
+    optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
+    optimizer.zero_grad()
+    for number in range(case["steps"]):
+        if clear:
+            optimizer.zero_grad()
+        for rank, length in enumerate(lengths):
+            images, labels = batch(case["seed"], number, lengths, rank)
+            loss = F.cross_entropy(model(images), labels, reduction="sum")
+            share = {"total": 1 / sum(lengths), "own": 1 / length / len(lengths), "twice": 1 / length / sum(lengths)}[weights]
+            (loss * share * scale).backward()
+        if update:
+            optimizer.step()
+        trace.append(flat(model.parameters()))
+    return numpy.stack(trace)
+
+
+def replica(rank, ranks, case):
+    """Gradients of rank 0's network: the mean over the ranks of the gradients of each rank's mean loss, and what else might come."""
+    model, own = network(case["seed"]), []
+    for number in range(len(case["lengths"])):
+        model.zero_grad()
+        images, labels = batch(case["seed"], 0, case["lengths"], number)
+        F.cross_entropy(model(images), labels).backward()
+        own.append(flat(parameter.grad for parameter in model.parameters()))
+    return {"start": flat(model.parameters()), "mean": numpy.mean(own, axis=0), "sum": numpy.sum(own, axis=0), "own": numpy.stack(own)}
+
+
+def gradients(rank, ranks, case):
+    """The gradients that the optimizer's probe hands out, a row for each update."""
+    generator = torch.Generator().manual_seed(case["seed"])
+    shapes = [parameter.shape for parameter in network(case["seed"]).parameters()]
+    return {"gradients": numpy.stack([flat(torch.randn(s, dtype=torch.float64, generator=generator) for s in shapes) for _ in range(3)])}

@@ -1,0 +1,248 @@
+"""The checks of the PyTorch track's scripts: for each task, what every gap must do, in public cases."""
+
+import numpy
+
+from grader.checks import judges
+from grader.checks.check import Check, Criterion
+
+PROBES, ORACLES = "grader.probes.pytorch", "grader.checks.oracles"
+
+
+def right_gpu(seen, case, expected):
+    chosen, gpu = seen[0]["gpu"], case["gpu"]
+    if chosen == [gpu[worker % len(gpu)] for worker in range(case["workers"])]:
+        return None
+    if len(set(chosen)) == 1 and case["workers"] > 1:
+        return f"all {case['workers']} ranks use GPU {chosen[0]}; each rank of a node needs one of its own"
+    if chosen == [worker % len(gpu) for worker in range(case["workers"])]:
+        return f"the ranks use GPUs {chosen}: intra_rank is a place in args.gpu ({gpu}), not the GPU's id"
+    return f"with args.gpu = {gpu}, ranks 0 to {case['workers'] - 1} use GPUs {chosen}"
+
+
+def updates_as_sgd(seen, case, expected):
+    found = seen[0]["parameters"]
+    gradients = None
+
+    def trace(lr, momentum, dampening=0.0, nesterov=False):
+        parameters, velocity, out = found[0], 0, [found[0]]
+        for gradient in gradients:
+            velocity = momentum * velocity + (1 - dampening if out[1:] else 1) * gradient
+            parameters = parameters - lr * (gradient + momentum * velocity if nesterov else velocity)
+            out.append(parameters)
+        return numpy.stack(out)
+
+    gradients = expected["gradients"]
+    wrong = {
+        "the parameters do not change: does the optimizer have those of `model`?": trace(0, 0),
+        "it updates without momentum": trace(case["lr"], 0),
+        "the learning rate is not args.lr (PyTorch's default, 0.001, is used)": trace(0.001, 0.9),
+        "the learning rate is not args.lr but 0.1": trace(0.1, 0.9),
+        "the learning rate is not args.lr but 0.01": trace(0.01, 0.9),
+        "it uses Nesterov's momentum; the lecture's is the plain one": trace(case["lr"], 0.9, nesterov=True),
+    }
+    problem = judges.explained(found, trace(case["lr"], 0.9), wrong)
+    return problem if problem != "" else f"the updates are not those of SGD with learning rate {case['lr']} and momentum 0.9"
+
+
+def new_order_every_epoch(seen, case, expected):
+    epochs, length = [tuple(order) for order in seen[0]["epochs"]], case["lengths"][case["rank"]]
+    if any(sorted(order) != list(range(length)) for order in epochs):
+        return f"an epoch does not contain each of the {length} images of the shard once"
+    if len(set(epochs)) == 1:
+        return "every epoch has the same batches in the same order: the sampler is not told which epoch it is (or always the same)"
+    return None if len(set(epochs)) == len(epochs) else "some epochs have the same order as others"
+
+
+def order_follows_epoch(seen, case, expected):
+    if tuple(seen[0]["resumed"]) == tuple(seen[0]["epochs"][2]):
+        return None
+    return "a run that is resumed at epoch 2 sees another order than one that came there by itself: the number must be `epoch`"
+
+
+def one_step(seen, case, expected):
+    found = seen[0]["parameters"]
+    wrong = {sentence: values for sentence, values in expected.items() if sentence != "right"}
+    problem = judges.explained(found, expected["right"], wrong)
+    if problem == "":
+        step = next(step for step in range(case["steps"]) if not judges.close(found[step], expected["right"][step]))
+        difference = numpy.abs(found[step] - expected["right"][step]).max()
+        problem = f"after step {step} parameters differ by up to {difference:.2g} from those of one process with all images in one batch"
+    return problem
+
+
+def ranks_stay_equal(seen, case, expected):
+    for step in range(case["steps"]):
+        if problem := judges.equal_on_all_ranks([of_rank["parameters"][step] for of_rank in seen], f"after step {step} parameters"):
+            return f"{problem} (does each rank update with its own gradients only?)"
+    return None
+
+
+def images_of_all(seen, case, expected):
+    epochs, lengths = case["epoch"] - case["first_epoch"], case["lengths"]
+    right = sum(lengths) * epochs
+    for rank, (images, _) in enumerate(seen[0]["found"]):
+        if judges.close(images, right):
+            continue
+        wrong = {
+            f"`images` is one epoch's; this run made {epochs}": sum(lengths),
+            "`images` has only this rank's: count those of all ranks": lengths[rank] * epochs,
+            "`images` has only this rank's, in one epoch: count those of all ranks and all epochs": lengths[rank],
+            "a run resumed at first_epoch makes only the epochs that are left": sum(lengths) * case["epoch"],
+            "`images` counts rank 0's shard for every rank; shards differ": lengths[0] * len(lengths) * epochs,
+            "the images of all ranks are counted once for every rank": right * len(lengths),
+        }
+        return judges.explained(images, right, wrong) or f"rank {rank} has images = {images:g}; {right} went through the network"
+    return None
+
+
+def images_a_second(seen, case, expected):
+    for rank, (images, throughput) in enumerate(seen[0]["found"]):
+        if not judges.close(throughput, images / case["seconds"]):
+            upside_down = images and judges.close(throughput, case["seconds"] / images)
+            how = "seconds per image, not images per second" if upside_down else f"not images / seconds ({images:g} / {case['seconds']})"
+            return f"rank {rank} has throughput = {throughput:.4g}: {how}"
+    return None
+
+
+def partition(seen, case, expected):
+    return judges.partition([of_rank["samples"] for of_rank in seen], case["images"])
+
+
+def balanced(seen, case, expected):
+    return judges.balanced([of_rank["samples"] for of_rank in seen])
+
+
+def at_random(seen, case, expected):
+    return judges.at_random([of_rank["samples"] for of_rank in seen])
+
+
+def lengths_of_all(seen, case, expected):
+    right = [len(of_rank["samples"]) for of_rank in seen]
+    for rank, of_rank in enumerate(seen):
+        if of_rank["lengths"] != right:
+            return f"on rank {rank} `lengths` is {of_rank['lengths']}; the ranks have {right} images"
+    return None
+
+
+def equal_start(seen, case, expected):
+    problem = judges.equal_on_all_ranks([of_rank["start"] for of_rank in seen], "parameters at the start")
+    if problem:
+        return f"{problem}; the wrapper must send rank 0's to the others"
+    return None if judges.close(seen[0]["start"], expected["start"]) else "the parameters at the start are not those of rank 0's model"
+
+
+def mean_gradients(seen, case, expected):
+    for rank, of_rank in enumerate(seen):
+        wrong = {
+            "after backward each rank has its own gradients: nothing averages them": expected["own"][rank],
+            "the gradients are summed over the ranks, not averaged": expected["sum"],
+        }
+        if problem := judges.explained(of_rank["gradients"], expected["mean"], wrong if len(seen) > 1 else {}):
+            return problem
+        if problem == "":
+            return f"the gradients of rank {rank} are not the mean of all ranks' gradients"
+    return None
+
+
+DEVICE = Check(
+    "device",
+    f"{PROBES}:device",
+    ({"workers": 1, "gpu": [0]}, {"workers": 1, "gpu": [1]}),
+    (Criterion("the GPU asked for", 1, right_gpu, "devices.use(id) chooses a GPU; args.gpu is a list of ids."),),
+)
+DEVICE_OF_RANK = Check(
+    "device",
+    f"{PROBES}:device",
+    ({"workers": 2, "gpu": [0, 1]}, {"workers": 2, "gpu": [1, 0]}, {"workers": 4, "gpu": [1, 0]}),
+    (Criterion("a GPU for each rank of a node", 1, right_gpu, "comm.intra_rank is this rank's number on its node; args.gpu is a list of ids."),),
+)
+OPTIMIZER = Check(
+    "optimizer",
+    f"{PROBES}:optimizer",
+    ({"lr": 0.037},),
+    (Criterion("SGD with momentum and the rate asked for", 1, updates_as_sgd, "torch.optim.SGD(parameters, lr=..., momentum=...)"),),
+    oracle=f"{ORACLES}:gradients",
+)
+SHUFFLE = Check(
+    "shuffle",
+    f"{PROBES}:shuffle",
+    ({"lengths": [23], "rank": 0, "batchsize": 5}, {"lengths": [12, 11], "rank": 1, "batchsize": 4}),
+    (
+        Criterion("a new order every epoch", 1, new_order_every_epoch, "A sampler's set_epoch chooses the order of its next pass."),
+        Criterion("the order follows from the epoch", 1, order_follows_epoch, "set_epoch wants the number of the epoch that begins."),
+    ),
+)
+STEP = Check(
+    "step",
+    f"{PROBES}:step",
+    ({"lengths": [6], "steps": 3, "lr": 0.1},),
+    (Criterion("the update of one step", 2, one_step, "Four lines: zero_grad, forward and loss, backward, step."),),
+    oracle=f"{ORACLES}:step",
+)
+STEP_OF_RANKS = Check(
+    "step",
+    f"{PROBES}:step",
+    (
+        {"ranks": 2, "lengths": [4, 3], "steps": 2, "lr": 0.1, "distributed": True},
+        {"ranks": 1, "lengths": [5], "steps": 2, "lr": 0.1, "distributed": True},
+        {"ranks": 4, "lengths": [3, 3, 2, 2], "steps": 2, "lr": 0.1, "distributed": True},
+    ),
+    (
+        Criterion("equal parameters on all ranks", 1, ranks_stay_equal, "Forward must go through `replica`, which averages the gradients."),
+        Criterion(
+            "the update of one big batch", 2, one_step, "With reduction='sum' the loss is a sum over images; the mean over ranks follows by itself."
+        ),
+    ),
+    oracle=f"{ORACLES}:step",
+)
+REPLICA = Check(
+    "replica",
+    f"{PROBES}:replica",
+    ({"ranks": 2, "lengths": [4, 3]}, {"ranks": 3, "lengths": [3, 3, 2]}, {"ranks": 1, "lengths": [4]}),
+    (
+        Criterion("all ranks start from rank 0's parameters", 1, equal_start, "DistributedDataParallel(model) sends them when it is made."),
+        Criterion("backward gives the mean gradients", 1, mean_gradients, "DistributedDataParallel(model) averages them during backward."),
+    ),
+    oracle=f"{ORACLES}:replica",
+)
+SPLIT_CRITERIA = (
+    Criterion("every image on exactly one rank", 1, partition, "All ranks must cut in the same way: from the same seed."),
+    Criterion("shards of equal size but for one image", 1, balanced, "Deal the remainder out, an image to a rank."),
+    Criterion("at random", 1, at_random, "The data set may be sorted: shuffle before cutting."),
+    Criterion("`lengths` of all shards", 1, lengths_of_all, "A list with the number of images of every rank, the same on all ranks."),
+)
+SPLIT = Check(
+    "split", f"{PROBES}:split", ({"ranks": 2, "images": 41}, {"ranks": 3, "images": 44}, {"ranks": 1, "images": 9}), SPLIT_CRITERIA
+)
+SCATTER = Check(
+    "scatter",
+    f"{PROBES}:split",
+    tuple({"ranks": ranks, "images": images, "dealt": True} for ranks, images in ((2, 41), (4, 42), (1, 9))),
+    SPLIT_CRITERIA,
+)
+THROUGHPUT_CRITERIA = (
+    Criterion("images of all ranks and epochs", 1, images_of_all, "What went through the network: all images, times the epochs of this run."),
+    Criterion("images per second", 1, images_a_second, "Throughput is images divided by seconds."),
+)
+THROUGHPUT = Check(
+    "throughput",
+    f"{PROBES}:throughput",
+    (
+        {"lengths": [50], "epoch": 4, "first_epoch": 0, "seconds": 12.5, "batchsize": 32},
+        {"lengths": [50], "epoch": 4, "first_epoch": 1, "seconds": 8.0, "batchsize": 32},
+    ),
+    THROUGHPUT_CRITERIA,
+)
+THROUGHPUT_OF_RANKS = Check(
+    "throughput",
+    f"{PROBES}:throughput",
+    (
+        {"lengths": [26, 25], "epoch": 4, "first_epoch": 0, "seconds": 12.5, "batchsize": 8},
+        {"lengths": [13, 13, 13, 12], "epoch": 4, "first_epoch": 1, "seconds": 8.0, "batchsize": 8},
+    ),
+    THROUGHPUT_CRITERIA,
+)
+
+SINGLE_GPU = (DEVICE, OPTIMIZER, SHUFFLE, STEP, THROUGHPUT)
+MULTI_GPU = (DEVICE_OF_RANK, SPLIT, REPLICA, SHUFFLE, STEP_OF_RANKS, THROUGHPUT_OF_RANKS)
+MULTI_NODE = (DEVICE_OF_RANK, SCATTER, REPLICA, SHUFFLE, STEP_OF_RANKS, THROUGHPUT_OF_RANKS)

@@ -1,0 +1,43 @@
+"""The exercises as they were given out, against which a student's files are read: made from the solutions, or, in what students
+receive, read from exercises.json beside this file."""
+
+import functools
+import json
+from pathlib import Path
+
+from grader.gaps import Exercise, Gap, exercise
+
+ROOT = Path(__file__).resolve().parent.parent
+GIVEN_OUT = Path(__file__).with_name("exercises.json")
+
+
+@functools.cache
+def given_out(file):
+    """The Exercise of `file`, a path below the course's folder: "exercises/..." or "notebooks/NN_topic.ipynb" (as percent script)."""
+    if GIVEN_OUT.exists():
+        entry = _recorded()[file]
+        return Exercise(tuple(entry["lines"]), tuple(Gap(*gap) for gap in entry["gaps"]), entry["kind"])
+    source = solution(file)
+    return exercise(source.read_text(), source.suffix, source)
+
+
+def solution(file):
+    """The source of `file`; students don't receive it."""
+    room, path = file.split("/", 1)
+    name = Path(path)
+    return ROOT / "solutions" / (name if room == "exercises" else f"{name.stem}/{name.stem}.py")
+
+
+def record(files):
+    """The text of exercises.json for `files`."""
+    entries = {}
+    for file in files:
+        given = given_out(file)
+        gaps = [[gap.name, gap.hint, gap.first, gap.end] for gap in given.gaps]
+        entries[file] = {"kind": given.kind, "lines": given.lines, "gaps": gaps}
+    return json.dumps(entries, indent=1) + "\n"
+
+
+@functools.cache
+def _recorded():
+    return json.loads(GIVEN_OUT.read_text())

@@ -1,0 +1,25 @@
+"""Known answers, wrong and right, to prove the checks with; never given to students.
+
+UNIT_TRACK.toml lists, for the gaps of one file, under [[mutant]] plausible wrong answers (gap, name, code, the criterion that must
+catch it, words of the message that a student must then read, and under `also` other criteria that may fail with it), and under
+[[variant]] right answers that are written otherwise (gap, name, code).
+"""
+
+import tomllib
+from pathlib import Path
+
+from grader import exercises, gaps
+
+HERE = Path(__file__).parent
+
+
+def known(unit, track):
+    """The mutants and the variants of one file, as lists of dictionaries."""
+    path = HERE / f"{unit}_{track or 'shared'}.toml"
+    entries = tomllib.loads(path.read_text()) if path.exists() else {}
+    return entries.get("mutant", []), entries.get("variant", [])
+
+
+def solved(file, **instead):
+    """The text of an exercise with all gaps filled from the solution, but those named in `instead` with that code."""
+    return gaps.fill(exercises.given_out(file), {**gaps.answers(exercises.solution(file).read_text()), **instead})

@@ -1,0 +1,168 @@
+"""Probes for the PyTorch track: each runs the code of one gap with inputs of its own."""
+
+import os
+from types import SimpleNamespace
+
+import numpy
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from grader.box.rank import Wrong
+from grader.probes.student import Student
+from handson.data import ImageDataset
+from handson.pytorch.batches import EpochBatches
+from handson.pytorch.workers import Communicator
+
+
+def join(rank, ranks, ranks_per_node=None):
+    """Form the process group and return this rank's communicator. Every rank's random numbers begin elsewhere, as in real runs."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting", rank=rank, world_size=ranks)
+    torch.manual_seed(1000 + rank)
+    per_node = ranks_per_node or ranks
+    return Communicator(rank, ranks, rank % per_node, -(-ranks // per_node), "gloo")
+
+
+def dataset(images):
+    """A data set whose image i is (1, 2, 2) full of i, so that a sample can be told wherever it turns up."""
+    numbers = torch.arange(images)
+    return ImageDataset(numbers.float().reshape(-1, 1, 1, 1).expand(-1, 1, 2, 2), numbers % 10, "numbers", None, tuple("0123456789"))
+
+
+def samples(shard):
+    """The numbers of the samples in a part of `dataset`."""
+    return [int(shard[index][0].flatten()[0]) for index in range(len(shard))]
+
+
+def network(seed):
+    """A small network in double precision, always the same for a seed: (N, 1, 2, 2) to (N, 10)."""
+    state = torch.get_rng_state()
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 10)).double()
+    torch.set_rng_state(state)
+    return model
+
+
+def batch(seed, step, lengths, rank):
+    """Images and labels of rank `rank` in step `step`, where the ranks have `lengths` images."""
+    generator = torch.Generator().manual_seed(seed + 7919 * step)
+    images = torch.randn(sum(lengths), 1, 2, 2, dtype=torch.float64, generator=generator)
+    labels = torch.randint(10, (sum(lengths),), generator=generator)
+    return images.split(list(lengths))[rank], labels.split(list(lengths))[rank]
+
+
+def flat(tensors):
+    """All numbers of some tensors, as one NumPy array."""
+    return torch.cat([tensor.detach().flatten().double() for tensor in tensors]).numpy()
+
+
+def device(rank, ranks, source, case):
+    """Which GPU each rank of several nodes would use; `gpu` lists a node's."""
+    used = []
+
+    def use(gpu):
+        used.append(int(gpu))
+        return torch.device("cuda", int(gpu))
+
+    student, chosen = Student(source), []
+    for number in range(case["workers"]):
+        comm = Communicator(number, case["workers"], number % len(case["gpu"]), 1, "gloo")
+        names = student.run(args=SimpleNamespace(gpu=list(case["gpu"])), comm=comm, devices=SimpleNamespace(use=use))
+        made = torch.device(names.device)
+        chosen.append(made.index if made.index is not None else -1)
+    return {"gpu": chosen}
+
+
+def split(rank, ranks, source, case):
+    """The shard and the lengths of one rank; where `dealt`, only rank 0 has the data."""
+    comm = join(rank, ranks)
+    data = dataset(case["images"]) if rank == 0 or not case.get("dealt") else None
+    names = Student(source).run(train_set=data, comm=comm, args=SimpleNamespace(seed=case["seed"] % 1000))
+    return {"samples": samples(names.shard), "lengths": [int(length) for length in names.lengths]}
+
+
+def replica(rank, ranks, source, case):
+    """The gradients after a backward pass of the wrapped model; every rank's network begins with other values."""
+    join(rank, ranks)
+    model = network(case["seed"] + rank)
+    names = Student(source).run(model=model, device=torch.device("cpu"))
+    start = flat(model.parameters())
+    images, labels = batch(case["seed"], 0, case["lengths"], rank)
+    F.cross_entropy(names.replica(images), labels).backward()
+    if any(parameter.grad is None for parameter in model.parameters()):
+        raise Wrong("after backward, parameters of `model` have no gradients: the wrapper must hold `model` itself")
+    return {"start": start, "gradients": flat(parameter.grad for parameter in model.parameters())}
+
+
+def optimizer(rank, ranks, source, case):
+    """The parameters after three updates with given gradients."""
+    model = network(case["seed"])
+    names = Student(source).run(model=model, args=SimpleNamespace(lr=case["lr"]))
+    generator = torch.Generator().manual_seed(case["seed"])
+    trace = [flat(model.parameters())]
+    for _ in range(3):
+        for parameter in model.parameters():
+            parameter.grad = torch.randn(parameter.shape, dtype=parameter.dtype, generator=generator)
+        names.optimizer.step()
+        trace.append(flat(model.parameters()))
+    return {"parameters": numpy.stack(trace)}
+
+
+def shuffle(rank, ranks, source, case):
+    """The order of the samples in each epoch, and in epoch 2 of a run that was resumed there."""
+    student = Student(source)
+
+    def orders(epochs):
+        batches = EpochBatches(case["lengths"], case["rank"], case["batchsize"], case["seed"] % 1000)
+        loader = SimpleNamespace(batch_sampler=batches, sampler=batches)
+        orders = []
+        for epoch in epochs:
+            student.run(epoch=epoch, batches=batches, train_loader=loader)
+            orders.append([int(sample) for batch in batches for sample in batch])
+        return orders
+
+    return {"epochs": orders(range(4)), "resumed": orders([2])[0]}
+
+
+def step(rank, ranks, source, case):
+    """The parameters after each of some training steps on several ranks (or one), where the ranks have unequal batches."""
+    several = "lengths" in case and len(case["lengths"]) == ranks
+    comm = join(rank, ranks) if several else None
+    lengths = case["lengths"]
+    model = network(case["seed"])
+    given = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9), "F": F, "torch": torch}
+    if case.get("distributed"):
+        given |= {"replica": DistributedDataParallel(model), "comm": comm, "total": sum(lengths)}
+    student, trace, losses = Student(source), [], []
+    for number in range(case["steps"]):
+        images, labels = batch(case["seed"], number, lengths, rank)
+        names = student.run(**given, images=images, labels=labels)
+        trace.append(flat(model.parameters()))
+        losses.append(float(names.loss.detach()))
+        if tuple(names.outputs.shape) != (len(labels), 10):
+            raise Wrong(f"`outputs` should have a row for each of the {len(labels)} images; its shape is {tuple(names.outputs.shape)}")
+    return {"parameters": numpy.stack(trace), "losses": losses}
+
+
+def throughput(rank, ranks, source, case):
+    """`images` and `throughput` as every rank would report them."""
+    student, found, size = Student(source), [], len(case["lengths"])
+    for number, length in enumerate(case["lengths"]):
+        batches = EpochBatches(case["lengths"], number, case["batchsize"], 0)
+        names = student.run(
+            args=SimpleNamespace(epoch=case["epoch"], batchsize=case["batchsize"]),
+            first_epoch=case["first_epoch"],
+            seconds=case["seconds"],
+            train_set=dataset(sum(case["lengths"]) if size == 1 or not case.get("dealt") or number == 0 else 0),
+            shard=dataset(length),
+            lengths=list(case["lengths"]),
+            comm=Communicator(number, size, number, 1, "gloo"),
+            batches=batches,
+            train_loader=SimpleNamespace(__len__=batches.__len__, batch_sampler=batches),
+        )
+        found.append([float(names.images), float(names.throughput)])
+    return {"found": found}

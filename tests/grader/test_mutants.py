@@ -1,0 +1,64 @@
+"""Every plausible wrong answer is caught by the criterion meant for it, with its message; right ones written otherwise pass."""
+
+import pytest
+
+from grader.box import Server
+from grader.checks import UNITS
+from grader.checks.judging import judge
+from grader.mutants import known, solved
+from grader.verdict import FAILED, NOT_ATTEMPTED, PASSED
+
+PARTS = [pytest.param(unit, part, id=f"{unit}-{part.track or part.file}") for unit, parts in UNITS.items() for part in parts]
+
+
+def cases(kind):
+    return [
+        pytest.param(unit, part, entry, id=f"{unit}-{part.track}-{entry['gap']}-{entry['name']}")
+        for unit, parts in UNITS.items()
+        for part in parts
+        for entry in known(unit, part.track)[kind]
+        if entry["gap"] in {check.gap for check in part.checks}
+    ]
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = Server(("grader.probes.libraries",))
+    yield server
+    server.stop()
+
+
+def verdicts(unit, part, text, server, gap=None):
+    checks = tuple(check for check in part.checks if gap in (None, check.gap))
+    only = type(part)(part.file, part.track, checks)
+    return list(judge(unit, (only,), lambda file: text, server))
+
+
+@pytest.mark.parametrize(("unit", "part", "mutant"), cases(0))
+def test_a_mutant_is_caught_by_its_criterion_with_its_message(unit, part, mutant, server):
+    found = verdicts(unit, part, solved(part.file, **{mutant["gap"]: mutant["code"]}), server, mutant["gap"])
+    caught = next(verdict for verdict in found if verdict.check == mutant["criterion"])
+    assert caught.status == mutant.get("status", FAILED), caught
+    assert mutant["message"] in caught.message
+    allowed = {mutant["criterion"], *mutant.get("also", ())}
+    assert {verdict.check for verdict in found if verdict.status != PASSED} <= allowed
+
+
+@pytest.mark.parametrize(("unit", "part", "variant"), cases(1))
+def test_a_right_answer_written_otherwise_gets_full_marks(unit, part, variant, server):
+    for verdict in verdicts(unit, part, solved(part.file, **{variant["gap"]: variant["code"]}), server, variant["gap"]):
+        assert verdict.status == PASSED, verdict
+
+
+@pytest.mark.parametrize(("unit", "part"), PARTS)
+def test_the_solution_gets_full_marks(unit, part, server):
+    for verdict in verdicts(unit, part, solved(part.file), server):
+        assert verdict.status == PASSED, verdict
+
+
+@pytest.mark.parametrize(("unit", "part"), PARTS)
+def test_the_untouched_exercise_gets_nothing_and_is_told_so(unit, part, server):
+    from grader.exercises import given_out
+
+    for verdict in verdicts(unit, part, given_out(part.file).text, server):
+        assert (verdict.status, verdict.points) == (NOT_ATTEMPTED, 0)
