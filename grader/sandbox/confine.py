@@ -18,7 +18,7 @@ class _State:
 
     user = None  # who runs in it; None: not prepared
     parent_lives = life = None  # the ends of a pipe; the one for writing is open as long as the process that prepared it lives
-    counted_apart = False  # whether the kernel counts its processes apart from others
+    others = None  # how many threads the kernel counts together with those of the sandbox; None: not known
     address_space = 0  # bytes, at the start
 
 
@@ -30,7 +30,7 @@ def prepare():
     on = in_force()
     with _failures("prepared"):
         _State.user = namespaces.users() if USERS in on else os.geteuid()
-        _State.counted_apart = USERS in on
+        _State.others = 0 if USERS in on else limits.threads_of_user()
         if PROCESSES in on:
             kernel.unshare(kernel.NEW_PROCESSES, "PID namespace")
         _State.parent_lives, _State.life = os.pipe()
@@ -76,7 +76,7 @@ def _confine(confinement, on):
         namespaces.new_names()
     if FILES in on:
         namespaces.new_files(readable, workplace, confinement.limits.tmp_bytes, _State.user)
-        readable += ["/etc", "/dev", "/proc"]
+        readable += ["/etc", "/dev"]
         writable = [workplace, "/tmp", "/dev/shm"]
     else:
         os.chdir(workplace)
@@ -85,7 +85,7 @@ def _confine(confinement, on):
     namespaces.give_up_power(_State.user)
     kernel.prctl(kernel.NO_NEW_PRIVILEGES, 1)
     if LANDLOCK in on:
-        landlock.restrict([*namespaces.SYSTEM, *readable], writable, namespaces.DEVICES)
+        landlock.restrict([*namespaces.SYSTEM, "/proc", *readable], writable, namespaces.DEVICES)
     kernel.prctl(kernel.DUMPABLE, 0)  # no rank traces this process, even without Landlock
 
 
@@ -104,9 +104,9 @@ def limit_rank(allowed):
     """Take from this process, for good, what a student's code has no use for; `allowed`: Limits. Raises SandboxError."""
     try:
         space = limits.address_space()
-    except FileNotFoundError:  # a sandbox without /proc
+    except FileNotFoundError:  # in a sandbox without /proc
         space = _State.address_space
-    others = 0 if _State.counted_apart or os.geteuid() == 0 else limits.threads_of_user()
+    others = limits.threads_of_user() if _State.others is None else _State.others
     with _failures("made for a rank"):
         kernel.prctl(kernel.NO_NEW_PRIVILEGES, 1)
         kernel.prctl(kernel.DUMPABLE, 0)

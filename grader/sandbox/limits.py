@@ -44,8 +44,10 @@ def address_space():
 
 
 def threads_of_user():
-    """How many threads this user has on the whole machine: what the kernel counts where there is no user namespace."""
+    """How many threads this user has on the whole machine: what the kernel counts where there is no user namespace, but not for root."""
     count = 0
+    if os.getuid() == 0:
+        return count
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if process.stat().st_uid == os.getuid():
@@ -79,30 +81,33 @@ def _limit(kind, soft, hard=None):
     resource.setrlimit(kind, (soft, hard))
 
 
+def _first_environment():
+    """Where in memory the kernel put the variables that this process was started with: proc_pid_stat(5), env_start and env_end."""
+    with open("/proc/self/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return int(fields[47]), int(fields[48])
+
+
+FIRST_ENVIRONMENT = _first_environment()  # the same in forked processes; some sandboxes have no /proc
+
+
 def clean_environment(workplace):
-    """Leave a few harmless variables, and wipe the memory in which the kernel keeps those that this process was started with."""
+    """Leave a few harmless variables, and wipe the memory that /proc/self/environ shows, whatever becomes of the variables."""
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     os.environ.clear()
-    _wipe_first_environment()
+    start, end = FIRST_ENVIRONMENT
+    ctypes.memset(start, 0, end - start)
     os.environ.update(
         {
             "LANG": "C.UTF-8",
             **kept,
             "PATH": f"{sys.prefix}/bin:/usr/local/bin:/usr/bin:/bin",
-            "HOME": workplace,
-            "TMPDIR": "/tmp" if os.access("/tmp", os.W_OK) else workplace,
+            "HOME": str(workplace),
+            "TMPDIR": "/tmp" if os.access("/tmp", os.W_OK) else str(workplace),
             "USER": "student",
             "LOGNAME": "student",
         }
     )
-
-
-def _wipe_first_environment():
-    """/proc/self/environ shows the variables of the start, whatever has become of them (proc_pid_stat(5): env_start, env_end)."""
-    with open("/proc/self/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    start, end = int(fields[47]), int(fields[48])
-    ctypes.memset(start, 0, end - start)
 
 
 def close_other_files(keep):

@@ -64,15 +64,11 @@ def give_up_power(user):
 
 
 def wait_for(first):
-    """Wait for the child `first`, kill what it leaves behind, and end with its status."""
+    """Wait for the child `first`, kill what it leaves behind, and end with its exit status, or 128 and the number of its signal."""
     _, status = os.waitpid(first, 0)
     _kill_orphans()
     code = os.waitstatus_to_exitcode(status)
-    if code < 0:
-        if -code != signal.SIGKILL:
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(code)
+    os._exit(code if code >= 0 else 128 - code)
 
 
 def _kill_orphans():

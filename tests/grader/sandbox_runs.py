@@ -4,9 +4,11 @@ import json
 import os
 import select
 import signal
+import stat
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from grader import sandbox
 from grader.sandbox import doctor, kernel
@@ -14,92 +16,114 @@ from grader.sandbox import doctor, kernel
 ORDINARY = 54321  # a user without an account
 WAIT = 30  # seconds
 CALLERS = ["root", "user"] if os.geteuid() == 0 else ["user"]
+ENDED_BY_ITSELF = 70
 
-
-@dataclass
-class Run:
-    answer: object  # what the function returned, or the name of the exception it raised
-    status: int | None  # of the rank, as subprocess has it; None when it was killed with the sandbox
+needs_strong = pytest.mark.skipif(not sandbox.strong(), reason=sandbox.missing())
 
 
 def become(caller):
     """Be an ordinary user, if that is asked for."""
     if caller == "user" and os.geteuid() == 0:
+        for path in sandbox.interpreter_paths():
+            _make_reachable(path)
         os.setgroups([])
         os.setresgid(ORDINARY, ORDINARY, ORDINARY)
         os.setresuid(ORDINARY, ORDINARY, ORDINARY)
         kernel.prctl(kernel.DUMPABLE, 1)
-    doctor.layers.cache_clear()
+        doctor.layers.cache_clear()
 
 
-def run(function, *arguments, caller="user", readable=(), workplace=None, keep=(), ranks=1, **limits):
-    """Run ``function(*arguments)`` in one rank, or ``function(rank, *arguments)`` in several. Nothing of it is left when this returns."""
+def _make_reachable(path):
+    """Let everybody reach `path`, in this process alone: root's Python may lie in root's home."""
+    closed = next((parent for parent in reversed(Path(path).parents) if not parent.stat().st_mode & stat.S_IXOTH), None)
+    if closed:
+        aside = tempfile.mkdtemp()
+        kernel.unshare(kernel.NEW_MOUNTS)
+        kernel.mount("none", "/", flags=kernel.RECURSIVE | kernel.PRIVATE)
+        kernel.bind(path, aside)
+        kernel.mount("none", closed, "tmpfs", 0, "mode=755")
+        os.makedirs(path)
+        kernel.bind(aside, path)
+        kernel.detach(aside)
+        os.rmdir(aside)
+
+
+def open_folder(prefix):
+    """A new folder that every user may read."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    folder.chmod(0o755)
+    return folder
+
+
+def run(function, *arguments, ranks=1, **options):
+    """What ``function(*arguments)`` returns in a sandbox, or the name of the exception that it raises, or "ended: STATUS".
+
+    With several ranks: a list of what ``function(rank, *arguments)`` returns. `options` as for `start`. Nothing is left running.
+    """
     with tempfile.TemporaryDirectory(prefix="sandbox-") as folder:
         os.chmod(folder, 0o755)
-        confinement = sandbox.Confinement([*sandbox.interpreter_paths(), *readable], str(workplace or folder), sandbox.Limits(**limits))
-        reading, writing = os.pipe()
-        outer = os.fork()
-        if outer == 0:
-            try:
-                os.close(reading)
-                become(caller)
-                _sandbox(confinement, function, arguments, ranks, writing, keep)
-            except BaseException as error:
-                os.write(writing, json.dumps(f"no sandbox: {error!r}").encode() + b"\n")
-            finally:
-                os._exit(70)
-        os.close(writing)
-        lines = _until_end(reading, outer)
-    answers = [json.loads(line) for line in lines]
+        outer, reading = start(function, *arguments, folder=folder, ranks=ranks, **options)
+        try:
+            answers = [json.loads(line) for line in until_end(reading).splitlines()]
+        finally:
+            os.kill(outer, signal.SIGKILL)
+            os.waitpid(outer, 0)
     return answers[0] if ranks == 1 and answers else answers
 
 
-def _sandbox(confinement, function, arguments, ranks, writing, keep):
-    """The first process of the sandbox: starts the ranks, waits for them."""
-    sandbox.enter(confinement)
-    children = []
-    for rank in range(ranks):
-        child = os.fork()
-        if child == 0:
-            try:
-                sandbox.limit_rank(confinement.limits)
-                sandbox.clean_environment(confinement.workplace)
-                sandbox.close_other_files([writing, *keep])
-                answer = function(*([rank] if ranks > 1 else []), *arguments)
-            except BaseException as error:
-                answer = type(error).__name__
-            os.write(writing, json.dumps(answer).encode() + b"\n")
-            os._exit(0)
-        children.append(child)
-    for child in children:
-        _, status = os.waitpid(child, 0)
-        if status:
-            os.write(writing, json.dumps(f"ended: {os.waitstatus_to_exitcode(status)}").encode() + b"\n")
-    os._exit(0)
-
-
-def _until_end(reading, outer):
-    """The lines that came. The pipe is closed only by the end of every process in the sandbox."""
-    ended = os.pidfd_open(outer)
-    lines = b""
+def start(function, *arguments, folder, ranks=1, caller="user", readable=(), workplace=None, keep=(), before=None, **limits):
+    """Start the sandbox; returns the process outside that waits for it, and a pipe that all processes inside hold open."""
+    confinement = sandbox.Confinement([*sandbox.interpreter_paths(), *readable], str(workplace or folder), sandbox.Limits(**limits))
+    reading, writing = os.pipe()
+    outer = os.fork()
+    if outer:
+        os.close(writing)
+        return outer, reading
     try:
-        while select.select([reading], [], [], WAIT)[0]:
-            if not (part := os.read(reading, 1 << 16)):
-                break
-            lines += part
-        else:
-            os.kill(outer, signal.SIGKILL)
-            lines += b'"it never ended"\n'
-        os.waitpid(outer, 0)
-    finally:
-        os.close(ended)
         os.close(reading)
-    return lines.splitlines()
+        become(caller)
+        if before:
+            before()
+        sandbox.enter(confinement)
+        _be_first(confinement, function, arguments, ranks, writing, keep)
+    except BaseException as error:
+        tell(writing, f"no sandbox: {error!r}")
+    finally:
+        os._exit(ENDED_BY_ITSELF)
 
 
-def outside_secret():
-    """The path of a file that everybody may read, outside of every sandbox."""
-    folder = Path(tempfile.mkdtemp(prefix="secret-"))
-    folder.chmod(0o755)
-    (folder / "expected.json").write_text("42")
-    return folder / "expected.json"
+def _be_first(confinement, function, arguments, ranks, writing, keep):
+    """The first process of the sandbox: starts the ranks, and waits for them."""
+    for rank in range(ranks):
+        if os.fork():
+            continue
+        try:
+            sandbox.close_other_files([writing, *keep])
+            sandbox.clean_environment(os.getcwd())
+            sandbox.limit_rank(confinement.limits)
+            answer = function(*([rank] if ranks > 1 else []), *arguments)
+        except BaseException as error:
+            answer = type(error).__name__
+        tell(writing, answer)
+        os._exit(0)
+    while ranks:
+        _, status = os.wait()
+        if status:
+            tell(writing, f"ended: {os.waitstatus_to_exitcode(status)}")
+        ranks -= 1
+
+
+def tell(writing, answer):
+    os.write(writing, json.dumps(answer).encode() + b"\n")
+
+
+def until_end(reading):
+    """All that comes from a pipe until no process holds its other end. Fails when that takes too long."""
+    data = b""
+    with open(reading, "rb", buffering=0) as file:
+        while True:
+            assert select.select([file], [], [], WAIT)[0], f"something still runs after {WAIT} s; it has said {data!r}"
+            part = file.read(1 << 16)
+            if not part:
+                return data
+            data += part

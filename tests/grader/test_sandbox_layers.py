@@ -1,0 +1,220 @@
+"""Which layers are said to be in force, and what still holds where the strong ones are refused."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+import sandbox_runs
+from sandbox_runs import CALLERS, run
+
+from grader import sandbox
+from grader.sandbox import confine, doctor, kernel, landlock, namespaces, seccomp
+
+
+@pytest.fixture
+def layers_anew():
+    doctor.layers.cache_clear()
+    yield
+    doctor.layers.cache_clear()
+
+
+def refusing(number):
+    def refuse(*arguments):
+        raise OSError(number, os.strerror(number), "unshare")
+
+    return refuse
+
+
+def in_a_process(function, caller="user"):
+    """What the function returns in a process of its own."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            sandbox_runs.become(caller)
+            doctor.layers.cache_clear()
+            sandbox_runs.tell(writing, function())
+        except BaseException as error:
+            sandbox_runs.tell(writing, repr(error))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    return json.loads(sandbox_runs.until_end(reading))
+
+
+def told():
+    """What is in force, and the reasons why the rest is not."""
+    return [sorted(doctor.in_force()), sorted({layer.why_not for layer in sandbox.layers() if layer.why_not}), sandbox.strong(), sandbox.missing()]
+
+
+def test_every_layer_is_listed_with_what_it_guards():
+    for layer in sandbox.layers():
+        assert layer.guards and layer.strength in ("strong", "second", "limit")
+        assert bool(layer.why_not) != layer.in_force
+
+
+def test_limits_are_always_in_force(monkeypatch, layers_anew):
+    monkeypatch.setattr(kernel, "unshare", refusing(errno.EPERM))
+    monkeypatch.setattr(kernel, "call", refusing(errno.ENOSYS))
+    monkeypatch.setattr(kernel, "ARCHITECTURE", None)
+    assert doctor.in_force() - {doctor.USERS} == {doctor.LIMITS}
+    assert not sandbox.strong() and sandbox.missing()
+
+
+def test_a_container_that_refuses_namespaces_is_told_how_to_start(monkeypatch, layers_anew):
+    monkeypatch.setattr(kernel, "unshare", refusing(errno.EPERM))
+    in_force, _, strong, sentence = told()
+    assert not strong and doctor.NETWORK not in in_force and doctor.PROCESSES not in in_force
+    assert "--cap-add SYS_ADMIN" in sentence and sentence.endswith(".") and "\n" not in sentence
+
+
+@pytest.mark.parametrize("path, value, _", doctor.SETTINGS)
+def test_the_setting_that_forbids_namespaces_is_named(path, value, _, monkeypatch, layers_anew):
+    monkeypatch.setattr(kernel, "unshare", refusing(errno.EPERM))
+    monkeypatch.setattr(doctor, "_setting", lambda asked: value if asked == path else None)
+    assert os.path.basename(path) in sandbox.missing()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 and not sandbox.strong(), reason=sandbox.missing())
+def test_a_kernel_that_really_allows_no_namespaces_is_found_out():
+    """In a user namespace of its own, an ordinary user can set the limit to 0."""
+
+    def forbidden():
+        namespaces.users()
+        with open("/proc/sys/user/max_user_namespaces", "w") as file:
+            file.write("0")
+        kernel.drop_capabilities()
+        return told()
+
+    in_force, _, strong, sentence = in_a_process(forbidden)
+    assert not strong and doctor.USERS not in in_force and doctor.FILES not in in_force
+    assert "user.max_user_namespaces=10000" in sentence
+
+
+def test_a_kernel_without_landlock_is_told_apart_from_one_with_it_switched_off(monkeypatch, layers_anew):
+    monkeypatch.setattr(landlock, "abi", refusing(errno.EOPNOTSUPP))
+    assert any("lsm=landlock" in layer.why_not for layer in sandbox.layers())
+    doctor.layers.cache_clear()
+    monkeypatch.setattr(landlock, "abi", refusing(errno.ENOSYS))
+    assert any("Linux 5.13" in layer.why_not for layer in sandbox.layers())
+
+
+def test_an_architecture_without_a_filter_is_named(monkeypatch, layers_anew):
+    monkeypatch.setattr(kernel, "ARCHITECTURE", None)
+    assert any(layer.name == doctor.SECCOMP and "architecture" in layer.why_not for layer in sandbox.layers())
+
+
+@pytest.mark.parametrize("architecture", seccomp.ARCHITECTURES)
+def test_every_filter_jumps_within_itself_and_ends_in_a_decision(architecture):
+    program = seccomp.filter_for(architecture)
+    steps = [(int.from_bytes(program[at : at + 2], sys.byteorder), program[at + 2], program[at + 3]) for at in range(0, len(program), 8)]
+    assert len(steps) <= 4096 and steps[-1][0] == seccomp.RETURN
+    for at, (code, if_true, if_false) in enumerate(steps):
+        if code in (seccomp.EQUAL, seccomp.AT_LEAST, seccomp.ANY_OF):
+            assert at + 1 + max(if_true, if_false) < len(steps)
+
+
+def test_the_doctor_prints_a_table_and_a_sentence():
+    ran = subprocess.run([sys.executable, "-m", "grader", "doctor"], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0 and ran.stderr == ""
+    lines = ran.stdout.splitlines()
+    assert lines[0].startswith(doctor.USERS) and lines[-1].endswith(".")
+    assert sum("in force" in line or "missing" in line for line in lines) >= len(doctor.GUARDS)
+
+
+def test_cpu_time_is_bounded():
+    def burn():
+        signal.signal(signal.SIGXCPU, signal.SIG_IGN)
+        while True:
+            pass
+
+    assert run(burn, cpu_seconds=1) == f"ended: {-signal.SIGKILL}"
+
+
+@pytest.fixture
+def only_weak_layers():
+    """Done in the process that enters: as if this machine refused all namespaces."""
+
+    def refuse():
+        weak = doctor.in_force() & {doctor.LANDLOCK, doctor.SECCOMP, doctor.LIMITS}
+        confine.in_force = lambda: weak
+
+    return refuse
+
+
+needs_landlock = pytest.mark.skipif(doctor.LANDLOCK not in doctor.in_force(), reason="this kernel offers no Landlock")
+
+
+@needs_landlock
+@pytest.mark.parametrize("caller", CALLERS)
+def test_without_namespaces_landlock_hides_files(caller, only_weak_layers):
+    workplace = sandbox_runs.open_folder("workplace-")
+    (workplace / "in.txt").write_text("given")
+    workplace.chmod(0o777)
+    (workplace / "link").symlink_to("/etc/shadow")
+
+    def look():
+        seen = [error_of(open, path) for path in ("/etc/shadow", __file__, "link", f"/proc/{os.getppid()}/environ", "/etc/hostname")]
+        written = [error_of(open, path, "w") for path in ("/tmp/new", "/dev/shm/new", f"{sys.prefix}/new")]
+        with open("in.txt") as file, open("out.txt", "w") as out:
+            out.write(file.read())
+        return [seen, written]
+
+    try:
+        seen, written = run(look, caller=caller, workplace=workplace, before=only_weak_layers)
+        assert (workplace / "out.txt").read_text() == "given"
+    finally:
+        shutil.rmtree(workplace)
+    assert set(seen + written) <= {errno.EACCES, errno.EROFS}
+
+
+def error_of(function, *arguments):
+    try:
+        function(*arguments)
+    except OSError as error:
+        return error.errno
+    return 0
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+def test_without_namespaces_daemons_are_killed_too(caller, only_weak_layers):
+    def daemonize(keep):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+            os.write(keep, b"x")
+            while True:
+                signal.pause()
+        os.wait()
+
+    reading, writing = os.pipe()
+    run(daemonize, writing, caller=caller, keep=[writing], before=only_weak_layers)
+    os.close(writing)
+    assert sandbox_runs.until_end(reading) == b"x"
+
+
+def test_without_namespaces_processes_are_still_bounded(only_weak_layers):
+    def bomb():
+        started = 0
+        try:
+            while True:
+                if os.fork() == 0:
+                    while True:
+                        signal.pause()
+                started += 1
+        except OSError:
+            return started
+
+    assert run(bomb, processes=20, before=only_weak_layers, caller="user") <= 20
+
+
+def test_a_sandbox_that_cannot_be_made_is_an_error():
+    ended = run(print, workplace="/nowhere")
+    assert ended.startswith("no sandbox: SandboxError(\"the sandbox can't be made: ")
