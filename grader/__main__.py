@@ -29,6 +29,23 @@ def release(
 
 
 @app.command()
+def grade(
+    submissions: Annotated[Path, typer.Argument(help="A folder or an archive for each student is in here.")],
+    out: Annotated[Path, typer.Option(help="Where the gradebook and the reports go.")],
+    engines: Annotated[int, typer.Option(min=1, help="How many engines to start on this machine.")] = 2,
+    profile: Annotated[str | None, typer.Option(help="Use the running cluster of this ipyparallel profile.")] = None,
+    cluster_file: Annotated[Path | None, typer.Option(help="Use the running cluster that this file describes.")] = None,
+    unit: Annotated[list[str] | None, typer.Option(help="Only this unit (may be repeated).")] = None,
+    trusted: Annotated[bool, typer.Option("--trusted", help="Run students' code without a sandbox.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Grade anew what is graded already.")] = False,
+):
+    """Grade a class on an ipyparallel cluster. Interrupted, the same command goes on where it stopped."""
+    from grader.grade.grading import grade
+
+    grade(submissions, out, engines, profile, cluster_file, trusted, force, unit, typer.echo)
+
+
+@app.command()
 def doctor():
     """Say how well a student's code can be confined on this machine, and what would improve it."""
     from grader.sandbox.doctor import report

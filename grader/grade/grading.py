@@ -1,0 +1,120 @@
+"""``python -m grader grade``: from a folder of submissions to a gradebook and reports. Interrupted, the same command goes on."""
+
+import sys
+from collections import defaultdict
+from contextlib import nullcontext
+
+from tqdm import tqdm
+
+from grader import sandbox
+from grader.checks import UNITS
+from grader.collect import collect, newest
+from grader.grade import cluster, work
+from grader.grade.placing import ControllerLost, Placer
+from grader.gradebook import Gradebook
+from handson.errors import OneSentence
+
+RESTARTS = 5  # of a controller that ends
+
+
+class GradeError(OneSentence, RuntimeError):
+    """Why nothing is graded."""
+
+
+def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=False, force=False, units=None, say=print):
+    """Grade what is in `submissions` into the folder `out`, on `engines` engines started here, or on those of a cluster that runs.
+
+    trusted: run students' code without a sandbox. force: grade anew what has been graded. units: only these. Raises OneSentence errors.
+    """
+    if not trusted and not sandbox.strong():
+        raise GradeError(
+            f"students' code can't be confined on this machine ({'; '.join(sandbox.missing())}): see `python -m grader doctor`, or give "
+            "--trusted to run it as your own"
+        )
+    units = units or list(UNITS)
+    if unknown := [unit for unit in units if unit not in UNITS]:
+        raise GradeError(f"there is no unit {unknown[0]}: choose from {', '.join(UNITS)}")
+    expected = [part.file for unit in units for part in UNITS[unit]]
+    resources = "trusted" if trusted else "sandbox"
+    versions = {unit: work.version(unit) for unit in units}
+    with Gradebook(out) as book:
+        collected = collect(submissions, out / "submissions", expected)
+        book.record(collected)
+        counting = [submission for submission in newest(collected) if submission.refused is None]
+        missing = [(submission, unit) for submission in counting for unit in units]
+        if not force:
+            missing = book.what_is_missing(collected, versions, resources)
+        done = len(counting) * len(units) - len(missing)
+        say(f"{len(newest(collected))} students, {len(collected)} submissions; {len(missing)} of {done + len(missing)} units to grade.")
+        refused = [submission for submission in newest(collected) if submission.refused]
+        for submission in refused:
+            say(f"{submission.student}: not graded, {submission.refused}")
+        if missing:
+            _grade(book, missing, versions, resources, engines, profile, cluster_file, trusted, say)
+
+
+def _grade(book, missing, versions, resources, engines, profile, cluster_file, trusted, say):
+    """Grade the (submission, unit) pairs `missing`, and keep each as soon as all of it is there."""
+    left = {(submission.student, unit): submission for submission, unit in missing}
+    seconds = {}
+    with _progress(len(missing), say) as tick:
+        for _ in range(RESTARTS):
+            place = cluster.running(profile, cluster_file) if profile or cluster_file else cluster.started(engines)
+            with place as there:
+                try:
+                    _grade_on(there, left, book, versions, resources, trusted, seconds, tick)
+                    return
+                except ControllerLost:
+                    say("The cluster's controller has ended; starting another. What was not finished is graded again.")
+    raise cluster.ClusterError(f"the cluster's controller ended {RESTARTS} times; {len(left)} units are left: run the same command again")
+
+
+def _grade_on(engines, left, book, versions, resources, trusted, seconds, tick):
+    open_pieces, verdicts = {}, defaultdict(list)
+
+    def pieces():
+        for (student, unit), submission in list(left.items()):
+            made = work.pieces(submission, unit)
+            open_pieces[student, unit] = len(made)
+            yield from made
+
+    for piece, found in Placer(engines, pieces(), trusted, seconds).results():
+        key = piece.student, piece.unit
+        verdicts[key] += found
+        open_pieces[key] -= 1
+        if open_pieces[key] == 0:
+            book.store(left.pop(key), piece.unit, work.in_order(piece.unit, verdicts.pop(key)), versions[piece.unit], resources)
+            del open_pieces[key]
+            tick(key, len(engines.ids()))
+
+
+def _progress(units, say):
+    """A context that gives a function to call after each unit: a bar in a terminal, else a line every now and then."""
+    if sys.stderr.isatty():
+        return _Bar(units)
+    lines = max(1, units // 20)
+    done = 0
+
+    def tick(key, engines):
+        nonlocal done
+        done += 1
+        if done % lines == 0 or done in (1, units):
+            say(f"{done} of {units} units graded ({engines} engines)")
+
+    return nullcontext(tick)
+
+
+class _Bar:
+    def __init__(self, units):
+        self.units = units
+
+    def __enter__(self):
+        self.bar = tqdm(total=self.units, unit="unit", desc="graded")
+        return self.tick
+
+    def tick(self, key, engines):
+        self.bar.set_postfix_str(f"{engines} engines, {key[0]}: {key[1]}"[:60], refresh=False)
+        self.bar.update()
+
+    def __exit__(self, *error):
+        self.bar.close()

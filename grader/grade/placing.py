@@ -1,0 +1,104 @@
+"""Which engine does what, when: pieces that need more ranks take as many engines, the longest go first, and what an engine that ended
+was doing is done again elsewhere."""
+
+import itertools
+import time
+
+from grader.grade import work
+
+TRIES = 3  # for a piece, when the grader or an engine fails
+PATIENCE = 300  # seconds for a piece, before its engine counts as stuck
+TICK = 0.01  # seconds
+AHEAD = 8  # pieces for each engine, among which the longest is chosen
+
+
+class ControllerLost(Exception):
+    """The cluster's controller has ended: nothing more will come from it."""
+
+
+class Placer:
+    """Does `pieces`, an iterator of grader.grade.work.Piece, on `engines` (grader.grade.cluster.Engines).
+
+    `results` yields (piece, verdicts) as they come. Pieces are taken from the iterator as they are needed, so that the first
+    submissions are finished, and kept, long before the last; which of those that have been taken goes first depends on `seconds`,
+    what pieces of a kind took so far.
+    """
+
+    def __init__(self, engines, pieces, trusted=False, seconds=None):
+        self.engines, self.trusted = engines, trusted
+        self.seconds = {} if seconds is None else seconds
+        self.pieces, self.waiting = iter(pieces), []
+        self.running = {}  # leading engine -> (piece, AsyncResult, engines taken, since)
+        self.tries, self.lost = {}, set()
+
+    def results(self):
+        while self._take() or self.running:
+            if not self.engines.controller_alive():
+                raise ControllerLost
+            yield from self._collect()
+            self._watch_engines()
+            self._place()
+            time.sleep(TICK)
+
+    def _take(self):
+        """Keep some pieces waiting, the longest first; of unknown ones, those with more ranks. Returns whether there are any."""
+        missing = AHEAD * max(1, len(self.engines.ids())) - len(self.waiting)
+        if missing <= 0:
+            return True
+        self.waiting += itertools.islice(self.pieces, missing)
+        self.waiting.sort(key=lambda piece: (self.seconds.get(piece.kind, 10.0 * piece.ranks), piece.ranks), reverse=True)
+        return bool(self.waiting)
+
+    def _place(self):
+        """Give free engines something to do. A piece for several waits for them; shorter ones for fewer go ahead meanwhile."""
+        taken = {engine for _, _, engines, _ in self.running.values() for engine in engines}
+        free = [engine for engine in self.engines.ids() if engine not in taken and engine not in self.lost]
+        size = len([engine for engine in self.engines.ids() if engine not in self.lost])
+        while free and self.waiting:
+            place = next((place for place, piece in enumerate(self.waiting) if min(piece.ranks, size) <= len(free)), None)
+            if place is None:
+                return
+            piece = self.waiting.pop(place)
+            engines = [free.pop(0) for _ in range(min(piece.ranks, size))]
+            result = self.engines.submit(engines[0], work.run, piece, self.trusted)
+            self.running[engines[0]] = piece, result, engines, time.monotonic()
+
+    def _collect(self):
+        for engine, (piece, result, _, since) in list(self.running.items()):
+            if result.ready():
+                del self.running[engine]
+                try:
+                    verdicts = [work.Verdict(**verdict) for verdict in result.get(0)]
+                except Exception as problem:  # what the engine raised, or its end
+                    yield from self._again(piece, _reason(problem))
+                else:
+                    self.seconds[piece.kind] = 0.7 * self.seconds.get(piece.kind, time.monotonic() - since) + 0.3 * (time.monotonic() - since)
+                    if any(verdict.points is None for verdict in verdicts) and self.tries.get(piece, 0) + 1 < TRIES:
+                        yield from self._again(piece, "")
+                    else:
+                        yield piece, verdicts
+                self.engines.forget(result)
+            elif time.monotonic() - since > PATIENCE:
+                self.lost.add(engine)
+                del self.running[engine]
+                yield from self._again(piece, f"the engine did not answer for {PATIENCE} seconds")
+
+    def _watch_engines(self):
+        for engine in set(self.running) - set(self.engines.ids()):
+            piece, result, _, _ = self.running[engine]
+            if not result.ready():
+                del self.running[engine]
+                self.waiting.insert(0, piece)
+        self.engines.replace_lost()
+
+    def _again(self, piece, why):
+        """Put a piece back, or give it up after some tries."""
+        self.tries[piece] = self.tries.get(piece, 0) + 1
+        if self.tries[piece] < TRIES:
+            self.waiting.insert(0, piece)
+        else:
+            yield piece, work.ungraded(piece, why or "the grader failed")
+
+
+def _reason(problem):
+    return f"{type(problem).__name__}: {str(problem).strip().splitlines()[-1] if str(problem).strip() else 'no reason given'}"

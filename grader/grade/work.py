@@ -1,0 +1,121 @@
+"""A piece of work: some checks of one file of one submission. Pieces are made here, and carried out here, on the engines."""
+
+import functools
+import hashlib
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from grader import exercises
+from grader.box import Server
+from grader.checks import UNITS
+from grader.checks.judging import judge
+from grader.sandbox import interpreter_paths
+from grader.verdict import GRADER_FAULT, Verdict
+
+GRADER = Path(__file__).resolve().parent.parent
+PUBLIC = ("box", "probes", "sandbox", "__init__.py", "gaps.py", "verdict.py")  # of the grader; what ranks may read
+JUDGING = ("box", "checks", "hidden", "probes", "gaps.py", "exercises.py", "notebooks.py")  # what a verdict depends on
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Checks of one part of a unit that need the same number of ranks."""
+
+    student: str
+    digest: str
+    unit: str
+    part: int  # its place in UNITS[unit]
+    gaps: tuple
+    ranks: int
+    text: str | None  # of the part's file
+
+    @property
+    def kind(self):
+        """What pieces of other students take as long as this one."""
+        return self.unit, self.part, self.gaps
+
+
+def pieces(submission, unit):
+    """The pieces of a submission's unit."""
+    made = []
+    for number, part in enumerate(UNITS[unit]):
+        text = _text(submission.path, part.file)
+        by_ranks = {}
+        for check in part.checks:
+            by_ranks.setdefault(max((case.get("ranks", 1) for case in check.cases), default=1), []).append(check.gap)
+        made += [
+            Piece(submission.student, submission.digest, unit, number, tuple(gaps), ranks, text) for ranks, gaps in sorted(by_ranks.items())
+        ]
+    return made
+
+
+def in_order(unit, verdicts):
+    """The verdicts of all pieces of a unit, in the order of its parts and checks."""
+    places = {(part.track, check.gap): place for place, (part, check) in enumerate((p, c) for p in UNITS[unit] for c in p.checks)}
+    return sorted(verdicts, key=lambda verdict: places[verdict.track, verdict.gap])
+
+
+def run(piece, trusted):
+    """Carry out a piece, on an engine: a list of verdicts as dictionaries."""
+    part = UNITS[piece.unit][piece.part]
+    checks = tuple(check for check in part.checks if check.gap in piece.gaps)
+    seed = int.from_bytes(hashlib.sha256(f"{piece.digest} {piece.unit} {piece.part}".encode()).digest()[:4], "big") >> 1
+    verdicts = judge(
+        piece.unit,
+        (replace(part, checks=checks),),
+        lambda file: piece.text,
+        _server(),
+        hidden=_hidden_cases(),
+        readable=None if trusted else readable(),
+        seed=seed,
+    )
+    return [asdict(verdict) for verdict in verdicts]
+
+
+def ungraded(piece, why):
+    """The verdicts of a piece that could not be carried out."""
+    part = UNITS[piece.unit][piece.part]
+    return [
+        Verdict(piece.unit, part.track, check.gap, criterion.title, GRADER_FAULT, None, criterion.points, f"not graded: {why}")
+        for check in part.checks
+        if check.gap in piece.gaps
+        for criterion in check.criteria
+    ]
+
+
+def version(unit):
+    """What a unit's verdicts depend on, as a digest: checks, probes, hidden cases, and the exercises given out."""
+    digest = hashlib.sha256()
+    files = [path for name in JUDGING for path in ([GRADER / name] if name.endswith(".py") else sorted((GRADER / name).rglob("*")))]
+    for path in files:
+        if path.suffix in (".py", ".toml") and path.is_file():
+            digest.update(path.read_bytes())
+    for part in UNITS[unit]:
+        digest.update(exercises.given_out(part.file).text.encode())
+    return digest.hexdigest()[:16]
+
+
+def readable():
+    """What a sandbox shows of this machine."""
+    return [*interpreter_paths(), GRADER.parent / "handson", GRADER.parent / "datasets", *(GRADER / name for name in PUBLIC)]
+
+
+@functools.cache
+def _server():
+    return Server(("grader.probes.libraries",))
+
+
+@functools.cache
+def _hidden_cases():
+    try:
+        from grader import hidden
+    except ImportError:
+        return {}
+    return hidden.cases()
+
+
+def _text(folder, file):
+    from grader import gaps
+
+    path = folder / file
+    return gaps.normal(path.read_bytes()) if path.is_file() else None
