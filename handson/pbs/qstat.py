@@ -269,7 +269,7 @@ def show_server(here, jobs, server, flags):
     counts = {letter: sum(job["state"] == letter for job in jobs) for letter in "QRHWTE"}
     if "f" in flags:
         print(f"Server: {server}\n    server_state = Active\n    server_host = {server}\n    scheduling = True\n    total_jobs = {len(jobs)}")
-        print(f"    default_queue = {here.queues[0]}\n    job_history_enable = True\n    pbs_version = embedded\n")
+        print(f"    default_queue = {here.queues[0]}\n    job_history_enable = True\n    job_history_duration = 336:00:00\n    pbs_version = embedded\n")
         return
     print("Server             Max   Tot   Que   Run   Hld   Wat   Trn   Ext Status")
     print("---------------- ----- ----- ----- ----- ----- ----- ----- ----- -----------")

@@ -53,6 +53,8 @@ def main():
     log = home / "scheduler.log"
     if log.exists() and log.stat().st_size > 1_000_000:
         log.unlink()
+    with contextlib.suppress(OSError, sqlite3.Error):
+        store.forget()
     runners, since_trouble, left = set(), None, []
 
     def leave():

@@ -16,6 +16,7 @@ from . import processes
 from .errors import PBSError
 
 UNFINISHED = "state != 'F'"
+HISTORY = 14 * 24 * 3600  # seconds that finished jobs are remembered: PBS's job_history_duration
 SCHEMA = """
 CREATE TABLE jobs (id TEXT PRIMARY KEY, seq INTEGER, idx INTEGER, state TEXT, data TEXT NOT NULL, script BLOB);
 CREATE INDEX jobs_by_state ON jobs (state);
@@ -120,6 +121,15 @@ def put(db, job, script=None):
         " ON CONFLICT (id) DO UPDATE SET state = :state, data = :data",
         values,
     )
+
+
+def forget():
+    """Forget the jobs that ended longer than HISTORY ago (arrays as a whole), but those that an unfinished job waits for."""
+    with transaction() as db:
+        needed = {name.partition("[")[0] for job in select(db, UNFINISHED) for kind, names in job["depend"] if kind != "on" for name in names}
+        for job in select(db, "state = 'F' AND idx IS NULL"):
+            if job["obittime"] < time.time() - HISTORY and str(job["seq"]) not in needed:
+                db.execute("DELETE FROM jobs WHERE seq = ?", [job["seq"]])
 
 
 def script(job):

@@ -1,7 +1,9 @@
 """Jobs from qsub to their output, through the commands a student types."""
 
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
@@ -361,6 +363,31 @@ def test_the_state_directory_is_private(pbs):
     pbs.submit("-h", "-v", "PASSWORD=secret", pbs.script("echo\n"))
     assert mode(pbs.home) == 0o700
     assert {mode(path) & 0o077 for path in pbs.home.rglob("*")} == {0}
+
+
+def age(pbs, job_id, seconds):
+    """Let a job have ended earlier than it has."""
+    with contextlib.closing(sqlite3.connect(pbs.home / "jobs.sqlite", timeout=PATIENCE)) as db, db:
+        db.execute("UPDATE jobs SET data = json_set(data, '$.obittime', json_extract(data, '$.obittime') - ?) WHERE id = ?", [seconds, job_id])
+
+
+def test_jobs_that_ended_two_weeks_ago_are_forgotten(pbs):
+    week = 7 * 24 * 3600
+    pbs.script("echo\n")
+    old, recent, needed = (pbs.submit("a.sh") for _ in range(3))
+    array = pbs.submit("-J", "1-2", "a.sh")
+    for job_id in (old, recent, needed, array):
+        pbs.finish(job_id)
+    wait_until(lambda: not pbs.scheduler_lives(), "the scheduler goes, and the next looks for what is old")
+    for job_id, weeks in (old, 2.1), (recent, 1.9), (needed, 2.1), (array, 2.1):
+        age(pbs, job_id, weeks * week)
+    waits = pbs.submit("-h", "-W", f"depend=afterok:{needed}", "a.sh")
+    last = pbs.submit("a.sh")
+    pbs.finish(last)
+    listed = [line.split(".")[0] for line in pbs("qstat", "-xt").stdout.splitlines()[2:]]
+    assert listed == [recent, needed, waits, last], "neither the old job nor the array with its sub-jobs"
+    assert (pbs.directory / f"a.sh.o{old}").exists(), "its output stays"
+    assert pbs.submit("-h", "a.sh") == str(int(last) + 1), "no number is given twice"
 
 
 def test_python_can_follow_a_job(pbs, monkeypatch):
