@@ -5,8 +5,8 @@ import signal
 from contextlib import contextmanager
 from pathlib import Path
 
-from grader.sandbox import kernel, landlock, limits, namespaces, seccomp
-from grader.sandbox.doctor import FILES, LANDLOCK, NAMES, NETWORK, PROCESSES, USERS, in_force, works
+from grader.sandbox import cgroups, kernel, landlock, limits, namespaces, seccomp
+from grader.sandbox.doctor import CGROUPS, FILES, LANDLOCK, NAMES, NETWORK, PROCESSES, USERS, in_force, works
 
 
 class SandboxError(RuntimeError):
@@ -68,6 +68,9 @@ def _fork():
 def _confine(confinement, on):
     _State.address_space = limits.address_space()
     Path("/proc/self/oom_score_adj").write_text("1000")  # when memory is short, the kernel ends sandboxes first
+    if CGROUPS in on:
+        allowed = confinement.limits
+        cgroups.join(allowed.memory_bytes + allowed.tmp_bytes, allowed.processes + 1)
     workplace = os.path.realpath(confinement.workplace)
     readable = [os.path.abspath(path) for path in confinement.readable]
     if NETWORK in on:
@@ -75,7 +78,7 @@ def _confine(confinement, on):
     if NAMES in on:
         namespaces.new_names()
     if FILES in on:
-        namespaces.new_files(readable, workplace, confinement.limits.tmp_bytes, _State.user)
+        namespaces.new_files(readable, workplace, confinement.limits.tmp_bytes, _State.user, confinement.hidden)
         readable += ["/etc", "/dev"]
         writable = [workplace, "/tmp", "/dev/shm"]
     else:

@@ -8,10 +8,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.sandbox import kernel, landlock, namespaces, seccomp
+from grader.sandbox import cgroups, kernel, landlock, namespaces, seccomp
 
 USERS, PROCESSES, NETWORK, NAMES, FILES = "user namespace", "PID namespace", "network namespace", "IPC and UTS namespaces", "mount namespace"
-LANDLOCK, SECCOMP, LIMITS = "Landlock", "seccomp", "resource limits"
+LANDLOCK, SECCOMP, LIMITS, CGROUPS = "Landlock", "seccomp", "resource limits", "control groups"
 GUARDS = {
     USERS: "lets ordinary users make the others; for root, another user",
     PROCESSES: "processes: none is seen, signalled or left behind",
@@ -21,6 +21,7 @@ GUARDS = {
     LANDLOCK: "files: only what is needed can be opened; ranks apart",
     SECCOMP: "the kernel: rare system calls fail",
     LIMITS: "the machine: memory, CPU time, processes, file sizes",
+    CGROUPS: "the machine: memory of all ranks together",
 }
 
 
@@ -37,8 +38,7 @@ class Layer:
 
 def strong():
     """Whether files, network and processes are all kept apart."""
-    on = in_force()
-    return {USERS, PROCESSES, NETWORK} <= on and bool({FILES, LANDLOCK} & on)
+    return {USERS, PROCESSES, NETWORK, FILES} <= in_force()
 
 
 def missing():
@@ -58,7 +58,8 @@ def in_force():
 def layers():
     """All layers, as a list of Layer. Takes some milliseconds the first time."""
     refused = _refused_namespaces() | _refused(LANDLOCK, landlock.abi) | _refused(SECCOMP, seccomp.supported)
-    strength = {USERS: "strong", PROCESSES: "strong", NETWORK: "strong", FILES: "strong", LIMITS: "limit"}
+    refused |= _refused(CGROUPS, cgroups.places)
+    strength = {USERS: "strong", PROCESSES: "strong", NETWORK: "strong", FILES: "strong", LIMITS: "limit", CGROUPS: "limit"}
     return [
         Layer(name, name not in refused, strength.get(name, "second"), guards, _why_not(name, *refused[name]) if name in refused else "")
         for name, guards in GUARDS.items()
@@ -138,6 +139,8 @@ def _why_not(name, number, error):
     if name == LANDLOCK:
         how = "boot with `lsm=landlock,...`" if number == errno.EOPNOTSUPP else "it needs Linux 5.13 or newer"
         return f"this kernel offers no Landlock: {how}"
+    if name == CGROUPS:
+        return "no control groups may be made here: `systemd-run --user --scope -p Delegate=yes python -m grader ...` often allows it"
     if name == SECCOMP:
         return f"system calls can't be filtered: {error}"
     for path, forbids, how in SETTINGS:

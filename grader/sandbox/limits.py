@@ -9,15 +9,17 @@ from pathlib import Path
 
 MIB = 1 << 20
 KEPT = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME")
+COURSE = Path(__file__).resolve().parent.parent.parent
+SECRET = tuple(str(COURSE / name) for name in ("solutions", "tests", "grader/hidden", "grader/mutants"))
 
 
 @dataclass(frozen=True)
 class Limits:
-    """For each process, where nothing else is said. Ends: CPU time by SIGXCPU, then SIGKILL; the rest by errors of the calls."""
+    """For each process, where nothing else is said. CPU time ends with SIGXCPU, then SIGKILL; the rest with errors of the calls."""
 
     cpu_seconds: float = 60
     wall_seconds: float = 120  # of a whole run; its box watches the clock
-    memory_bytes: int = 4096 * MIB  # of address space, beyond what the process has when it is limited
+    memory_bytes: int = 4096 * MIB  # of address space, beyond what the process has when it is limited; of memory, by all together
     processes: int = 128  # and threads, of all ranks together
     open_files: int = 256
     file_bytes: int = 64 * MIB  # of one file
@@ -35,6 +37,7 @@ class Confinement:
     readable: list
     workplace: str
     limits: Limits = field(default_factory=Limits)
+    hidden: tuple = SECRET  # folders that are never shown, wherever they lie
 
 
 def address_space():
@@ -91,23 +94,26 @@ def _first_environment():
 FIRST_ENVIRONMENT = _first_environment()  # the same in forked processes; some sandboxes have no /proc
 
 
+def harmless_environment(workplace):
+    """The variables that a process may have in which a student's code is run."""
+    return {
+        "LANG": "C.UTF-8",
+        **{name: os.environ[name] for name in KEPT if name in os.environ},
+        "PATH": f"{sys.prefix}/bin:/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(workplace),
+        "TMPDIR": "/tmp" if os.access("/tmp", os.W_OK) else str(workplace),
+        "USER": "student",
+        "LOGNAME": "student",
+    }
+
+
 def clean_environment(workplace):
-    """Leave a few harmless variables, and wipe the memory that /proc/self/environ shows, whatever becomes of the variables."""
-    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    """Leave only harmless variables, and wipe the memory that /proc/self/environ shows, whatever becomes of the variables."""
+    harmless = harmless_environment(workplace)
     os.environ.clear()
     start, end = FIRST_ENVIRONMENT
     ctypes.memset(start, 0, end - start)
-    os.environ.update(
-        {
-            "LANG": "C.UTF-8",
-            **kept,
-            "PATH": f"{sys.prefix}/bin:/usr/local/bin:/usr/bin:/bin",
-            "HOME": str(workplace),
-            "TMPDIR": "/tmp" if os.access("/tmp", os.W_OK) else str(workplace),
-            "USER": "student",
-            "LOGNAME": "student",
-        }
-    )
+    os.environ.update(harmless)
 
 
 def close_other_files(keep):

@@ -96,8 +96,8 @@ def new_names():
     kernel.set_hostname("sandbox")
 
 
-def new_files(readable, workplace, size, user):
-    """A file tree of what belongs to every machine, `readable`, and a copy of `workplace` in memory.
+def new_files(readable, workplace, size, user, hidden=()):
+    """A file tree of what belongs to every machine, `readable` but for what is `hidden` in it, and a copy of `workplace` in memory.
 
     What `user` writes takes at most `size` bytes. To be called in the first process of a PID namespace, so that /proc shows no other;
     where the kernel allows no new /proc, there is none.
@@ -115,6 +115,9 @@ def new_files(readable, workplace, size, user):
         _own(folder, user)
     for path, source in shown.items():
         _show(path, OLD + source)
+    for path in hidden:
+        if os.path.isdir(path):
+            _in_memory(path, "size=4k,mode=000")
     _own(workplace, user)
     kernel.detach("/.own")
     _own_dev()

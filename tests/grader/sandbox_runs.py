@@ -127,3 +127,33 @@ def until_end(reading):
             if not part:
                 return data
             data += part
+
+
+def daemonize():
+    """To be run in a sandbox: leaves a daemon that nothing but SIGKILL ends. It holds open what the caller of `run` reads to its end."""
+    began, begun = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        for number in range(1, 32):
+            if number not in (signal.SIGKILL, signal.SIGSTOP):
+                signal.signal(number, signal.SIG_IGN)
+        os.write(begun, b"daemon")
+        while True:
+            signal.pause()
+    os.wait()
+    return os.read(began, 10).decode()
+
+
+def bomb():
+    """To be run in a sandbox: forks as often as it can; how often, and the error that ended it."""
+    forks = 0
+    try:
+        while True:
+            if os.fork() == 0:
+                while True:
+                    signal.pause()
+            forks += 1
+    except OSError as error:
+        return [forks, error.errno]

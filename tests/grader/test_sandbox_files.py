@@ -52,6 +52,13 @@ def test_only_what_is_to_be_read_can_be_read(secret, caller):
     assert run(read, str(secret), caller=caller) == "FileNotFoundError"
 
 
+def test_secrets_of_the_course_are_hidden_even_in_what_is_shown(caller):
+    seen = run(os.listdir, ROOM, caller=caller, readable=[ROOM])
+    assert "handson" in seen and "solutions" in seen
+    for secret in ("solutions", "tests", "grader/mutants"):
+        assert run(os.listdir, f"{ROOM}/{secret}", caller=caller, readable=[ROOM]) == "PermissionError"
+
+
 def test_what_can_be_read_cannot_be_changed(secret, caller):
     secret.chmod(0o666)
     secret.parent.chmod(0o777)

@@ -10,10 +10,12 @@ import sys
 
 import pytest
 import sandbox_runs
-from sandbox_runs import CALLERS, run
+from sandbox_runs import CALLERS, bomb, daemonize, run
 
 from grader import sandbox
-from grader.sandbox import confine, doctor, kernel, landlock, namespaces, seccomp
+from grader.sandbox import cgroups, confine, doctor, kernel, landlock, namespaces, seccomp
+
+MIB = 1 << 20
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def test_limits_are_always_in_force(monkeypatch, layers_anew):
     monkeypatch.setattr(kernel, "unshare", refusing(errno.EPERM))
     monkeypatch.setattr(kernel, "call", refusing(errno.ENOSYS))
     monkeypatch.setattr(kernel, "ARCHITECTURE", None)
-    assert doctor.in_force() - {doctor.USERS} == {doctor.LIMITS}
+    assert doctor.in_force() - {doctor.USERS} <= {doctor.LIMITS, doctor.CGROUPS}
     assert not sandbox.strong() and sandbox.missing()
 
 
@@ -128,6 +130,40 @@ def test_the_doctor_prints_a_table_and_a_sentence():
     assert sum("in force" in line or "missing" in line for line in lines) >= len(doctor.GUARDS)
 
 
+@pytest.mark.skipif(doctor.CGROUPS not in doctor.in_force(), reason="no control groups may be made here")
+def test_processes_share_one_bound_on_memory():
+    """Each stays below the limit, both together do not."""
+
+    def take_twice():
+        taken, took = os.pipe()
+        if os.fork() == 0:
+            memory = take()
+            os.write(took, memory[:1])
+            signal.pause()
+        os.read(taken, 1)
+        if os.fork() == 0:
+            take()
+            os._exit(0)
+        return os.waitstatus_to_exitcode(os.wait()[1])
+
+    def take():
+        return bytearray(b"1") * (200 * MIB)
+
+    assert run(take_twice, caller=CALLERS[0], memory_bytes=600 * MIB) == 0
+    assert run(take_twice, caller=CALLERS[0], memory_bytes=300 * MIB, tmp_bytes=MIB) in (-signal.SIGKILL, f"ended: {-signal.SIGKILL}")
+
+
+@pytest.mark.skipif(doctor.CGROUPS not in doctor.in_force(), reason="no control groups may be made here")
+def test_groups_that_are_over_are_removed():
+    def name():
+        with open("/proc/self/cgroup") as file:
+            return next(line.strip().rpartition("/")[2] for line in file if cgroups.NAME in line)
+
+    old, new = (run(name, caller=CALLERS[0]) for _ in range(2))
+    assert old != new
+    assert not [group for folder, _ in cgroups.places() for group in folder.glob(old)]
+
+
 def test_cpu_time_is_bounded():
     def burn():
         signal.signal(signal.SIGXCPU, signal.SIG_IGN)
@@ -184,35 +220,12 @@ def error_of(function, *arguments):
 
 @pytest.mark.parametrize("caller", CALLERS)
 def test_without_namespaces_daemons_are_killed_too(caller, only_weak_layers):
-    def daemonize(keep):
-        if os.fork() == 0:
-            os.setsid()
-            if os.fork():
-                os._exit(0)
-            os.write(keep, b"x")
-            while True:
-                signal.pause()
-        os.wait()
-
-    reading, writing = os.pipe()
-    run(daemonize, writing, caller=caller, keep=[writing], before=only_weak_layers)
-    os.close(writing)
-    assert sandbox_runs.until_end(reading) == b"x"
+    assert run(daemonize, caller=caller, before=only_weak_layers) == "daemon"
 
 
 def test_without_namespaces_processes_are_still_bounded(only_weak_layers):
-    def bomb():
-        started = 0
-        try:
-            while True:
-                if os.fork() == 0:
-                    while True:
-                        signal.pause()
-                started += 1
-        except OSError:
-            return started
-
-    assert run(bomb, processes=20, before=only_weak_layers, caller="user") <= 20
+    forks, error = run(bomb, processes=20, before=only_weak_layers)
+    assert forks <= 20 and error == errno.EAGAIN
 
 
 def test_a_sandbox_that_cannot_be_made_is_an_error():

@@ -6,7 +6,6 @@ import faulthandler
 import mmap
 import os
 import resource
-import select
 import shutil
 import signal
 import socket
@@ -15,7 +14,7 @@ import time
 
 import pytest
 import sandbox_runs
-from sandbox_runs import CALLERS, run
+from sandbox_runs import CALLERS, bomb, daemonize, run
 
 from grader import sandbox
 from grader.sandbox import kernel, landlock
@@ -98,36 +97,8 @@ def test_peers_cannot_read_each_others_memory(caller):
 
 
 def test_nothing_outlives_the_sandbox(caller):
-    """The daemon holds the pipe that `run` reads to its end: that comes only when the daemon is dead."""
-
-    def daemonize(keep):
-        if os.fork() == 0:
-            os.setsid()
-            if os.fork():
-                os._exit(0)
-            for number in range(1, 32):
-                if number not in (signal.SIGKILL, signal.SIGSTOP):
-                    signal.signal(number, signal.SIG_IGN)
-            os.write(keep, b"x")
-            while True:
-                signal.pause()
-        os.wait()
-
-    with_pipe(daemonize, caller)
-
-
-def with_pipe(attack, caller, **limits):
-    """Run an attack whose last process writes a byte into a pipe; at the end nobody holds it open."""
-    reading, writing = os.pipe()
-    try:
-        answer = run(attack, writing, caller=caller, keep=[writing], **limits)
-        os.close(writing)
-        with open(reading, "rb", closefd=False) as file:
-            assert select.select([file], [], [], sandbox_runs.WAIT)[0]
-            assert file.read(), "the attack never began"  # and ends
-    finally:
-        os.close(reading)
-    return answer
+    """`run` reads the pipe of the sandbox to its end, which comes only when the daemon is dead."""
+    assert run(daemonize, caller=caller) == "daemon"
 
 
 def test_all_is_over_when_the_process_outside_is_killed(caller):
@@ -148,20 +119,8 @@ def test_all_is_over_when_the_process_outside_is_killed(caller):
 
 
 def test_a_fork_bomb_ends_at_the_limit(caller):
-    def bomb(keep):
-        started = 0
-        try:
-            while True:
-                if os.fork() == 0:
-                    while True:
-                        signal.pause()
-                started += 1
-        except OSError as error:
-            os.write(keep, b"x")
-            return [started, error.errno]
-
-    started, error = with_pipe(bomb, caller, processes=20)
-    assert error == errno.EAGAIN and 10 <= started <= 20
+    forks, error = run(bomb, caller=caller, processes=20)
+    assert error == errno.EAGAIN and 10 <= forks <= 20
 
 
 def test_memory_is_bounded(caller):

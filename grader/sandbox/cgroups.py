@@ -1,0 +1,53 @@
+"""A control group around a sandbox: memory and processes of all its ranks together (cgroups(7), versions 1 and 2).
+
+An extra, where this user may make groups. Groups of sandboxes that are over are removed when the next one is made.
+"""
+
+import errno
+import os
+from pathlib import Path
+
+MOUNT = Path("/sys/fs/cgroup")
+NAME = "handson-sandbox-"
+MEMORY = {1: "memory.limit_in_bytes", 2: "memory.max"}
+
+
+def places():
+    """The folders in which this process may make groups, each with its version. Raises OSError when there are none."""
+    own = {}
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        own |= {controller: path.lstrip("/") for controller in controllers.split(",")}
+    if "memory" in own and "pids" in own:
+        found = [(MOUNT / controller / own[controller], 1) for controller in ("memory", "pids")]
+    else:
+        parent = (MOUNT / own.get("", "")).parent  # a group that has processes may have no groups
+        if not {"memory", "pids"} <= set((parent / "cgroup.subtree_control").read_text().split()):
+            raise PermissionError(errno.EPERM, "memory and pids are not delegated", str(parent))
+        found = [(parent, 2)]
+    for folder, _ in found:
+        if not os.access(folder, os.W_OK) or not os.access(folder / "cgroup.procs", os.W_OK):
+            raise PermissionError(errno.EACCES, "no groups may be made", str(folder))
+    return found
+
+
+def join(memory_bytes, processes):
+    """Put this process, and all that it starts, into a new group."""
+    for folder, version in places():
+        _remove_old(folder)
+        group = folder / f"{NAME}{os.readlink('/proc/self')}"  # the number that this process has outside
+        group.mkdir()
+        if (group / MEMORY[version]).exists():
+            (group / MEMORY[version]).write_text(str(memory_bytes))
+        if (group / "pids.max").exists():
+            (group / "pids.max").write_text(str(processes))
+        (group / "cgroup.procs").write_text("0")
+
+
+def _remove_old(folder):
+    for group in folder.glob(f"{NAME}*"):
+        if not Path("/proc", group.name.removeprefix(NAME)).exists():
+            try:
+                group.rmdir()
+            except OSError:  # somebody else was faster, or its last process is still ending
+                pass
