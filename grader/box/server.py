@@ -3,6 +3,7 @@
 Usage: python -m grader.box.server DESCRIPTOR MODULE... (a connected socket; what to import). Ends when its caller does.
 """
 
+import gc
 import importlib
 import os
 import select
@@ -11,12 +12,15 @@ import socket
 import sys
 import traceback
 
+from grader import sandbox
 from grader.box import messages, watch
 
 
 def serve(connection, libraries):
     for library in libraries:
         importlib.import_module(library)
+    gc.freeze()  # a collection in a rank would touch, and so copy, all that was loaded
+    sandbox.layers()  # tried once, known to all boxes
     while (work := messages.receive(connection)) is not None:
         box = os.fork()
         if box == 0:

@@ -14,7 +14,7 @@ import psutil
 
 from grader.box import messages, stacks
 from grader.box.rank import be_rank
-from grader.sandbox import Confinement, Limits, enter
+from grader.sandbox import Confinement, Limits, enter, prepare
 from grader.verdict import DEADLOCK, ERROR, FAILED, KILLED, OUT_OF_MEMORY, TIMEOUT
 
 STILL = 2.0  # seconds in which no process computes: they wait for each other
@@ -72,6 +72,8 @@ class Kept:
 
 def run(work):
     """Run the ranks of `work`, and return how they ended, as grader.box.client understands it."""
+    if work["readable"] is not None:
+        prepare()
     prctl = ctypes.CDLL(None).prctl
     prctl(SET_PDEATHSIG, signal.SIGKILL)
     prctl(SET_CHILD_SUBREAPER, 1)
