@@ -5,7 +5,8 @@ import functools
 import json
 from pathlib import Path
 
-from grader.gaps import Exercise, Gap, exercise
+from grader import notebooks
+from grader.gaps import Exercise, Gap, exercise, normal
 
 ROOT = Path(__file__).resolve().parent.parent
 GIVEN_OUT = Path(__file__).with_name("exercises.json")
@@ -19,6 +20,13 @@ def given_out(file):
         return Exercise(tuple(entry["lines"]), tuple(Gap(*gap) for gap in entry["gaps"]), entry["kind"])
     source = solution(file)
     return exercise(source.read_text(), source.suffix, source)
+
+
+def handed_in(file, data, executed=()):
+    """The text of a student's `file` (bytes; None if there is none), or None. executed: see grader.notebooks.text. Raises NotebookError."""
+    if file.endswith(".ipynb") and (data is not None or executed):
+        return notebooks.text(data, given_out(file), executed)
+    return None if data is None else normal(data)
 
 
 def solution(file):

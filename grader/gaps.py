@@ -21,6 +21,7 @@ END = re.compile(r" *### END SOLUTION")
 GIVEN = re.compile(r" *### GIVEN (.*)")
 LIKE_A_MARKER = re.compile(r"\s*#+\s*(begin|end|given)\b|.*\b(begin|end)\s*_?solution", re.IGNORECASE)
 TO_DO = "PUT YOUR CODE"
+CELL = "# %%"  # how a cell begins in a percent script, the text of a notebook
 
 
 class GapError(OneSentence, ValueError):
@@ -139,11 +140,22 @@ def _near(pair, edge, given, direction):
     return pair is not None and pair[0] in numbers[:3]
 
 
+def unreadable(code):
+    """None if `code` is Python, else (line, what is wrong with it)."""
+    try:
+        ast.parse(code)
+    except SyntaxError as error:
+        return error.lineno or 1, error.msg
+    except (ValueError, RecursionError, MemoryError) as error:  # a null character, brackets nested too deep
+        return 1, str(error) or "it is nested too deep"
+    return None
+
+
 def _does_something(code):
     """Whether there is more in `code` than comments, strings and `pass`; what can't be parsed is an attempt."""
     try:
         statements = ast.parse(code).body
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return any(line.strip() and not line.strip().startswith("#") for line in code.splitlines())
     return any(
         not isinstance(statement, ast.Pass) and not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))

@@ -22,12 +22,16 @@ class Criterion:
 class Check:
     """How one gap is checked: the probe runs with each case, and every criterion must hold in each.
 
+    whole: not a gap, but the file as a whole is probed, once all its gaps are filled.
+
     probe and oracle are named "module:function"; both get the case, the oracle runs without the student's code. A case is a
-    dictionary: "ranks", how many processes (1 if absent), and whatever the probe wants; "seed" is added to it.
+    dictionary: "ranks", how many processes (1 if absent), and whatever the probe wants; "seed" is added to it. Where the gap is only
+    read and never run, the probe is a function of the file's text and the case.
     """
 
     gap: str
-    probe: str
+    probe: str | Callable
     cases: tuple
     criteria: tuple
     oracle: str | None = None
+    whole: bool = False

@@ -1,9 +1,12 @@
 """From what a student handed in to verdicts: finds each gap's code, has it probed in a box, and applies the criteria."""
 
+import itertools
 import secrets
 
 from grader import exercises, gaps
-from grader.box import BoxFault
+from grader.box import BoxFault, Outcome, RankOutcome
+from grader.notebooks import LOST, NotebookError
+from grader.sandbox import Limits
 from grader.verdict import (
     DEADLOCK,
     ERROR,
@@ -19,23 +22,30 @@ from grader.verdict import (
 )
 
 BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT)  # of several ranks that ended badly, the first of these is told
+LIMITS = Limits(cpu_seconds=10, wall_seconds=60, memory_bytes=1 << 30)  # of a gap in one case, which takes well under a second
+LONGEST_FILE = 200_000  # characters
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Read error")
 
 
 def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, track=None):
     """The Verdicts on one unit, a gap after the other as an iterator.
 
-    parts: the unit's grader.checks.Part list; read(file) gives the text of a file that the student has, or None; hidden: cases to
-    add, by (unit, track, gap); seed: of the inputs, or None for new ones each time; track: only this one (and what both share).
+    parts: the unit's grader.checks.Part list; read(file) gives the text of a file that the student has, or None, or raises
+    NotebookError; hidden: cases to add, by (unit, track, gap); seed: of the inputs, or None for new ones each time; track: only this
+    one (and what both share).
     """
     for part in parts:
         if track and part.track not in (track, ""):
             continue
-        text = read(part.file)
+        try:
+            text, missing = read(part.file), f"there is no file {part.file}"
+        except NotebookError as problem:
+            text, missing = None, f"{part.file}: {problem}"
         for check in part.checks:
             cases = check.cases + tuple((hidden or {}).get((unit, part.track, check.gap), ()))
             common = {"unit": unit, "track": part.track, "gap": check.gap}
-            for criterion, (status, message, outcome) in zip(check.criteria, _judge_gap(check, cases, part, text, server, readable, seed)):
+            judged = _judge_gap(check, cases, part, text, missing, server, readable, seed)
+            for criterion, (status, message, outcome) in zip(check.criteria, judged):
                 yield Verdict(
                     **common,
                     check=criterion.title,
@@ -50,52 +60,105 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, trac
                 )
 
 
-def _judge_gap(check, cases, part, text, server, readable, seed):
+def _judge_gap(check, cases, part, text, missing, server, readable, seed):
     """(status, message, outcome) for each criterion of a check."""
-
-    def all_alike(status, message, outcome=None):
-        return [(status, message, outcome)] * len(check.criteria)
-
     if text is None:
-        return all_alike(NOT_FOUND, f"there is no file {part.file}")
-    exercise = exercises.given_out(part.file)
-    fragment = gaps.find(exercise, check.gap, text)
-    if fragment is None:
-        return all_alike(NOT_FOUND, f"the place of this gap is not found in {part.file}: the lines around it have changed; copy them anew")
-    if not fragment.code:
-        return all_alike(NOT_ATTEMPTED, "this gap is still to be filled")
-    source = {"file": part.file.rsplit("/", 1)[1], "text": text, "code": fragment.code, "line": fragment.line}
-    found = [(PASSED, "", None)] * len(check.criteria)
+        return [(NOT_FOUND, missing, None)] * len(check.criteria)
+    source, status, message = _source(check, part, text)
+    if status:
+        return [(status, message, None)] * len(check.criteria)
+    cases = [{"seed": secrets.randbelow(1 << 31) if seed is None else seed} | case for case in cases]
+    found = [(PASSED, message, None)] * len(check.criteria)
     try:
-        for case in cases:
-            case = {"seed": secrets.randbelow(1 << 31) if seed is None else seed} | case
-            outcome = server.run(check.probe, [source, case], case.get("ranks", 1), readable=readable)
-            if bad := _what_went_wrong(outcome, source["file"]):
-                return [one if one[0] == FAILED else (*bad, outcome) for one in found]
-            expected = server.run(check.oracle, [case]).observations[0] if check.oracle else None
-            for number, criterion in enumerate(check.criteria):
-                if found[number][0] == PASSED:
-                    problem = criterion.judge(outcome.observations, case, expected)
-                    found[number] = (FAILED, f"{problem}{_case(case)}", outcome) if problem else (PASSED, "", outcome)
+        for ranks, group in _together(cases):
+            if callable(check.probe):
+                outcome = Outcome([RankOutcome(None, [check.probe(text, case) for case in group])])
+            else:
+                outcome = server.run("grader.probes.cases:each", [check.probe, [source], group], ranks, LIMITS, readable)
+            if bad := _what_went_wrong(outcome, source):
+                return [one if one[0] == FAILED else (bad[0], f"{bad[1]}{message}", outcome) for one in found]
+            for case, seen, expected in zip(group, _of_cases(outcome), _expected(check, group, server)):
+                for number, criterion in enumerate(check.criteria):
+                    if found[number][0] == PASSED:
+                        problem = criterion.judge(seen, case, expected)
+                        found[number] = (FAILED, f"{problem}{_case(case)}{message}", outcome) if problem else (PASSED, message, outcome)
     except BoxFault as fault:
-        return all_alike(GRADER_FAULT, f"not graded: {str(fault).strip().splitlines()[-1]}")
+        return [(GRADER_FAULT, f"not graded: {str(fault).strip().splitlines()[-1]}", None)] * len(check.criteria)
+    except Exception as error:  # a criterion met what it does not expect, such as observations that a student's code made up
+        return [(GRADER_FAULT, f"not graded: what this gap did can't be judged ({type(error).__name__}: {error})"[:500], None)] * len(check.criteria)
     return found
 
 
-def _what_went_wrong(outcome, file):
+def _source(check, part, text):
+    """(source, None, "" or a note for the student), or (None, a status, a sentence) where there is nothing to run."""
+    if len(text) > LONGEST_FILE:
+        return None, NOT_FOUND, f"{part.file} has {len(text):,} characters, more than a student writes: start again from the one given out"
+    exercise = exercises.given_out(part.file)
+    source = {"file": part.file.rsplit("/", 1)[1], "text": text, "code": "", "line": 1}
+    if check.whole:
+        fragments = {gap.name: gaps.find(exercise, gap.name, text) for gap in exercise.gaps}
+        unfilled = [name for name, fragment in fragments.items() if not fragment or not fragment.code]
+        return (None, NOT_ATTEMPTED, f"fill the other gaps first: {', '.join(unfilled)}") if unfilled else (source, None, "")
+    if f"{LOST} {check.gap}\n" in text:
+        return all_alike(NOT_FOUND, f"the cell of this gap is not found in {part.file}: copy its given lines anew")
+    fragment = gaps.find(exercise, check.gap, text)
+    if fragment is None:
+        return None, NOT_FOUND, f"the place of this gap is not found in {part.file}: the lines around it have changed; copy them anew"
+    if not fragment.code:
+        return None, NOT_ATTEMPTED, "this gap is still to be filled"
+    source |= {"code": fragment.code, "line": fragment.line}
+    broken = gaps.unreadable(text) if source["file"].endswith(".py") else None
+    if not broken:
+        return source, None, ""
+    line, what = broken
+    elsewhere = not fragment.line <= line <= fragment.line + fragment.code.count("\n")
+    note = f" [line {line} of {source['file']} is no Python ({what}): this gap was checked in the file as it was given out]"
+    return source | {"text": exercise.text}, None, note * elsewhere
+
+
+def _together(cases):
+    """(ranks, cases) of each run: cases with one rank in a row share it."""
+    for ranks, group in itertools.groupby(cases, lambda case: case.get("ranks", 1)):
+        yield from [(1, list(group))] if ranks == 1 else [(ranks, [case]) for case in group]
+
+
+def _of_cases(outcome):
+    """The observations of all ranks, for each case. What came back may have been made up by the student's code."""
+    return zip(*(of_rank.observations for of_rank in outcome.ranks))
+
+
+def _expected(check, cases, server):
+    """What the check's oracle gives for each case. It runs when the student's code has ended, and never in the same process."""
+    if not check.oracle:
+        return [None] * len(cases)
+    (rank,) = server.run("grader.probes.cases:each", [check.oracle, [], cases]).ranks
+    if rank.status:
+        raise BoxFault(f"the oracle {check.oracle} failed: {rank.message}")
+    return rank.observations
+
+
+def _what_went_wrong(outcome, source):
     """None if all ranks returned, else (status, message) of the one to blame."""
     bad = [(rank, of_rank) for rank, of_rank in enumerate(outcome.ranks) if of_rank.status]
     if not bad:
         return None
     rank, worst = min(bad, key=lambda one: (any(sign in one[1].message for sign in LOST_PEER), BLAME.index(one[1].status), one[0]))
     who = f"rank {rank}: " if len(outcome.ranks) > 1 else ""
-    where = f" (line {worst.line} of {file})" if worst.line else ""
+    where = f" ({_place(worst.line, source)})" if worst.line else ""
     if worst.status == DEADLOCK:
         waits = [f"rank {number} waits in {one.waiting}" for number, one in bad if one.waiting]
         others = [number for number, one in enumerate(outcome.ranks) if not one.waiting]
         never = f", but rank{'s' * (len(others) > 1)} {', '.join(map(str, others))} never came there" if others else ""
         return DEADLOCK, f"{'; '.join(waits)}{never}{where}"
     return worst.status, f"{who}{worst.message}{where}"
+
+
+def _place(line, source):
+    """Where a line is, as students count: those of a notebook see the lines of a cell."""
+    if not source["file"].endswith(".ipynb"):
+        return f"line {line} of {source['file']}"
+    before = source["text"].splitlines()[:line]
+    return f"line {next((count for count, text in enumerate(reversed(before)) if text.startswith(gaps.CELL)), line)} of its cell"
 
 
 def _case(case):

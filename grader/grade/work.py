@@ -5,10 +5,11 @@ import hashlib
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from grader import exercises
+from grader import exercises, gaps, notebooks
 from grader.box import Server
 from grader.checks import UNITS
 from grader.checks.judging import judge
+from grader.notebooks import NotebookError
 from grader.sandbox import interpreter_paths
 from grader.verdict import GRADER_FAULT, Verdict
 
@@ -27,7 +28,7 @@ class Piece:
     part: int  # its place in UNITS[unit]
     gaps: tuple
     ranks: int
-    text: str | None  # of the part's file
+    data: bytes | None  # the part's file
 
     @property
     def kind(self):
@@ -39,12 +40,13 @@ def pieces(submission, unit):
     """The pieces of a submission's unit."""
     made = []
     for number, part in enumerate(UNITS[unit]):
-        text = _text(submission.path, part.file)
+        path = submission.path / part.file
+        data = path.read_bytes() if path.is_file() else None
         by_ranks = {}
         for check in part.checks:
             by_ranks.setdefault(max((case.get("ranks", 1) for case in check.cases), default=1), []).append(check.gap)
         made += [
-            Piece(submission.student, submission.digest, unit, number, tuple(gaps), ranks, text) for ranks, gaps in sorted(by_ranks.items())
+            Piece(submission.student, submission.digest, unit, number, tuple(gaps), ranks, data) for ranks, gaps in sorted(by_ranks.items())
         ]
     return made
 
@@ -63,7 +65,7 @@ def run(piece, trusted):
     verdicts = judge(
         piece.unit,
         (replace(part, checks=checks),),
-        lambda file: piece.text,
+        lambda file: _text(piece.data, file),
         _server(),
         hidden=_hidden_cases(),
         readable=None if trusted else readable(),
@@ -114,8 +116,8 @@ def _hidden_cases():
     return hidden.cases()
 
 
-def _text(folder, file):
-    from grader import gaps
-
-    path = folder / file
-    return gaps.normal(path.read_bytes()) if path.is_file() else None
+def _text(data, file):
+    """A student's file as text in which gaps can be found; None if it is missing. Raises NotebookError."""
+    if data is None:
+        return None
+    return notebooks.text(data, exercises.given_out(file)) if file.endswith(".ipynb") else gaps.normal(data)

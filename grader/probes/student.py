@@ -1,12 +1,14 @@
 """A student's code, one gap of it at a time: compiled under the lines of its own file, given what the exercise gives it there."""
 
 import ast
+import contextlib
+import re
 import sys
 from types import ModuleType
 
 from grader.box.rank import Wrong
 from grader.box.stacks import STUDENT
-from grader.gaps import TO_DO
+from grader.gaps import CELL, TO_DO
 
 RETURNED = "the value returned"
 
@@ -35,7 +37,10 @@ class Student:
         self.module = ModuleType("student")
         sys.modules["student"] = self.module
         for statement in _definitions(source["text"], self.file):
-            exec(compile(ast.Module([statement], []), self.file, "exec"), vars(self.module))
+            try:
+                exec(compile(ast.Module([statement], []), self.file, "exec"), vars(self.module))
+            except Exception as error:  # the gap may do without
+                print(f"line {statement.lineno} of {source['file']} fails: {type(error).__name__}: {error}")
         self.tree = ast.parse("\n" * (source["line"] - 1) + source["code"], self.file)
         self.returns = _returns(self.tree)
 
@@ -60,9 +65,18 @@ class Student:
 
 
 def _definitions(text, file):
-    """The statements of a file that define names: imports, functions, classes, assignments."""
-    kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
-    return [statement for statement in ast.parse(text, file).body if isinstance(statement, kinds)]
+    """The statements of a file that define names: imports, functions, classes and, in scripts, assignments.
+
+    Those of a notebook may submit jobs; and a cell that is no Python harms no other.
+    """
+    kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
+    if not file.endswith(".ipynb"):
+        return [statement for statement in ast.parse(text, file).body if isinstance(statement, (*kinds, ast.Assign, ast.AnnAssign))]
+    found = []
+    for cell in re.split(f"^{CELL}.*$", text, flags=re.MULTILINE):
+        with contextlib.suppress(SyntaxError):
+            found += [statement for statement in ast.parse(cell, file).body if isinstance(statement, kinds)]
+    return found
 
 
 def _returns(tree):

@@ -1,0 +1,107 @@
+"""A student's notebook as text in which gaps can be found: the percent script of the notebook that was given out, with the student's
+cells in place of those that have gaps. Cells that were deleted, moved, copied or broken harm no others."""
+
+import ast
+import json
+import re
+from dataclasses import replace
+
+from grader import gaps
+from grader.gaps import CELL
+from handson.errors import OneSentence
+
+MAGIC = re.compile(r"^(\s*(?:!|%%?[a-zA-Z]|\?).*|[\w.]+\?\??\s*)$", re.MULTILINE)
+LOST = "# There is no cell with the gap"  # in place of such a cell
+ALIKE = 0.5  # the part of a cell's given lines that a student must have kept for it to be that cell
+
+
+class NotebookError(OneSentence, ValueError):
+    """Why a notebook can't be read."""
+
+
+def text(data, given, executed=()):
+    """The text of notebook `data` (bytes; None if there is none), whose Exercise is `given`. Raises NotebookError.
+
+    executed: the sources of cells that were run, the latest last; they count more than what was saved. Of several copies of a cell the
+    last one that was filled counts. Functions, classes and imports of the student's own cells are kept.
+    """
+    released, found, own = cells(given), {}, []
+    for source in [*(sources(data) if data is not None else ()), *map(without_magics, executed)]:
+        number = which(released, source)
+        if number is None:
+            own += definitions(source)
+        elif number not in found or attempted(released[number], source):
+            found[number] = source
+    lines = [CELL, *own]
+    for number, cell in enumerate(released):
+        lost = [f"{LOST} {gap.name}" for gap in cell.gaps]
+        lines += [CELL, *found[number].splitlines()] if number in found else lost or cell.lines
+    return gaps.normal("\n".join(lines).encode(errors="replace")) + "\n"
+
+
+def cells(given):
+    """The cells of a notebook's Exercise, each as an Exercise of its own."""
+    starts = [number for number, line in enumerate(given.lines) if line.startswith(CELL)]
+    parts = zip([0, *starts], [*starts, len(given.lines)])
+    return [
+        replace(
+            given,
+            lines=given.lines[first:end],
+            gaps=tuple(replace(gap, first=gap.first - first, end=gap.end - first) for gap in given.gaps if first <= gap.first < end),
+        )
+        for first, end in parts
+    ]
+
+
+def kept_lines(cell):
+    """What students keep of a cell with gaps."""
+    in_gaps = {number for gap in cell.gaps for number in range(gap.first, gap.end)}
+    return [line.strip() for number, line in enumerate(cell.lines) if number not in in_gaps and line.strip() and not line.startswith(CELL)]
+
+
+def which(released, source):
+    """The number of the cell with gaps that `source` is most like; None if it is like none."""
+    theirs = {line.strip() for line in source.splitlines()}
+    shares = {
+        number: sum(line in theirs for line in kept) / len(kept)
+        for number, cell in enumerate(released)
+        if cell.gaps and (kept := kept_lines(cell))
+    }
+    best = max(shares, key=shares.get, default=None)
+    return best if best is not None and shares[best] >= ALIKE else None
+
+
+def attempted(cell, source):
+    """Whether one of the cell's gaps is filled."""
+    found = (gaps.find(cell, gap.name, gaps.normal(source.encode(errors="replace"))) for gap in cell.gaps)
+    return any(fragment and fragment.code for fragment in found)
+
+
+def sources(data):
+    """The sources of a notebook's code cells, in order. Raises NotebookError."""
+    try:
+        notebook = json.loads(data)
+    except (ValueError, RecursionError):
+        raise NotebookError("the notebook is no JSON: it is damaged, or was never saved; take a copy that JupyterLab opens") from None
+    try:
+        if notebook["nbformat"] != 4:
+            raise NotebookError(f"the notebook has format {notebook['nbformat']!r:.20}, not 4: open it in JupyterLab and save it")
+        code = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+        return [without_magics(source if isinstance(source, str) else "".join(source)) for source in code]
+    except (KeyError, TypeError):
+        raise NotebookError("the file is JSON, but no notebook: take a copy that JupyterLab opens") from None
+
+
+def without_magics(source):
+    """A cell's source with IPython's own lines (``!ls``, ``%matplotlib``) as comments, as in a percent script."""
+    return MAGIC.sub(r"# \1", source)
+
+
+def definitions(source):
+    """The lines of a cell's functions, classes and imports; none if it is no Python."""
+    try:
+        statements = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
+    return [line for statement in statements if isinstance(statement, kinds) for line in ast.unparse(statement).splitlines()]

@@ -1,0 +1,106 @@
+"""What a student wrote into a notebook's gaps is found, whatever happened to the cells around it."""
+
+import json
+
+import pytest
+
+from grader import gaps
+from grader.notebooks import LOST, NotebookError, text
+
+GIVEN = gaps.exercise(
+    '''# %% [markdown]
+# # Title
+
+# %%
+import numpy as np
+# !ls
+
+# %%
+def speed_up(one, several):
+    """How many times as fast."""
+    ### BEGIN SOLUTION speed_up: the hint
+    return several / one
+    ### END SOLUTION
+
+# %% [markdown]
+# Text.
+
+# %%
+# What do you expect?
+### BEGIN SOLUTION predict: a number as `prediction`
+prediction = 1.5
+### END SOLUTION
+print(prediction)
+''',
+    ".py",
+)
+SPEED_UP = 'def speed_up(one, several):\n    """How many times as fast."""\n    return 2'
+PREDICT = "# What do you expect?\nprediction = 2\nprint(prediction)"
+UNFILLED = '# What do you expect?\n# PUT YOUR CODE: a number as `prediction`\nraise NotImplementedError("PUT YOUR CODE: predict")\nprint(prediction)'
+
+
+def notebook(*sources):
+    return json.dumps({"nbformat": 4, "cells": [{"cell_type": "code", "source": source} for source in sources]}).encode()
+
+
+def found(data, executed=()):
+    """The code in each gap; None where the gap is not found."""
+    whole = text(data, GIVEN, executed)
+    return [None if f"{LOST} {name}\n" in whole else gaps.find(GIVEN, name, whole).code for name in ("speed_up", "predict")]
+
+
+FILLED = ["return 2", "prediction = 2"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["import numpy as np\n!ls", SPEED_UP, PREDICT], FILLED),
+        ([PREDICT, "x = 1", SPEED_UP], FILLED),
+        ([SPEED_UP, "def broken(:", "!ls\n%matplotlib inline\nnumpy?", PREDICT], FILLED),
+        ([SPEED_UP.replace("2", "1"), SPEED_UP, PREDICT], FILLED),
+        ([SPEED_UP, PREDICT, UNFILLED], FILLED),
+        ([SPEED_UP.replace("\n", "\r\n"), PREDICT.replace("\n", "\r\n")], FILLED),
+        ([SPEED_UP.replace("    ", "\t"), PREDICT], FILLED),
+        ([SPEED_UP.replace('    """How many times as fast."""\n', ""), "prediction = 2\nprint(prediction)"], FILLED),
+        ([SPEED_UP.replace("return 2", "return (")], ["return (", None]),
+        ([SPEED_UP], ["return 2", None]),
+        ([UNFILLED], [None, ""]),
+        ([], [None, None]),
+    ],
+    ids=["as given", "moved", "broken cells", "copied, the last counts", "an untouched copy", "windows", "tabs", "given lines deleted",
+         "syntax error", "deleted", "untouched", "all deleted"],
+)  # fmt: skip
+def test_gaps_are_found_in_what_was_saved(cells, expected):
+    assert found(notebook(*cells)) == expected
+
+
+def test_what_was_run_counts_more_than_what_was_saved_and_the_last_run_most():
+    assert found(notebook(SPEED_UP, PREDICT), [PREDICT.replace("2", "7"), "1 + 1", PREDICT.replace("2", "3")]) == ["return 2", "prediction = 3"]
+    assert found(None, [PREDICT]) == [None, "prediction = 2"]
+    assert found(notebook(SPEED_UP, UNFILLED), [PREDICT, UNFILLED]) == FILLED
+
+
+def test_functions_and_imports_of_the_students_own_cells_are_kept_and_nothing_else_of_them():
+    whole = text(notebook("import torch\njob = submit('x')\ndef mine():\n    return 3", SPEED_UP, PREDICT), GIVEN)
+    assert "def mine():\n    return 3\n" in whole and "import torch\n" in whole and "submit" not in whole
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "no JSON"),
+        (b'{"cells": [', "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+        (b"\xff\xfe\x00", "no JSON"),
+        (b"[]", "no notebook"),
+        (b'{"nbformat": 4}', "no notebook"),
+        (b'{"nbformat": 4, "cells": [{"cell_type": "code"}]}', "no notebook"),
+        (b'{"nbformat": 4, "cells": [{"cell_type": "code", "source": [1]}]}', "no notebook"),
+        (b'{"nbformat": 3, "worksheets": []}', "has format 3, not 4"),
+    ],
+)
+def test_what_is_no_notebook_is_named_in_a_sentence(data, words):
+    with pytest.raises(NotebookError, match=words) as refused:
+        text(data, GIVEN)
+    assert "\n" not in str(refused.value)
