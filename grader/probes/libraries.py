@@ -4,9 +4,13 @@ import torch
 import torch._dynamo  # DistributedDataParallel imports it when first made: 0.8 s in every rank
 import torch.distributed.algorithms.join  # noqa: F401
 
+import grader.probes.chainer  # noqa: F401
 import grader.probes.pytorch  # noqa: F401
 
 # What the training scripts import.
+import handson.chainer.all_ranks  # noqa: F401
+import handson.chainer.model  # noqa: F401
+import handson.chainer.updaters  # noqa: F401
 import handson.pytorch.communicator  # noqa: F401
 import handson.pytorch.extensions  # noqa: F401
 import handson.pytorch.model  # noqa: F401

@@ -1,0 +1,97 @@
+"""The expected values of the Chainer track's probes, and those that misconceptions lead to: computed in one process by plain
+formulas, without a student's code. Called as grader/checks/oracles.py says."""
+
+import numpy
+from chainer.dataset import concat_examples
+
+from grader.probes.chainer import Double, flat, network, pictures, serial
+
+
+def training(rank, ranks, case):
+    """Parameters (ranks, updates, parameters) after each update, of one process that takes the workers' batches as one: under
+    "right"; the rest are sentences with what they lead to."""
+    several = case["workers"] > 1
+    rules = {"right": {}}
+    if case["gap"] == "optimizer":
+        rules["it updates without momentum"] = {"momentum": 0}
+        rules["the learning rate is not args.lr (Chainer's default, 0.01, is used)"] = {"factor": 0.01 / case["lr"]}
+        if several and case.get("multi_node"):
+            rules["each rank updates with its own gradients: nothing takes their mean (keep what create_multi_node_optimizer "
+                  "returns)"] = {"alone": True}  # fmt: skip
+            rules["the learning rate is divided by the number of ranks; the gradients are a mean over them already, so that each "
+                  "rank then learns too slowly"] = {"factor": 1 / case["workers"]}  # fmt: skip
+        elif several:
+            rules["the learning rate is divided by the number of GPUs here, and once more by MultiprocessParallelUpdater: give "
+                  "the optimizer args.lr"] = {"factor": 1 / case["workers"]}  # fmt: skip
+        rules["the learning rate is multiplied by the number of workers: this script trains with args.lr"] = {"factor": case["workers"]}
+    else:
+        rules["the images come to the network as they are stored: batches do not go through `convert`"] = {"converted": False}
+        rules["it trains with the batches of the test set"] = {"test_set": True}
+        if several and case.get("multi_node"):
+            rules["each rank updates with its own gradients: `optimizer`, which takes their mean, is not what updates"] = {"alone": True}
+        elif several:
+            rules["only the main device's images are trained with: give the updater all iterators, and all devices"] = {"only_main": True}
+            rules["the learning rate is divided by the number of devices twice: MultiprocessParallelUpdater does it by "
+                  "itself"] = {"factor": 1 / case["workers"]}  # fmt: skip
+            rules["the gradients of the devices are added, and the learning rate is not divided by their number: leave to "
+                  "MultiprocessParallelUpdater what it changes"] = {"factor": case["workers"]}  # fmt: skip
+    return {sentence: _of_ranks(case, **rule) for sentence, rule in rules.items()}
+
+
+def _of_ranks(case, alone=False, only_main=False, **rule):
+    ranks = case.get("ranks", 1)
+    if alone:
+        return numpy.stack([_train(case, [worker], case["seed"] + worker * (case["gap"] == "optimizer"), **rule) for worker in range(ranks)])
+    together = ranks > 1 or case["gap"] == "updater" and not only_main
+    workers = range(case["workers"]) if together else [0]
+    return numpy.stack([_train(case, workers, case["seed"], begin=bool(case.get("multi_node")), **rule)] * ranks)
+
+
+def _train(case, workers, seed, begin=False, factor=1.0, momentum=0.9, converted=True, test_set=False):
+    """begin: ChainerMN's first update only makes the parameters equal."""
+    model, iterators, convert = network(seed), [serial(case, worker) for worker in workers], concat_examples
+    if converted and case["gap"] == "updater":
+        convert = Double()
+    lr, velocity, trace = case["lr"] * factor, 0, []
+    for update in range(case["updates"]):
+        batch = [sample for iterator in iterators for sample in iterator.next()]
+        if test_set:
+            batch = list(pictures(case["batchsize"], case["seed"] + 1))
+        if update > 0 or not begin:
+            model.cleargrads()
+            model(*convert(batch, None)).backward()
+            gradient = flat(model, "grad")
+            velocity = momentum * velocity - lr * gradient
+            _move(model, velocity)
+        trace.append(flat(model))
+    return numpy.stack(trace)
+
+
+def _move(model, steps):
+    for _, parameter in sorted(model.namedparams()):
+        step, steps = steps[: parameter.size], steps[parameter.size :]
+        parameter.array += step.reshape(parameter.shape)
+
+
+def evaluation(rank, ranks, case):
+    """[loss, accuracy] on each rank (ranks, 2): the means over all images under "right"; the rest as in `training`."""
+    model, lengths, data = network(case["seed"]), case["lengths"], list(pictures(sum(case["lengths"]), case["seed"]))
+
+    def mean(part):
+        loss = model(*Double()(part, None))
+        return numpy.array([float(loss.array), float(model.accuracy.array)])
+
+    ends = numpy.cumsum(lengths)
+    parts = [data[end - length : end] for end, length in zip(ends, lengths)]
+    own = numpy.stack([mean(part) for part in parts])
+    batches = [[mean(part[at : at + case["batchsize"]]) for at in range(0, len(part), case["batchsize"])] for part in parts]
+    size = len(lengths)
+    return {
+        "right": numpy.stack([mean(data)] * size),
+        "every rank has the result of its own part of the test set: nothing puts the parts together": own,
+        "it is the mean of the ranks' means, in which an image on a rank with fewer of them weighs more: keep the `evaluator` "
+        "that the script has made, and make that a multi-node one": numpy.stack([own.mean(axis=0)] * size),
+        "it is the mean of the batches' means, in which an image in a small last batch weighs more: keep the `evaluator` that "
+        "the script has made, and make that a multi-node one": numpy.stack([numpy.mean([numpy.mean(one, axis=0) for one in batches], axis=0)] * size),
+        "the ranks' results are added up, not averaged": numpy.stack([own.sum(axis=0)] * size),
+    }

@@ -1,0 +1,291 @@
+"""Probes for the Chainer track: each runs the code of one gap with inputs of its own."""
+
+from types import SimpleNamespace
+
+import handson.chainer  # before chainer: lets it run on today's NumPy
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy
+from chainer.dataset import concat_examples
+from chainer.iterators import SerialIterator
+from chainer.serializers import DictionarySerializer, NpzDeserializer
+from chainer.training.updaters import StandardUpdater
+
+from grader.box.rank import Wrong
+from grader.probes.communicator import join
+from grader.probes.student import Student
+from handson.chainer import devices as handson_devices
+from handson.chainer.optimizers import create_multi_node_optimizer
+from handson.chainer.reports import TimedEvaluator
+from handson.data import ImageDataset
+
+CPU = chainer.get_device("@numpy")
+
+
+def dataset(images, first=0):
+    """A data set whose image i is full of first + i, so that a sample can be told wherever it turns up."""
+    numbers = numpy.arange(first, first + images)
+    return _dataset(numpy.broadcast_to(numbers.reshape(-1, 1, 1, 1), (images, 1, 2, 2)).astype("float32"), numbers % 10)
+
+
+def pictures(images, seed):
+    """A data set of random images in double precision."""
+    random = numpy.random.RandomState(seed)
+    return _dataset(random.normal(size=(images, 1, 2, 2)), random.randint(10, size=images))
+
+
+def _dataset(images, labels):
+    return ImageDataset(images, labels.astype("int32"), "numbers", None, tuple("0123456789"))
+
+
+def samples(batch):
+    """The numbers of the samples in a batch, or in a part, of `dataset`."""
+    return [int(image.flat[0]) for image, _ in batch]
+
+
+class Network(chainer.Chain):
+    """A small network in double precision, always the same for a seed: (N, 1, 2, 2) to (N, 10)."""
+
+    def __init__(self, seed):
+        super().__init__()
+        random = numpy.random.RandomState(seed)
+        with self.init_scope():
+            self.w1, self.b1 = chainer.Parameter(random.normal(size=(8, 4))), chainer.Parameter(random.normal(size=8))
+            self.w2, self.b2 = chainer.Parameter(random.normal(size=(10, 8))), chainer.Parameter(random.normal(size=10))
+
+    def forward(self, images):
+        return F.linear(F.tanh(F.linear(images, self.w1, self.b1)), self.w2, self.b2)
+
+
+def network(seed):
+    return L.Classifier(Network(seed))
+
+
+def flat(model, what="array"):
+    """All parameters of a model as one array, or, of `what` "grad", their gradients."""
+    return numpy.concatenate([getattr(parameter, what).ravel() for _, parameter in sorted(model.namedparams())])
+
+
+class Double:
+    """A converter that leaves its mark on the images, and notes on which devices it was asked for them."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, batch, device):
+        self.asked.append("none" if device is None else "cpu")
+        images, labels = concat_examples(batch)
+        return 2 * images, labels
+
+
+class Gpu(chainer.backend.CpuDevice):
+    """What `devices.use` gives where the GPUs are only looked at."""
+
+    def __init__(self, gpu):
+        super().__init__()
+        self.gpu = gpu
+
+
+def device(rank, ranks, source, case):
+    """Which GPU each rank of several nodes would use; `gpu` lists a node's."""
+    handson_devices.use = lambda gpu: Gpu(int(gpu))
+    student, chosen, per_node = Student(source), [], len(case["gpu"])
+    for number in range(case["workers"]):
+        comm = SimpleNamespace(
+            rank=number,
+            size=case["workers"],
+            intra_rank=number % per_node,
+            intra_size=min(per_node, case["workers"]),
+            inter_rank=number // per_node,
+            inter_size=-(-case["workers"] // per_node),
+        )
+        found = student.run(args=SimpleNamespace(gpu=list(case["gpu"])), comm=comm).device
+        if not isinstance(found, Gpu):
+            raise Wrong(f"`device` is {found!r}, no device: `devices.use` gives one for the id of a GPU")
+        chosen.append(found.gpu)
+    return {"gpu": chosen}
+
+
+def devices(rank, ranks, source, case):
+    """The names and ids in `gpus`, in their order."""
+    found = Student(source).run(args=SimpleNamespace(gpu=list(case["gpu"]))).gpus
+    if not isinstance(found, dict):
+        raise Wrong(f"`gpus` is {found!r}, no dictionary from names to ids, such as {{'main': 0, 'gpu1': 1}}")
+    return {"names": [str(name) for name in found], "ids": [int(gpu) for gpu in found.values()]}
+
+
+def iterators(rank, ranks, source, case):
+    """What each training iterator gives in three epochs: of one run, of another with its seed, of one with another seed, and of
+    one that is resumed in the second epoch. `devices`: of the script for several GPUs, which has parts and iterators in lists."""
+    student = Student(source)
+
+    def make(seed, before):
+        numpy.random.seed(before)  # in the order of a run nothing may depend on what happened before
+        gpus = {f"gpu{number}" if number else "main": number for number in range(case.get("devices", 1))}
+        args = SimpleNamespace(batchsize=case["batchsize"], seed=seed, gpu=list(gpus.values()))
+        data = dataset(case["images"])
+        names = student.run(train_set=data, args=args, gpus=gpus, comm=SimpleNamespace(rank=0, size=2, intra_rank=0))
+        if "devices" not in case:
+            return [data], [names.train_iterator]
+        if not isinstance(names.train_iterators, (list, tuple)):
+            raise Wrong(f"`train_iterators` is a {type(names.train_iterators).__name__}, not a list")
+        return list(names.parts), list(names.train_iterators)
+
+    def passes(made):
+        return [_pass(iterator, case) for iterator in made]
+
+    seed = case["seed"] % 1000
+    parts, first = make(seed, 1)
+    again_parts, again = make(seed, 2)
+    other_parts, other = make(seed + 1, 3)
+    observations = {
+        "parts": [samples(part) for part in parts],
+        "parts again": [samples(part) for part in again_parts],
+        "first": passes(first),
+        "again": passes(again),
+        "other": passes(other),
+    }
+    _, begun = make(seed, 4)
+    _, resumed = make(seed, 5)
+    for one, its_continuation in zip(begun, resumed):
+        for _ in range(case["images"] // len(begun) // case["batchsize"] + 1):  # to somewhere in the second epoch
+            next(one, None)
+        snapshot = DictionarySerializer()
+        one.serialize(snapshot)
+        its_continuation.serialize(NpzDeserializer(snapshot.target))
+    return observations | {"resumed": passes(resumed)}
+
+
+def _pass(iterator, case):
+    """The batches of an iterator until three epochs have gone by."""
+    batches, ended = [], False
+    while iterator.epoch < 3 and not ended and len(batches) <= 3 * case["images"]:
+        batch = next(iterator, None)
+        ended = batch is None
+        batches += [] if ended else [samples(batch)]
+    iterator.finalize()
+    return {"batches": batches, "ended": ended}
+
+
+def part(case, worker):
+    """The images of a worker (a rank or a device) for all updates of a case."""
+    images = case["batchsize"] * case["updates"]
+    data = pictures(images * case["workers"], case["seed"])
+    return chainer.datasets.SubDataset(data, worker * images, (worker + 1) * images)
+
+
+def serial(case, worker):
+    """An iterator over that part, in order."""
+    return SerialIterator(part(case, worker), case["batchsize"], shuffle=False)
+
+
+def sgd(case):
+    return chainer.optimizers.MomentumSGD(case["lr"], momentum=0.9)
+
+
+def _options(case):
+    return SimpleNamespace(
+        lr=case["lr"], batchsize=case["batchsize"], gpu=list(range(case["workers"])), seed=0, size=256, epoch=4, double_buffering=False
+    )
+
+
+def _gpus(case):
+    return {f"gpu{number}" if number else "main": number for number in range(case["workers"])}
+
+
+def _trace(updater, case):
+    """The parameters of the updater's model after each update."""
+    model, trace = updater.get_optimizer("main").target, []
+    for _ in range(case["updates"]):
+        updater.update()
+        trace.append(flat(model))
+    updater.finalize()
+    return numpy.stack(trace)
+
+
+def optimizer(rank, ranks, source, case):
+    """The parameters after each update by the gap's optimizer, of which there is one on every rank."""
+    comm = join(rank, ranks) if case.get("multi_node") else None
+    model = network(case["seed"] + rank)  # other parameters on every rank
+    names = Student(source).run(model=model, args=_options(case), gpus=_gpus(case), comm=comm, device=CPU)
+    if getattr(names.optimizer, "target", None) is not model:
+        raise Wrong("`optimizer` does not know the model's parameters: it is not set up for `model`")
+    return {"parameters": _trace(StandardUpdater(serial(case, rank), names.optimizer, device=CPU), case)}
+
+
+def updater(rank, ranks, source, case):
+    """The parameters after each update by the gap's updater, and the devices that its converter was asked for."""
+    comm = join(rank, ranks) if case.get("multi_node") else None
+    model, convert, optimizer = network(case["seed"]), Double(), sgd(case)
+    optimizer = create_multi_node_optimizer(optimizer, comm) if comm else optimizer
+    optimizer.setup(model)
+    names = Student(source).run(
+        train_iterator=serial(case, rank),
+        train_iterators=[serial(case, worker) for worker in range(case["workers"])],
+        test_iterator=SerialIterator(pictures(case["batchsize"], case["seed"] + 1), case["batchsize"], shuffle=False),
+        optimizer=optimizer,
+        model=model,
+        convert=convert,
+        device=CPU,
+        gpus=_gpus(case),
+        args=_options(case),
+        comm=comm,
+    )
+    if not isinstance(names.updater, StandardUpdater):
+        raise Wrong(f"`updater` is a {type(names.updater).__name__}, which is no updater")
+    return {"parameters": _trace(names.updater, case), "asked": sorted(set(convert.asked))}
+
+
+def scatter(rank, ranks, source, case):
+    """The samples of one rank's parts; only rank 0 has the data. Training parts also of a second run, and of one with another seed."""
+    comm, student = join(rank, ranks), Student(source)
+
+    def run(seed):
+        train_set, test_set = (dataset(case["images"]), dataset(case["test_images"])) if rank == 0 else (None, None)
+        args = SimpleNamespace(seed=seed, batchsize=4)
+        names = student.run(train_set=train_set, test_set=test_set, comm=comm, args=args, images_in_all=case["images"], classes=10)
+        for name in ("train_set", "test_set"):
+            if not hasattr(names[name], "__len__"):
+                raise Wrong(f"`{name}` is {names[name]!r} on this rank: every rank must call scatter_dataset, and keep what it returns")
+        return samples(names.train_set), samples(names.test_set)
+
+    seed = case["seed"] % 1000
+    train, test = run(seed)
+    return {"train": train, "test": test, "again": run(seed)[0], "other": run(seed + 1)[0]}
+
+
+def evaluator(rank, ranks, source, case):
+    """The loss and the accuracy that one rank's evaluator gives, where ranks have `lengths` images of the test set."""
+    comm, convert, model = join(rank, ranks), Double(), network(case["seed"])
+    data, begin = pictures(sum(case["lengths"]), case["seed"]), sum(case["lengths"][:rank])
+    test_set = chainer.datasets.SubDataset(data, begin, begin + case["lengths"][rank])
+    iterator = SerialIterator(test_set, case["batchsize"], repeat=False, shuffle=False)
+    evaluator = TimedEvaluator(iterator, model, converter=convert, device=CPU)
+    names = Student(source).run(
+        evaluator=evaluator, comm=comm, test_set=test_set, test_iterator=iterator, model=model, convert=convert, device=CPU
+    )
+    if not callable(names.evaluator):
+        raise Wrong(f"`evaluator` is a {type(names.evaluator).__name__}, which is no evaluator")
+    result = names.evaluator()
+    return {"result": [float(result["main/loss"]), float(result["main/accuracy"])]}
+
+
+def throughput(rank, ranks, source, case):
+    """`images` and `throughput` as every worker that has the gap's code would report them."""
+    student, found, lengths = Student(source), [], case["lengths"]
+    parts = [dataset(length) for length in lengths]
+    for number in range(1 if case.get("devices") else len(lengths)):
+        names = student.run(
+            args=SimpleNamespace(epoch=case["epoch"], batchsize=case["batchsize"], gpu=list(range(len(lengths)))),
+            first_epoch=case["first_epoch"],
+            seconds=case["seconds"],
+            train_set=dataset(sum(lengths)) if case.get("devices") else parts[number],
+            parts=parts,
+            gpus={f"gpu{index}" if index else "main": index for index in range(len(lengths))},
+            images_in_all=sum(lengths),
+            comm=SimpleNamespace(rank=number, size=len(lengths), intra_rank=number),
+            updater=SimpleNamespace(iteration=case["epoch"] * lengths[0] // case["batchsize"], epoch=case["epoch"]),
+        )
+        found.append([float(names.images), float(names.throughput)])
+    return {"found": found}

@@ -1,0 +1,75 @@
+"""ChainerMN among the ranks of a check: its communicator for CPUs, over gloo, since MPI can't be begun in forked processes."""
+
+import os
+from datetime import timedelta
+
+import mpi4py
+import numpy
+import torch
+import torch.distributed as dist
+
+mpi4py.rc.initialize = False  # importing ChainerMN would begin MPI in the process that ranks are forked from
+
+from handson.chainer.communicators import CpuCommunicator  # noqa: E402
+
+LIMIT = timedelta(minutes=5)  # longer than any check; the box notices before that all ranks wait
+
+
+def join(rank, ranks):
+    """Form a group of `ranks` processes that started in one folder, and return this one's communicator.
+
+    Every rank's random numbers begin elsewhere, as in real runs.
+    """
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting", rank=rank, world_size=ranks, timeout=LIMIT)
+    numpy.random.seed(1000 + rank)
+    return CpuCommunicator(Group(rank, ranks))
+
+
+class Group:
+    """What ChainerMN uses of mpi4py's communicators, by their names and arguments."""
+
+    def __init__(self, rank, size):
+        self.rank, self.size = rank, size
+
+    def bcast(self, obj, root=0):
+        box = [obj]
+        dist.broadcast_object_list(box, root)
+        return box[0]
+
+    def allgather(self, obj):
+        everybodys = [None] * self.size
+        dist.all_gather_object(everybodys, obj)
+        return everybodys
+
+    def gather(self, obj, root=0):
+        everybodys = self.allgather(obj)
+        return everybodys if self.rank == root else None
+
+    def scatter(self, objs, root=0):
+        return self.bcast(objs, root)[self.rank]
+
+    def allreduce(self, obj):
+        first, *others = self.allgather(obj)
+        return sum(others, first)
+
+    def send(self, obj, dest, tag=0):
+        dist.send_object_list([obj], dest)
+
+    def recv(self, source, tag=0, status=None):
+        box = [None]
+        dist.recv_object_list(box, source)
+        return box[0]
+
+    def barrier(self):
+        dist.barrier()
+
+    def Bcast(self, buffer, root=0):  # mpi4py's names for what is an array, or bytes, on every rank
+        array = buffer if isinstance(buffer, numpy.ndarray) else numpy.frombuffer(buffer, "uint8")
+        dist.broadcast(torch.from_numpy(array if array.flags.writeable else array.copy()), root)
+
+    def Allreduce(self, sent, received):
+        if isinstance(sent, numpy.ndarray):  # else MPI.IN_PLACE
+            received[...] = sent
+        dist.all_reduce(torch.from_numpy(received))
