@@ -35,7 +35,7 @@ DENIED = {
     "quotactl_fd": (443, 443), "syslog": (103, 116), "settimeofday": (164, 170), "clock_settime": (227, 112),
     "clock_adjtime": (305, 266), "adjtimex": (159, 171), "vhangup": (153, 58),
 }  # fmt: skip
-SOCKET, CLONE, CLONE3, IOCTL = (41, 198), (56, 220), (435, 435), (16, 29)
+SOCKET, CLONE, CLONE3, IOCTL, PRLIMIT = (41, 198), (56, 220), (435, 435), (16, 29), (302, 261)
 UNIX, INTERNET, INTERNET6, NETLINK = 1, 2, 10, 16  # socket families; gloo asks netlink for the network interfaces
 NEW_NAMESPACES = 0x7E020000  # CLONE_NEW*: all of them
 TYPING = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: would type into the grader's terminal
@@ -75,6 +75,7 @@ def filter_for(architecture):
         code += [_jump(EQUAL, number, 0, 1), _fail(errno.EPERM)]
     code += [_jump(EQUAL, CLONE3[own], 0, 1), _fail(errno.ENOSYS)]  # its flags can't be read here; libraries then use clone
     code += _when(CLONE[own], [_load(ARGUMENT), _jump(ANY_OF, NEW_NAMESPACES, 0, 1), _fail(errno.EPERM)])
+    code += _when(PRLIMIT[own], [_load(ARGUMENT), _jump(EQUAL, 0, 1, 0), _fail(errno.EPERM)])  # 0: itself
     code += _when(IOCTL[own], [_load(ARGUMENT + 8), *_jumps(TYPING, [_fail(errno.EPERM)])])
     others = [
         _load(ARGUMENT), *_jumps((UNIX, INTERNET, INTERNET6), [_return(ALLOW)]), _jump(EQUAL, NETLINK, 0, 2),

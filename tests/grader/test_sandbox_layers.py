@@ -228,6 +228,21 @@ def test_without_namespaces_processes_are_still_bounded(only_weak_layers):
     assert forks <= 20 and error == errno.EAGAIN
 
 
+@sandbox_runs.needs_strong
+def test_where_a_new_proc_is_refused_there_is_none():
+    """As in containers, which cover parts of theirs."""
+
+    def cover():
+        namespaces.users()
+        kernel.unshare(kernel.NEW_MOUNTS)
+        kernel.mount("none", "/proc/sys", "tmpfs")
+
+    def look():
+        return [os.listdir("/proc"), error_of(open, "/etc/shadow"), os.getuid()]
+
+    assert run(look, before=cover) == [[], errno.ENOENT, namespaces.INSIDE]
+
+
 def test_a_sandbox_that_cannot_be_made_is_an_error():
     ended = run(print, workplace="/nowhere")
     assert ended.startswith("no sandbox: SandboxError(\"the sandbox can't be made: ")

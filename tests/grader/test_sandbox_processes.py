@@ -76,6 +76,13 @@ def test_a_rank_does_not_end_its_peers_or_their_parent(caller):
     assert len(answers) == 2 and not any(0 in errors for errors in answers)
 
 
+def test_a_rank_does_not_limit_its_peers_or_their_parent(caller):
+    def attack():
+        return [error_of(resource.prlimit, pid, resource.RLIMIT_CPU, (0, 0)) for pid in range(1, 5)]
+
+    assert run(attack, caller=caller) == [errno.EPERM] * 4
+
+
 def test_no_process_is_traced(caller):
     def attack():
         attach = 16
@@ -96,25 +103,32 @@ def test_peers_cannot_read_each_others_memory(caller):
     assert all(0 not in errors for errors in run(attack, ranks=2, caller=caller))
 
 
-def test_nothing_outlives_the_sandbox(caller):
+@pytest.mark.parametrize("prepared", [False, True])
+def test_nothing_outlives_the_sandbox(prepared, caller):
     """`run` reads the pipe of the sandbox to its end, which comes only when the daemon is dead."""
-    assert run(daemonize, caller=caller) == "daemon"
+    assert run(daemonize, prepared=prepared, caller=caller) == "daemon"
 
 
-def test_all_is_over_when_the_process_outside_is_killed(caller):
+@pytest.mark.parametrize("prepared", [False, True])
+def test_all_is_over_when_the_process_outside_is_killed(prepared, caller):
+    began, begun = os.pipe()
+
     def endless():
-        for _ in range(3):
-            os.fork()
+        os.fork()
+        os.write(begun, b"x")
         while True:
             signal.pause()
 
     folder = sandbox_runs.open_folder("sandbox-")
     try:
-        outer, reading = sandbox_runs.start(endless, folder=folder, caller=caller)
+        outer, reading = sandbox_runs.start(endless, folder=folder, caller=caller, prepared=prepared, keep=[begun])
+        os.close(begun)
+        assert os.read(began, 1) == b"x"
         os.kill(outer, signal.SIGKILL)
         os.waitpid(outer, 0)
         assert sandbox_runs.until_end(reading) == b""
     finally:
+        os.close(began)
         shutil.rmtree(folder)
 
 
