@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from grader.checks import chainer, pytorch
+from grader.checks import chainer, job_scripts, pytorch
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,16 @@ UNITS = {
     "single_gpu": (
         Part("exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py", "pytorch", pytorch.SINGLE_GPU),
         Part("exercises/01_single_gpu/chainer/train_cifar_single_gpu.py", "chainer", chainer.SINGLE_GPU),
+        Part("exercises/01_single_gpu/run_single_gpu_training.sh", "", job_scripts.SINGLE_GPU),
     ),
     "multi_gpu": (
         Part("exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py", "pytorch", pytorch.MULTI_GPU),
         Part("exercises/02_multi_gpu/chainer/train_cifar_multi_gpu.py", "chainer", chainer.MULTI_GPU),
+        Part("exercises/02_multi_gpu/run_multi_gpu_training.sh", "", job_scripts.MULTI_GPU),
     ),
     "multi_node": (
         Part("exercises/03_multi_node/pytorch/train_cifar_multi_node.py", "pytorch", pytorch.MULTI_NODE),
         Part("exercises/03_multi_node/chainer/train_cifar_multi_node.py", "chainer", chainer.MULTI_NODE),
+        Part("exercises/03_multi_node/run_multi_node_training.sh", "", job_scripts.MULTI_NODE),
     ),
 }

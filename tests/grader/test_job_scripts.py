@@ -1,0 +1,68 @@
+"""What job scripts ask for is held against the site that was chosen, whatever that is."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from grader import gaps
+from grader.checks import UNITS
+from grader.checks.judging import judge
+from grader.exercises import solution
+from grader.verdict import FAILED, NOT_ATTEMPTED, PASSED
+from handson import site
+from handson.pbs import site as pbs_site
+
+ROOT = Path(__file__).resolve().parents[2]
+BARE = 'batch = "pbs"\nqueue = ["first", "second"]\nwalltime = "00:20:00"\n[machine]\nnodes = 8\ngpus = 0\n'
+PARTS = {unit: part for unit, parts in UNITS.items() for part in parts if part.file.endswith(".sh")}
+
+
+@pytest.fixture(params=["local", "pbs", "reedbush", "slurm", "bare"])
+def here(request, tmp_path, monkeypatch):
+    """The chosen site; "bare" has neither groups nor GPUs."""
+    shutil.copytree(ROOT / "jobs/sites", tmp_path / "sites")
+    (tmp_path / "sites/bare.toml").write_text(BARE)
+    (tmp_path / "sites/CHOSEN").write_text(request.param)
+    monkeypatch.setattr(pbs_site, "SITES", tmp_path / "sites")
+    monkeypatch.setattr(pbs_site, "CHOSEN", tmp_path / "sites/CHOSEN")
+    return site.read(request.param)
+
+
+def verdicts(unit, text):
+    return {verdict.check: verdict for verdict in judge(unit, (PARTS[unit],), lambda file: text, server=None)}
+
+
+def solved(unit, here):
+    filled = gaps.fill(gaps.exercise(solution(PARTS[unit].file).read_text(), ".sh"), gaps.answers(solution(PARTS[unit].file).read_text()))
+    return site.fitted(filled, here)
+
+
+@pytest.mark.parametrize("unit", PARTS)
+def test_the_solution_fitted_to_a_site_gets_full_marks_there(unit, here):
+    for verdict in verdicts(unit, solved(unit, here)).values():
+        assert verdict.status == PASSED, verdict
+
+
+def test_another_sites_answers_are_told_this_sites(here):
+    text = "#!/bin/bash\n#PBS -q other\n#PBS -l select=2:mpiprocs=2:ngpus=3:ompthreads=1\n#PBS -W group_list=other\n#PBS -l walltime=99:00:00\n"
+    found = verdicts("multi_node", text + "#PBS -N multi_node\n")
+    assert f"that is `{here.queue}`" in found["the queue"].message
+    assert (f"that is `{here.group}`" if here.group else "leave the line") in found["the group"].message
+    assert ("wanted" if here.gpus else "has no GPUs") in found["the GPUs of each node"].message
+    assert found["the time limit"].status == (FAILED if here.walltime else PASSED)
+
+
+@pytest.mark.parametrize("change", [lambda text: "\ufeff" + text, lambda text: text.replace("\n", "\r\n"), lambda text: text.replace("#PBS ", "#PBS\t")])
+def test_windows_line_ends_marks_and_tabs_do_no_harm(change):
+    text = gaps.normal(change(solved("multi_gpu", site.read("local"))).encode())
+    assert {verdict.status for verdict in verdicts("multi_gpu", text).values()} == {PASSED}
+
+
+def test_an_untouched_script_is_not_attempted_and_a_half_filled_one_is_judged_line_by_line():
+    given = gaps.exercise(solution(PARTS["multi_gpu"].file).read_text(), ".sh").text
+    assert {verdict.status for verdict in verdicts("multi_gpu", given).values()} == {NOT_ATTEMPTED}
+    found = verdicts("multi_gpu", given.replace("(queue)", "lecture"))
+    assert found["the queue"].status == PASSED
+    assert re.search("still to be filled in", found["the nodes"].message) and found["the time limit"].status == FAILED
