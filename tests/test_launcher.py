@@ -123,6 +123,21 @@ def test_the_agent_hands_the_command_over_as_one_word(place, program, tmp_path):
     assert done.stdout.splitlines()[-1] == "proxy --port 'a b'"
 
 
+@pytest.mark.parametrize(("place", "program"), [({"PBS_JOBID": "1.s"}, "pbsdsh"), ({}, "ssh")], ids=["PBS", "no batch system"])
+def test_mpiexec_starts_ranks_on_another_host_by_what_the_place_offers(place, program, tmp_path):
+    """The other host is this one under another name; what would go there by pbsdsh or ssh starts here, with a bare environment."""
+    there = f'#!/bin/sh\necho "$@" >>{tmp_path}/sent\nfor last; do :; done\nexec env -i HOME="$HOME" /bin/sh -c "$last"\n'
+    (tmp_path / program).write_text(there)
+    (tmp_path / program).chmod(0o755)
+    rank = "import os; from mpi4py import MPI; os.write(1, b'%d of %d\\n' % (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size))"
+    (tmp_path / "rank.py").write_text(rank)
+    script = f'eval "$(handson-launcher)"; export HYDRA_IFACE=lo; mpiexec -n 2 -hosts {HERE},elsewhere {sys.executable} rank.py'
+    environment = {"PATH": f"{PROGRAMS}:{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path)} | place
+    done = subprocess.run(["bash", "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert sorted(done.stdout.splitlines()) == ["0 of 2", "1 of 2"], done.stderr
+    assert "elsewhere" in (tmp_path / "sent").read_text() and "proxy" in (tmp_path / "sent").read_text()
+
+
 def test_the_agent_says_what_it_lacks():
     done = subprocess.run([f"{PROGRAMS}/handson-agent", "n2"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "handson-agent: give a host and a command\n")

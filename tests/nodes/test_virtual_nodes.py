@@ -305,6 +305,15 @@ def test_a_kernel_that_refuses_namespaces_is_told_from_its_setting():
     assert "user namespaces" in done.stdout and "`sysctl user.max_user_namespaces=10000`" in done.stdout, done
 
 
+def test_it_is_known_in_milliseconds_whether_there_can_be_nodes():
+    took = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        virtual_nodes.why_not()
+        took.append(time.perf_counter() - begin)
+    assert min(took) < 0.1
+
+
 def test_missing_tools_are_named_with_their_package(monkeypatch):
     which = shutil.which
     monkeypatch.setattr(virtual_nodes.shutil, "which", lambda name, path=None: None if name == "tc" else which(name, path=path))

@@ -48,6 +48,35 @@ def test_a_job_has_the_path_of_its_submission_and_its_other_hosts_have_the_jobs_
     assert output.endswith("agent: node2 else yes, GPUs 0,1\n")
 
 
+TORCHRUN = """#!/bin/bash
+#PBS -q lecture
+#PBS -l select=2:ngpus=2:mpiprocs=2:ompthreads=1
+#PBS -l place=scatter
+first=$(head -n 1 "$PBS_NODEFILE")
+for node in $(sort -u "$PBS_NODEFILE"); do
+    handson-agent "$node" "cd '$PWD' && PATH='$PATH' torchrun --nnodes 2 --nproc-per-node 2 \\
+        --rdzv-backend c10d --rdzv-endpoint $first:29500 --rdzv-id '$PBS_JOBID' rank.py -o out" &
+done
+wait
+"""
+RANK = """
+import os, socket
+from handson import options
+from handson.pytorch.communicator import create_communicator
+with create_communicator(options.parse("multi_node", "pytorch", gpus=None)) as comm:
+    os.write(1, b"%d %d %s of %d\\n" % (comm.rank, comm.intra_rank, socket.gethostname().encode(), comm.size))
+"""
+
+
+def test_torchrun_reaches_the_other_host(jobs):
+    """As docs/launching.md says. Which host becomes the first is torchrun's choice."""
+    (jobs.folder / "rank.py").write_text(RANK)
+    output, _ = jobs.run(TORCHRUN, PYTHONPATH=str(ROOT))
+    ranks = sorted(line.split() for line in output.splitlines() if line.endswith("of 4"))
+    assert [(rank, intra_rank) for rank, intra_rank, *_ in ranks] == [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")], output
+    assert ranks[0][2] == ranks[1][2] != ranks[2][2] == ranks[3][2]
+
+
 def test_tasks_on_hosts_of_different_sizes_stand_in_the_node_file(tmp_path):
     (tmp_path / "scontrol").write_text('#!/bin/sh\n[ "$2" != hostnames ] || printf "%s\\n" a1 a2 a3 b\n')
     (tmp_path / "scontrol").chmod(0o755)
