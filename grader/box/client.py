@@ -13,6 +13,7 @@ from grader.sandbox import Limits
 from grader.verdict import KILLED
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+HUGE_PAGES = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # a fork copies fewer page table entries: half the time
 STOPPING = 5  # seconds for a server to end by itself
 
 
@@ -61,7 +62,7 @@ class Server:
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "grader.box.server", str(theirs.fileno()), *self.libraries]
-            environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+            environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **HUGE_PAGES}
             self.process = subprocess.Popen(
                 command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
             )

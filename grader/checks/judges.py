@@ -5,12 +5,12 @@ import numpy
 TOLERANCE = 1e-8  # relative; probes compute in double precision
 
 
-def close(one, other):
+def close(one, other, tolerance=TOLERANCE):
     """Whether two arrays are the same but for rounding."""
     one, other = numpy.asarray(one, dtype="float64"), numpy.asarray(other, dtype="float64")
     if one.shape != other.shape or not (numpy.isfinite(one).all() and numpy.isfinite(other).all()):
         return False
-    return bool(numpy.abs(one - other).max(initial=0) <= TOLERANCE * max(1.0, numpy.abs(other).max(initial=0)))
+    return bool(numpy.abs(one - other).max(initial=0) <= tolerance * max(1.0, numpy.abs(other).max(initial=0)))
 
 
 def explained(found, right, misconceptions):

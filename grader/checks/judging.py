@@ -68,25 +68,37 @@ def _judge_gap(check, cases, part, text, missing, server, readable, seed):
     if status:
         return [(status, message, None)] * len(check.criteria)
     cases = [{"seed": secrets.randbelow(1 << 31) if seed is None else seed} | case for case in cases]
-    found = [(PASSED, message, None)] * len(check.criteria)
     try:
-        for ranks, group in _together(cases):
-            if callable(check.probe):
-                outcome = Outcome([RankOutcome(None, [check.probe(text, case) for case in group])])
-            else:
-                outcome = server.run("grader.probes.cases:each", [check.probe, [source], group], ranks, LIMITS, readable)
-            if bad := _what_went_wrong(outcome, source):
-                return [one if one[0] == FAILED else (bad[0], f"{bad[1]}{message}", outcome) for one in found]
-            for case, seen, expected in zip(group, _of_cases(outcome), _expected(check, group, server)):
-                for number, criterion in enumerate(check.criteria):
-                    if found[number][0] == PASSED:
-                        problem = criterion.judge(seen, case, expected)
-                        found[number] = (FAILED, f"{problem}{_case(case)}{message}", outcome) if problem else (PASSED, message, outcome)
+        seen, bad = _probe(check, cases, source, server, readable)
+        found = [(PASSED, message, seen[-1][2] if seen else None)] * len(check.criteria)
+        expected = _expected(check, [case for case, _, _ in seen], server)
+        for (case, observations, outcome), right in zip(seen, expected):
+            for number, criterion in enumerate(check.criteria):
+                if found[number][0] == PASSED and (problem := criterion.judge(observations, case, right)):
+                    found[number] = (FAILED, f"{problem}{_case(case)}{message}", outcome)
     except BoxFault as fault:
         return [(GRADER_FAULT, f"not graded: {str(fault).strip().splitlines()[-1]}", None)] * len(check.criteria)
     except Exception as error:  # a criterion met what it does not expect, such as observations that a student's code made up
         return [(GRADER_FAULT, f"not graded: what this gap did can't be judged ({type(error).__name__}: {error})"[:500], None)] * len(check.criteria)
+    if bad:
+        status, problem, outcome = bad
+        found = [one if one[0] == FAILED else (status, f"{problem}{message}", outcome) for one in found]
     return found
+
+
+def _probe(check, cases, source, server, readable):
+    """[(case, observations of its ranks, outcome)] up to the first run in which a rank ended badly; of that (status, message, outcome), or None."""
+    seen = []
+    for ranks, group in _together(cases):
+        if callable(check.probe):
+            outcome = Outcome([RankOutcome(None, [check.probe(source["text"], case) for case in group])])
+        else:
+            outcome = server.run("grader.probes.cases:each", [check.probe, [source], group], ranks, LIMITS, readable)
+        if bad := _what_went_wrong(outcome, source):
+            return seen, (*bad, outcome)
+        observations = zip(*(of_rank.observations for of_rank in outcome.ranks))
+        seen += [(case, list(of_case), outcome) for case, of_case in zip(group, observations)]
+    return seen, None
 
 
 def _source(check, part, text):
@@ -122,14 +134,9 @@ def _together(cases):
         yield from [(1, list(group))] if ranks == 1 else [(ranks, [case]) for case in group]
 
 
-def _of_cases(outcome):
-    """The observations of all ranks, for each case. What came back may have been made up by the student's code."""
-    return zip(*(of_rank.observations for of_rank in outcome.ranks))
-
-
 def _expected(check, cases, server):
     """What the check's oracle gives for each case. It runs when the student's code has ended, and never in the same process."""
-    if not check.oracle:
+    if not check.oracle or not cases:
         return [None] * len(cases)
     (rank,) = server.run("grader.probes.cases:each", [check.oracle, [], cases]).ranks
     if rank.status:

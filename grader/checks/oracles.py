@@ -7,7 +7,10 @@ import numpy
 import torch
 import torch.nn.functional as F
 
-from grader.probes.pytorch import batch, flat, network
+from grader.probes.pytorch import batch, flat, network, normalizing_network, pictures
+from handson.data import enlarge
+from handson.pytorch.batches import EpochBatches
+from handson.pytorch.model import ConvNet
 
 
 def step(rank, ranks, case):
@@ -64,3 +67,51 @@ def gradients(rank, ranks, case):
     generator = torch.Generator().manual_seed(case["seed"])
     shapes = [parameter.shape for parameter in network(case["seed"]).parameters()]
     return {"gradients": numpy.stack([flat(torch.randn(s, dtype=torch.float64, generator=generator) for s in shapes) for _ in range(3)])}
+
+
+def evaluator(rank, ranks, case):
+    """Loss and accuracy of the whole test set under "right"; the rest are sentences with what they lead to."""
+    right, training, batches = [], [], []
+    for number, length in enumerate(case["lengths"]):
+        images, labels = batch(case["seed"], 0, case["lengths"], number)
+        model = normalizing_network(case["seed"]).eval()
+        right.append(_sums(model(images), labels))
+        cut = list(zip(images.split(case["batchsize"]), labels.split(case["batchsize"]))) if length else []
+        batches += [_sums(model(some), theirs) / len(theirs) for some, theirs in cut]
+        model.train()
+        training.append(sum((_sums(model(some), theirs) for some, theirs in cut if len(theirs) > 1), numpy.zeros(2)))
+    lengths, own = numpy.array(case["lengths"])[:, None], numpy.stack(right)
+    means = own / numpy.maximum(lengths, 1)
+    return {
+        "right": own.sum(axis=0) / lengths.sum(),
+        "they are those of this rank's part of the test set: the parts are not put together (`all_ranks`)": means[0],
+        "the model is in training mode while it is evaluated: batch normalisation then uses the batch's own statistics, and spoils the "
+        "running ones; `model.eval()` comes first": sum(training) / lengths.sum(),
+        "the means of the ranks are averaged: a rank with few images then weighs as much as one with many; add up the sums and the "
+        "numbers of images, then divide": means.mean(axis=0),
+        "the means of the batches are averaged: a short last batch then weighs as much as a full one": numpy.mean(batches, axis=0),
+        "the ranks' means are added up, not averaged": means.sum(axis=0),
+    }
+
+
+def _sums(outputs, labels):
+    """Summed loss and number of right answers."""
+    loss = F.cross_entropy(outputs, labels, reduction="sum")
+    return numpy.array([loss.item(), (outputs.argmax(dim=1) == labels).sum().item()])
+
+
+def run(rank, ranks, case):
+    """Parameters at the end of a run in one process, in which a step has the images that all ranks of `case` have together."""
+    seed, images = case["seed"] % 1000, case["images"]
+    data = pictures(images, case["task"] != "single_gpu", seed)
+    batches = EpochBatches([images], 0, case["batchsize"] * case.get("ranks", 1), seed)
+    torch.manual_seed(seed)
+    model = ConvNet(10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    for epoch in range(case["epochs"]):
+        batches.set_epoch(epoch)
+        for numbers in batches:
+            optimizer.zero_grad()
+            F.cross_entropy(model(enlarge(data.images[numbers], 64)), data.labels[numbers]).backward()
+            optimizer.step()
+    return {"parameters": flat(model.parameters())}

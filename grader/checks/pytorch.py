@@ -1,5 +1,7 @@
 """The checks of the PyTorch track's scripts: for each task, what every gap must do, in public cases."""
 
+import re
+
 import numpy
 
 from grader.checks import judges
@@ -12,7 +14,9 @@ def right_gpu(seen, case, expected):
     chosen, gpu = seen[0]["gpu"], case["gpu"]
     if chosen == [gpu[worker % len(gpu)] for worker in range(case["workers"])]:
         return None
-    if len(set(chosen)) == 1 and case["workers"] > 1:
+    if case["workers"] == 1:
+        return f"with args.gpu = {gpu}, GPU {chosen[0]} is used, not the first of them"
+    if len(set(chosen)) == 1:
         return f"all {case['workers']} ranks use GPU {chosen[0]}; each rank of a node needs one of its own"
     if chosen == [worker % len(gpu) for worker in range(case["workers"])]:
         return f"the ranks use GPUs {chosen}: intra_rank is a place in args.gpu ({gpu}), not the GPU's id"
@@ -144,6 +148,64 @@ def mean_gradients(seen, case, expected):
     return None
 
 
+def evaluates_all(seen, case, expected):
+    found = seen[0]["found"]
+    wrong = {sentence: values for sentence, values in expected.items() if sentence != "right"}
+    problem = judges.explained(found, expected["right"], wrong)
+    if problem is None:
+        return None
+    numbers = "loss {:.4g} and accuracy {:.4g}".format
+    parts = ", ".join(map(str, case["lengths"]))
+    right = f"rank 0 finds {numbers(*found)}, but the {sum(case['lengths'])} test images (of the ranks: {parts}) have {numbers(*expected['right'])}"
+    return f"{right}: {problem}" if problem else right
+
+
+def trains_on(seen, case, expected):
+    if evaluating := [rank for rank, of_rank in enumerate(seen) if not of_rank["training"]]:
+        return f"after the evaluation the model of {judges.ranks(evaluating)} is still in evaluation mode: `model.train()` must follow"
+    if moved := [rank for rank, of_rank in enumerate(seen) if of_rank["moved"]]:
+        return f"the evaluation has changed the running statistics of batch normalisation on {judges.ranks(moved)}: test images must not"
+    return None
+
+
+def rank_0_reports(seen, case, expected):
+    counts = [len(of_rank["lines"]) for of_rank in seen]
+    if counts != [1] + [0] * (len(seen) - 1):
+        printed = ", ".join(f"rank {rank} {count}" for rank, count in enumerate(counts))
+        return f"there should be one line `Throughput: ...`, of rank 0; printed were, by {printed}"
+    if writers := [rank for rank, of_rank in enumerate(seen) if of_rank["result"] and rank > 0]:
+        return f"{judges.ranks(writers)} wrote a result.json, too; only rank 0 does"
+    numbers = [float(number) for number in re.findall(r"[-+.\deE]*\d", seen[0]["lines"][0])]
+    if len(numbers) != 3 or not judges.close(numbers[0], numbers[1] / numbers[2], 1e-6):
+        return f"`{seen[0]['lines'][0]}` should be: Throughput: <images a second> [images/sec.] (<images> / <seconds>)"
+    return None
+
+
+def result_of_run(seen, case, expected):
+    result = seen[0]["result"]
+    if not result:
+        return f"rank 0 left no result.json that can be read: {seen[0]['problem'] or 'none was written'}"
+    right = {"images": case["images"] * case["epochs"], "epochs": case["epochs"], "workers": len(seen), "task": case["task"]}
+    for name, value in right.items():
+        if result[name] != value:
+            return f"result.json has {name} {result[name]}, but in this run it was {value}"
+    if len(result["log"]) != case["epochs"] or any(epoch.get("validation/main/loss") is None for epoch in result["log"]):
+        return f"the log in result.json should have losses, also of validation, for each of {case['epochs']} epochs; it has {result['log']}"
+    return None
+
+
+def same_end(seen, case, expected):
+    if problem := judges.equal_on_all_ranks([of_rank["parameters"] for of_rank in seen], "at the end parameters"):
+        return problem
+    found, right = seen[0]["parameters"], expected["parameters"]
+    if judges.close(found, right, 1e-3):
+        return None
+    return (
+        f"after {case['epochs']} epochs of {case['images']} images parameters differ by up to {numpy.abs(found - right).max():.2g} from those of "
+        "our own run: see which gap is wrong; if none is, compare the lines between the gaps with those given out"
+    )
+
+
 DEVICE = Check(
     "device",
     f"{PROBES}:device",
@@ -185,7 +247,6 @@ STEP_OF_RANKS = Check(
     (
         {"ranks": 2, "lengths": [4, 3], "steps": 2, "lr": 0.1, "distributed": True},
         {"ranks": 1, "lengths": [5], "steps": 2, "lr": 0.1, "distributed": True},
-        {"ranks": 4, "lengths": [3, 3, 2, 2], "steps": 2, "lr": 0.1, "distributed": True},
     ),
     (
         Criterion("equal parameters on all ranks", 1, ranks_stay_equal, "Forward must go through `replica`, which averages the gradients."),
@@ -198,7 +259,7 @@ STEP_OF_RANKS = Check(
 REPLICA = Check(
     "replica",
     f"{PROBES}:replica",
-    ({"ranks": 2, "lengths": [4, 3]}, {"ranks": 3, "lengths": [3, 3, 2]}, {"ranks": 1, "lengths": [4]}),
+    ({"ranks": 2, "lengths": [4, 3]},),
     (
         Criterion("all ranks start from rank 0's parameters", 1, equal_start, "DistributedDataParallel(model) sends them when it is made."),
         Criterion("backward gives the mean gradients", 1, mean_gradients, "DistributedDataParallel(model) averages them during backward."),
@@ -211,15 +272,8 @@ SPLIT_CRITERIA = (
     Criterion("at random", 1, at_random, "The data set may be sorted: shuffle before cutting."),
     Criterion("`lengths` of all shards", 1, lengths_of_all, "A list with the number of images of every rank, the same on all ranks."),
 )
-SPLIT = Check(
-    "split", f"{PROBES}:split", ({"ranks": 2, "images": 41}, {"ranks": 3, "images": 44}, {"ranks": 1, "images": 9}), SPLIT_CRITERIA
-)
-SCATTER = Check(
-    "scatter",
-    f"{PROBES}:split",
-    tuple({"ranks": ranks, "images": images, "dealt": True} for ranks, images in ((2, 41), (4, 42), (1, 9))),
-    SPLIT_CRITERIA,
-)
+SPLIT = Check("split", f"{PROBES}:split", ({"ranks": 2, "images": 41}, {"ranks": 3, "images": 44}), SPLIT_CRITERIA)
+SCATTER = Check("scatter", f"{PROBES}:split", ({"ranks": 4, "images": 42, "dealt": True},), SPLIT_CRITERIA)
 THROUGHPUT_CRITERIA = (
     Criterion("images of all ranks and epochs", 1, images_of_all, "What went through the network: all images, times the epochs of this run."),
     Criterion("images per second", 1, images_a_second, "Throughput is images divided by seconds."),
@@ -243,6 +297,44 @@ THROUGHPUT_OF_RANKS = Check(
     THROUGHPUT_CRITERIA,
 )
 
-SINGLE_GPU = (DEVICE, OPTIMIZER, SHUFFLE, STEP, THROUGHPUT)
-MULTI_GPU = (DEVICE_OF_RANK, SPLIT, REPLICA, SHUFFLE, STEP_OF_RANKS, THROUGHPUT_OF_RANKS)
-MULTI_NODE = (DEVICE_OF_RANK, SCATTER, REPLICA, SHUFFLE, STEP_OF_RANKS, THROUGHPUT_OF_RANKS)
+EVALUATOR = Check(
+    "evaluator",
+    f"{PROBES}:evaluator",
+    ({"ranks": 2, "lengths": [8, 5], "batchsize": 3}, {"ranks": 3, "lengths": [4, 1, 0], "batchsize": 3}),
+    (
+        Criterion("loss and accuracy of the whole test set", 2, evaluates_all, "extensions.Evaluator has an option for parts on all ranks."),
+        Criterion("training goes on as before", 1, trains_on, "Evaluation must leave the model in training mode, and its statistics alone."),
+    ),
+    oracle=f"{ORACLES}:evaluator",
+)
+
+
+def run(task, *cases):
+    """The check of a whole script. On a single GPU batches are cut and shuffled; else a step has all images, which are the same,
+    for what comes out must not depend on who gets which."""
+    return Check(
+        "run",
+        f"{PROBES}:run",
+        tuple({"task": task, "images": 25, "epochs": 2, "batchsize": 9} | case for case in cases),
+        (
+            Criterion("rank 0 alone reports the throughput", 1, rank_0_reports, "Printing and saving are the duties of rank 0."),
+            Criterion("result.json tells what was run", 1, result_of_run, "What is counted at the end goes into result.json."),
+            Criterion("the parameters of our own run, on all ranks", 1, same_end, "If all gaps pass, look at the lines between them."),
+        ),
+        oracle=f"{ORACLES}:run",
+        whole=True,
+    )
+
+
+SINGLE_GPU = (DEVICE, OPTIMIZER, SHUFFLE, STEP, THROUGHPUT, run("single_gpu", {}))
+MULTI_GPU = (DEVICE_OF_RANK, SPLIT, REPLICA, SHUFFLE, STEP_OF_RANKS, THROUGHPUT_OF_RANKS, run("multi_gpu", {"batchsize": 25}, {"ranks": 2, "batchsize": 13}))
+MULTI_NODE = (
+    DEVICE_OF_RANK,
+    SCATTER,
+    REPLICA,
+    EVALUATOR,
+    SHUFFLE,
+    STEP_OF_RANKS,
+    THROUGHPUT_OF_RANKS,
+    run("multi_node", {"batchsize": 25}, {"ranks": 4, "ranks_per_node": 2, "batchsize": 7}),
+)

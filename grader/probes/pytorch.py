@@ -1,6 +1,12 @@
 """Probes for the PyTorch track: each runs the code of one gap with inputs of its own."""
 
+import contextlib
+import io
+import itertools
 import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy
@@ -8,20 +14,28 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from pytorch_pfn_extras.reporting import Reporter
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
 
 from grader.box.rank import Wrong
 from grader.probes.student import Student
+from handson import results
 from handson.data import ImageDataset
 from handson.pytorch.batches import EpochBatches
+from handson.pytorch.model import ConvNet
 from handson.pytorch.workers import Communicator
+
+MEETINGS = itertools.count()
 
 
 def join(rank, ranks, ranks_per_node=None):
     """Form the process group and return this rank's communicator. Every rank's random numbers begin elsewhere, as in real runs."""
+    if dist.is_initialized():  # of the case before; only a rank that is alone gets another
+        dist.destroy_process_group()
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting", rank=rank, world_size=ranks)
+    dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting{next(MEETINGS)}", rank=rank, world_size=ranks)
     torch.manual_seed(1000 + rank)
     per_node = ranks_per_node or ranks
     return Communicator(rank, ranks, rank % per_node, -(-ranks // per_node), "gloo")
@@ -43,6 +57,16 @@ def network(seed):
     state = torch.get_rng_state()
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 10)).double()
+    torch.set_rng_state(state)
+    return model
+
+
+def normalizing_network(seed):
+    """A network as `network`, with batch normalisation that has seen other images before."""
+    state = torch.get_rng_state()
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 10)).double()
+    model(1 + 2 * torch.randn(50, 1, 2, 2, dtype=torch.float64))
     torch.set_rng_state(state)
     return model
 
@@ -148,6 +172,31 @@ def step(rank, ranks, source, case):
     return {"parameters": numpy.stack(trace), "losses": losses}
 
 
+def evaluator(rank, ranks, source, case):
+    """What the evaluator finds on every rank, where the ranks have unequal parts of the test set, and what it leaves behind."""
+    comm = join(rank, ranks)
+    model = normalizing_network(case["seed"])
+    images, labels = batch(case["seed"], 0, case["lengths"], rank)
+    part = ImageDataset(images, labels, "numbers", None, tuple("0123456789"))
+    names = Student(source).run(
+        test_loader=DataLoader(part, case["batchsize"]),
+        model=model,
+        prepare=lambda images, labels: (images, labels),
+        comm=comm,
+        args=SimpleNamespace(batchsize=case["batchsize"]),
+        device=torch.device("cpu"),
+    )
+    start, reporter = flat(model.buffers()), Reporter()
+    with reporter, reporter.scope(observed := {}):
+        names.evaluator()
+    found = {name: [float(value) for key, value in observed.items() if key.endswith(name)] for name in ("loss", "accuracy")}
+    for name, values in found.items():
+        if len(values) != 1:
+            raise Wrong(f"`evaluator` should report one {name}; it reports {', '.join(map(str, observed)) or 'nothing'}")
+    training = all(module.training for module in model.modules())
+    return {"found": found["loss"] + found["accuracy"], "training": training, "moved": bool((flat(model.buffers()) != start).any())}
+
+
 def throughput(rank, ranks, source, case):
     """`images` and `throughput` as every rank would report them."""
     student, found, size = Student(source), [], len(case["lengths"])
@@ -166,3 +215,51 @@ def throughput(rank, ranks, source, case):
         )
         found.append([float(names.images), float(names.throughput)])
     return {"found": found}
+
+
+def pictures(images, alike, seed):
+    """A data set of (1, 8, 8) images. `alike`: they are all the same, so that it makes no difference which rank gets which."""
+    generator = torch.Generator().manual_seed(seed)
+    shown = torch.rand(images, 1, 8, 8, generator=generator)
+    labels = torch.randint(10, (images,), generator=generator)
+    return ImageDataset(shown[:1].expand_as(shown).clone() if alike else shown, labels, "pictures", None, tuple("0123456789"))
+
+
+class Printed(io.StringIO):
+    """Standard output that can be looked at afterwards."""
+
+    def write(self, text):
+        sys.__stdout__.write(text)
+        return super().write(text)
+
+
+def run(rank, ranks, source, case):
+    """What a whole run of `train` prints, writes and ends with. Every rank has a folder for results, so that it shows who writes."""
+    models, start = [], ConvNet.__init__
+
+    def note(model, *args, **options):
+        start(model, *args, **options)
+        models.append(model)
+
+    ConvNet.__init__ = note
+    seed, out, printed = case["seed"] % 1000, Path(f"results_of_rank_{rank}"), Printed()
+    args = SimpleNamespace(task=case["task"], track="pytorch", dataset="pictures", size=64, batchsize=case["batchsize"], epoch=case["epochs"])
+    vars(args).update(lr=0.02, seed=seed, out=out, resume=None, gpu=list(range(ranks)), devices=f"{ranks} virtual GPUs")
+    out.mkdir()
+    sets = pictures(case["images"], case["task"] != "single_gpu", seed), pictures(7, False, seed)
+    if case["task"] == "multi_node" and rank > 0:
+        sets = None, None
+    train = getattr(Student(source).module, "train", None)
+    if train is None:
+        raise Wrong("there is no function `train` any more")
+    with contextlib.redirect_stdout(printed):
+        train(*([] if case["task"] == "single_gpu" else [join(rank, ranks, case.get("ranks_per_node"))]), args, *sets)
+    if not models:
+        raise Wrong("no ConvNet was made")
+    result, problem = None, ""
+    try:
+        result = asdict(results.read(out)) if any(out.iterdir()) else None
+    except results.ResultError as error:
+        problem = str(error)
+    lines = [line for line in printed.getvalue().splitlines() if line.startswith("Throughput:")]
+    return {"lines": lines[:3], "result": result, "problem": problem, "parameters": flat(models[-1].parameters())}
