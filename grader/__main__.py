@@ -5,10 +5,14 @@ from typing import Annotated
 
 import typer
 
+from grader.check_command import check
 from handson.errors import run
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, help=__doc__)
 ROOT = Path(__file__).resolve().parent.parent
+
+
+app.command()(check)
 
 
 @app.callback()
@@ -52,6 +56,35 @@ def doctor():
 
     for line in report():
         typer.echo(line)
+
+
+@app.command()
+def adjust(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")],
+    student: Annotated[str, typer.Option(help="As in the first column of grades.csv.")],
+    unit: Annotated[str, typer.Option(help="The task, such as multi_gpu.")],
+    reason: Annotated[str, typer.Option(help="Students read it.")],
+    author: Annotated[str, typer.Option(help="Who decided; students read it.")],
+    gap: Annotated[str, typer.Option(help="The gap; without it, the points are for the whole unit.")] = "",
+    points: Annotated[float | None, typer.Option(help="In place of what the checks gave; without it, an earlier adjustment is taken back.")] = None,
+):
+    """Set a student's points by hand, and write all that `report` writes anew. The checks' points and all reasons are kept."""
+    from grader.gradebook import Gradebook
+    from grader.tell import tell
+
+    with Gradebook(folder) as book:
+        book.adjust(student, unit, gap, points, reason, author)
+        tell(book, folder)
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")]):
+    """Write all tables and pages anew from the gradebook, which may be growing meanwhile."""
+    from grader.gradebook import Gradebook
+    from grader.tell import tell
+
+    with Gradebook(folder, writing=False) as book:
+        typer.echo(f"{tell(book, folder)} students: see {folder / 'report.html'}")
 
 
 def main():

@@ -158,6 +158,7 @@ class Gradebook:
     def adjust(self, student, unit, gap, points, reason, author):
         """Give a student other points for a gap, or for the whole unit if `gap` is ""; None takes that back. Holds for later attempts,
         too, until adjusted again. Raises GradebookError."""
+        student, unit, gap, reason, author = map(_text, (student, unit, gap, reason.strip(), author.strip()))
         if self._one("SELECT * FROM current_submissions WHERE student = ?", student) is None:
             raise GradebookError(f"there is no student {student!r} in {self.folder / NAME}: see the first column of grades.csv")
         units = {row["unit"]: row for row in self._all("SELECT * FROM current_results WHERE student = ?", student)}
@@ -168,9 +169,9 @@ class Gradebook:
             raise GradebookError(f"{unit} has no gap {gap!r}: {_one_of(gaps)}")
         if points is not None and not 0 <= points < math.inf:
             raise GradebookError(f"{points:g} points can't be given: give a number from 0 on")
-        if not reason.strip() or not author.strip():
+        if not reason or not author:
             raise GradebookError("an adjustment needs a reason and an author")
-        values = (student, unit, gap, points, _text(reason), _text(author), time.time())
+        values = (student, unit, gap, points, reason, author, time.time())
         with self._transaction():
             self._database.execute("INSERT INTO adjustments (student, unit, gap, points, reason, author, time) VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
@@ -251,4 +252,5 @@ def _one_of(names):
 
 
 def _text(text):
-    return text.encode("utf-8", "replace").decode().strip()
+    """Text of a command line, which may be no text."""
+    return text.encode("utf-8", "replace").decode()

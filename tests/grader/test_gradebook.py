@@ -158,7 +158,7 @@ def test_adjustments_outlive_a_new_attempt_and_a_new_grading(book):
 
 @pytest.mark.parametrize(
     "change, sentence",
-    [({"student": "joan"}, "no student 'joan'"), ({"unit": "multi"}, "no result in 'multi': it is one of multi_gpu"),
+    [({"student": "joan"}, "no student 'joan'"), ({"student": "\udcff"}, "no student"), ({"unit": "multi"}, "no result in 'multi': it is one of multi_gpu"),
      ({"gap": "setp"}, "no gap 'setp': it is one of step"), ({"points": -1.0}, "-1 points"), ({"points": math.nan}, "nan points"),
      ({"reason": " "}, "a reason"), ({"author": ""}, "an author")],
 )  # fmt: skip

@@ -1,0 +1,27 @@
+"""Telling grades: from the gradebook to tables, files for other systems, and pages for students and instructor.
+
+Everything here can be written again at any time (``python -m grader report DIR``), so the gradebook alone needs a backup.
+"""
+
+from grader.checks import UNITS
+from grader.scores import scores
+from grader.tell import pages, tables
+from grader.tell.files import write
+
+
+def tell(book, folder):
+    """Write everything there is to tell into `folder`; returns how many students there are. Raises TellError."""
+    of_class = scores(book, UNITS)
+    for name, text in {
+        "grades.csv": tables.grades(of_class),
+        "moodle.csv": tables.moodle(of_class),
+        "canvas.csv": tables.canvas(of_class),
+        "nbgrader.csv": tables.nbgrader(of_class),
+        "report.html": pages.report(of_class),
+    }.items():
+        write(folder / name, text)
+    for score in of_class:
+        name = tables.file_name(score.student)
+        write(folder / f"results/{name}.json", tables.gradescope(score))
+        write(folder / f"feedback/{name}.html", pages.feedback(score, pages.plots(folder / "plots" / name)))
+    return len(of_class)

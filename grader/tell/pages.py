@@ -1,0 +1,172 @@
+"""Pages: the feedback for one student, and the report on a class. One file each, without scripts, readable on a phone and in print."""
+
+import base64
+import functools
+import re
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+from statistics import median
+
+import jinja2
+
+from grader.collect import file_name
+from grader.tell.files import clean, number
+from grader.tell.tables import said
+from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, PASSED, STATUSES
+
+LONGEST = 8_000  # characters of output shown for a gap
+PICTURE = 2_000_000  # bytes
+MARKS = {"passed": "✓", "not attempted": "–", "not found": "–", "grader fault": "?", "refused": "✕"}
+
+
+def feedback(score, pictures=()):
+    """The page for the student of a Score. pictures: (name, data URI) pairs, from `plots`."""
+    return _template("feedback.html").render(score=score, pictures=pictures)
+
+
+def report(scores):
+    """The page on the class."""
+    graded = [score for score in scores if not score.submission.refused]
+    final = [score for score in graded if score.complete and score.max_points]
+    return _template("report.html").render(
+        scores=scores,
+        graded=graded,
+        final=final,
+        refused=[score for score in scores if score.submission.refused],
+        shares=[score.points / score.max_points for score in final],
+        units=[_of_unit([score.units[place] for score in graded]) for place in range(len(graded[0].units) if graded else 0)],
+        gaps=hardest_gaps(graded),
+        misconceptions=misconceptions(graded),
+        adjustments=[
+            (score, unit.name, gap, adjusted)
+            for score in scores
+            for unit in score.units
+            for gap, adjusted in [*((gap.name, gap) for gap in unit.gaps), ("", unit)]
+            if adjusted.adjustment
+        ],
+        day=time.strftime("%Y-%m-%d %H:%M"),
+    )
+
+
+def plots(folder):
+    """The pictures of a student, PNG and SVG files in `folder` if it is there, as (name, data URI) pairs: as an <img>, no SVG runs scripts."""
+    found = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        kind = {".png": "image/png", ".svg": "image/svg+xml"}.get(path.suffix)
+        if kind and path.is_file() and not path.is_symlink() and path.stat().st_size <= PICTURE:
+            found.append((path.stem, f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"))
+    return found
+
+
+def hardest_gaps(scores, most=10):
+    """Dicts of the gaps that lost most: unit, track, gap, share of the points (those who left it out included), attempted, students."""
+    gaps = defaultdict(list)
+    for score in scores:
+        for unit in score.units:
+            for gap in unit.gaps:
+                if gap.complete and gap.max_points:
+                    gaps[unit.name, unit.track and gap.verdicts[0].track, gap.name].append(gap)
+    rows = [
+        {
+            "unit": unit,
+            "track": track,
+            "gap": name,
+            "students": len(of_gap),
+            "share": sum(gap.points / gap.max_points for gap in of_gap) / len(of_gap),
+            "attempted": sum(any(one.status not in (NOT_ATTEMPTED, NOT_FOUND) for one in gap.verdicts) for gap in of_gap) / len(of_gap),
+        }
+        for (unit, track, name), of_gap in gaps.items()
+    ]
+    return [row for row in sorted(rows, key=lambda row: (row["share"], row["unit"], row["gap"])) if row["share"] < 1][:most]
+
+
+def misconceptions(scores, most=12):
+    """Dicts of the messages that most students got: unit, gap, message (the commonest of those alike but for numbers), hint, students."""
+    groups, hints = defaultdict(Counter), {}
+    for score in scores:
+        said_to_student = {
+            (verdict.unit, verdict.gap, re.sub(r"\d[\d.,e+-]*", "#", verdict.message)): (verdict.message, verdict.hint)
+            for unit in score.units
+            for verdict in unit.verdicts
+            if verdict.message and verdict.points is not None and verdict.status not in (PASSED, NOT_ATTEMPTED, NOT_FOUND)
+        }
+        for key, (message, hint) in said_to_student.items():
+            groups[key][message] += 1
+            hints[key] = hint
+    rows = [
+        {"unit": key[0], "gap": key[1], "message": messages.most_common(1)[0][0], "hint": hints[key], "students": messages.total()}
+        for key, messages in groups.items()
+    ]
+    return sorted(rows, key=lambda row: (-row["students"], row["unit"], row["gap"], row["message"]))[:most]
+
+
+def _of_unit(units):
+    """What a class did in one unit."""
+    final = sorted(unit.points / unit.max_points for unit in units if unit.complete and unit.max_points)
+    graded = [unit for unit in units if unit.graded]
+    statuses = Counter(verdict.status for unit in graded for verdict in unit.verdicts)
+    return {
+        "name": units[0].name,
+        "max_points": max(unit.max_points for unit in units),
+        "shares": final,
+        "mean": sum(final) / len(final) if final else None,
+        "ungraded": len(units) - len(final),
+        "statuses": [(status, statuses[status]) for status in STATUSES if statuses[status]],
+        "verdicts": statuses.total(),
+        "seconds": sorted(_once(unit, "seconds") for unit in graded),
+        "cpu_seconds": sorted(_once(unit, "cpu_seconds") for unit in graded),
+    }
+
+
+def _once(unit, seconds):
+    """The seconds of a unit: all verdicts on a gap come from one run of it, and say its time."""
+    return sum(max((getattr(verdict, seconds) for verdict in gap.verdicts), default=0) for gap in unit.gaps)
+
+
+def quantile(values, share):
+    """The value below which that share of the sorted `values` lies."""
+    return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
+
+
+def bins(shares, count=10):
+    """How many of the shares (0 to 1, more counts as 1) lie in each of `count` equal parts."""
+    counts = Counter(min(count - 1, int(share * count + 1e-9)) for share in shares)
+    return [counts[number] for number in range(count)]
+
+
+def cut(text):
+    """Text of a bearable length, its middle cut out and the cut marked."""
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[: LONGEST // 2]}\n[... {len(text) - LONGEST} characters cut ...]\n{text[-LONGEST // 2 :]}"
+
+
+def distinct(verdicts, name):
+    """What the verdicts say in a field, everything once: all of one gap often say the same."""
+    return list(dict.fromkeys(text for verdict in verdicts if (text := getattr(verdict, name).strip())))
+
+
+@functools.cache
+def _template(name):
+    pages = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: clean(value) if type(value) is str else value,  # all text, of whatever origin
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.filters |= {"points": number, "cut": cut, "distinct": distinct, "file_name": file_name, "said": said, "words": _words, "median": median}
+    pages.filters |= {"quantile": quantile, "bins": bins, "percent": lambda share: f"{100 * share:.0f} %", "day": _day}
+    pages.globals |= {"MARKS": MARKS}
+    return pages.get_template(name)
+
+
+def _words(name):
+    """A unit or gap's name for people: multi_gpu as multi gpu."""
+    return name.replace("_", " ")
+
+
+def _day(seconds):
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

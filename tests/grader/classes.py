@@ -1,0 +1,25 @@
+"""A made-up class in a gradebook, for the tests of what is told."""
+
+from grader.collect import Submission
+from grader.verdict import FAILED, GRADER_FAULT, NOT_ATTEMPTED, PASSED, Verdict
+
+
+def handed_in(student="jane", number="", **fields):
+    values = {"attempt": 1, "time": 1_790_000_000.0, "late": False, "path": None, "digest": "d", "problems": (), "refused": None} | fields
+    return Submission(f"{student}_{number}" if number else student, student, number, **values)
+
+
+def said(gap="step", points=2.0, max_points=2.0, status=None, unit="multi_gpu", track="pytorch", check="equal gradients", **fields):
+    status = status or (GRADER_FAULT if points is None else PASSED if points == max_points else FAILED)
+    return Verdict(unit, track, gap, check, status, points, max_points, **fields)
+
+
+def not_done(gap="step", **fields):
+    return said(gap, 0.0, status=NOT_ATTEMPTED, **fields)
+
+
+def store(book, submission, verdicts):
+    """Record a submission, and what was said of it, as one result for each unit."""
+    book.record([submission])
+    for unit in dict.fromkeys(verdict.unit for verdict in verdicts):
+        book.store(submission, unit, [verdict for verdict in verdicts if verdict.unit == unit], "1")

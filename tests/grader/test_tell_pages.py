@@ -1,0 +1,273 @@
+"""Pages: everything a student needs is there, ungraded is never 0, and nobody's text is anything but text."""
+
+import html.parser
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from classes import handed_in, not_done, said, store
+
+from grader.gradebook import Gradebook
+from grader.scores import scores
+from grader.tell import pages, tell
+from grader.tell.files import TellError, write
+from grader.verdict import DEADLOCK
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Page(html.parser.HTMLParser):
+    """What a browser makes of a page: the tags with their attributes, and the text."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.tags, self.words, self.open = [], [], []
+        self.feed(source)
+        self.close()
+        self.text = " ".join(" ".join(self.words).split())
+        assert self.open == [], "every tag is closed"
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in ("meta", "br", "img"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style", "title"):
+            self.words.append(data)
+
+
+@pytest.fixture
+def book(tmp_path):
+    with Gradebook(tmp_path / "out") as book:
+        yield book
+
+
+def feedback(book, student="jane", pictures=()):
+    return Page(pages.feedback(next(score for score in scores(book) if score.student == student), pictures))
+
+
+def test_feedback_shows_points_message_hint_and_output_of_each_gap(book):
+    bad = said("average_gradients", 0.5, status=DEADLOCK, message="ranks 0 and 1 wait in all_reduce", hint="call it on all ranks",
+               output="epoch 1\n[... 123 bytes cut ...]\nepoch 9")  # fmt: skip
+    store(book, handed_in(attempt=3, late=True), [bad, said("step", 2.0)])
+    page = feedback(book)
+    for words in ("multi gpu", "average gradients 0.5 of 2", "equal gradients deadlock 0.5 / 2", "ranks 0 and 1 wait in all_reduce",
+                  "Hint call it on all ranks", "epoch 1 [... 123 bytes cut ...] epoch 9", "2.5 of 4", "step 2 of 2", "attempt 3", "late"):  # fmt: skip
+        assert words in page.text
+    assert any(attributes.get("class") == "cut" for _, attributes in page.tags), "the cut is marked"
+
+
+def test_what_all_checks_of_a_gap_say_is_said_once(book):
+    store(book, handed_in(), [not_done(check=check, message="still to be filled", hint="the mean") for check in "abc"])
+    assert feedback(book).text.count("still to be filled") == feedback(book).text.count("the mean") == 1
+
+
+def test_ungraded_is_shown_as_such_and_never_as_0(book):
+    store(book, handed_in(), [said("step", None, message="the box broke"), said("split", 2.0)])
+    page = feedback(book)
+    assert "step ungraded" in page.text and "2 of 4 so far" in page.text and "costs no points" in page.text
+    assert not re.search(r"\b0 (of|/)", page.text) and "grader fault" not in page.text
+    assert "ungraded ungraded" in Page(pages.report(scores(book))).text
+
+
+def test_feedback_on_a_refused_submission_gives_the_reason(book):
+    book.record([handed_in(digest="", refused="x.zip is encrypted.")])
+    page = feedback(book)
+    assert "could not be graded" in page.text and "x.zip is encrypted." in page.text and " of " not in page.text
+
+
+def test_feedback_tells_about_files_and_adjustments(book):
+    store(book, handed_in(problems=("Missing: notebooks/a.ipynb.",)), [said("step", 0.0)])
+    book.adjust("jane", "multi_gpu", "step", 1.5, "a typo in the task", "Dr. Roe")
+    page = feedback(book)
+    assert "Missing: notebooks/a.ipynb." in page.text
+    assert re.search(r"Set to 1.5 points by hand: a typo in the task \(Dr. Roe, \d{4}-\d\d-\d\d\)", page.text)
+
+
+def test_the_other_track_is_shown_if_it_was_tried(book):
+    store(book, handed_in(), [said("step", 2.0), said("scatter", 1.0, track="chainer", message="not all images")])
+    assert "does not count" in feedback(book).text and "not all images" in feedback(book).text
+    store(book, handed_in(digest="2"), [said("step", 2.0), not_done("scatter", track="chainer", message="not all images")])
+    assert "does not count" not in feedback(book).text
+
+
+def test_output_of_any_length_is_cut_and_the_cut_marked(book):
+    store(book, handed_in(), [said(points=0.0, output="start\n" + "x" * 100_000 + "\nend")])
+    page = feedback(book)
+    assert "start" in page.text and "end" in page.text and len(page.text) < 2 * pages.LONGEST
+    assert "[... 92010 characters cut ...]" in page.text
+
+
+HOSTILE = ["<script>alert(1)</script>", "</pre><img src=x onerror=alert(1)>", "\"'><svg onload=alert(1)>", "{{ 7 * 7 }}{% raw %}", "&lt;b&gt;",
+           "<!--", "]]>", "</style><style>*{display:none}", "javascript:alert(1)", "a\x00\x1b[31m\u202eb\ud800", "<title>x</title>"]  # fmt: skip
+
+
+def skeleton(page):
+    """Tags and attributes, but for what they are meant to carry of a text."""
+    return [(tag, {name: value for name, value in attributes.items() if name != "href"}) for tag, attributes in page.tags]
+
+
+def written(book, text):
+    name = text.replace("\ud800", "").replace("/", "_")
+    store(book, handed_in(name, problems=(name,)), [
+        said(name, 0.0, check=text, message=text, hint=text, output=text), said("b", None, message=text)])  # fmt: skip
+    book.adjust(name, "multi_gpu", name, 1.0, name, name)
+    return Page(pages.feedback(scores(book)[0])), Page(pages.report(scores(book)))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_stays_text(book, tmp_path, text):
+    found = written(book, text)
+    with Gradebook(tmp_path / "harmless") as harmless:
+        for page, of_harmless in zip(found, written(harmless, "harmless"), strict=True):
+            assert skeleton(page) == skeleton(of_harmless)
+            assert not any(tag == "script" or name.startswith("on") for tag, attributes in page.tags for name in attributes)
+            assert all(value.startswith("feedback/") and "/" not in value[9:] for _, attributes in page.tags if (value := attributes.get("href")))
+            assert all(letter.isprintable() for letter in page.text)
+            if text.isprintable():
+                assert text.replace("_", " ") in page.text
+
+
+def test_pages_need_nothing_else_and_run_nothing(book):
+    store(book, handed_in(), [said()])
+    for page in (pages.feedback(scores(book)[0]), pages.report(scores(book))):
+        assert "default-src 'none'" in page and "<script" not in page and "@import" not in page and "url(" not in page
+        assert not re.search(r"https?://", page)
+        assert 'name="viewport"' in page and "@media print" in page
+
+
+def test_own_plots_are_shown_as_pictures_that_run_nothing(book, tmp_path):
+    folder = tmp_path / "plots"
+    folder.mkdir()
+    (folder / "speed.svg").write_text("<svg><script>alert(1)</script></svg>")
+    (folder / "loss.png").write_bytes(b"\x89PNG")
+    (folder / "page.html").write_text("<script>")
+    (folder / "large.png").write_bytes(bytes(pages.PICTURE + 1))
+    (folder / "link.png").symlink_to("/etc/passwd")
+    store(book, handed_in(), [said()])
+    page = feedback(book, pictures=pages.plots(folder))
+    assert [(attributes["alt"], attributes["src"][:20]) for tag, attributes in page.tags if tag == "img"] == [
+        ("loss", "data:image/png;base6"), ("speed", "data:image/svg+xml;b")]  # fmt: skip
+    assert pages.plots(tmp_path / "nowhere") == []
+
+
+def class_of(book, count):
+    for number in range(count):
+        verdicts = [said("easy", 2.0, seconds=3.0, cpu_seconds=1.0)]
+        verdicts += [said("hard", 0.0, message=f"after step {number} parameters differ by up to {number / 7:.2g}", seconds=0.5)]
+        verdicts += [not_done("left_out", message="still to be filled") if number % 2 else said("left_out", 1.0, message="another thing")]
+        store(book, handed_in(f"s{number:02}", digest=f"d{number}"), verdicts)
+
+
+def test_the_report_names_the_hardest_gaps_first(book):
+    class_of(book, 8)
+    rows = pages.hardest_gaps(scores(book))
+    assert [(row["gap"], row["share"], row["attempted"], row["students"]) for row in rows] == [("hard", 0, 1, 8), ("left_out", 0.25, 0.5, 8)]
+    text = Page(pages.report(scores(book))).text
+    assert text.index("hard multi gpu") < text.index("left out multi gpu")
+
+
+def test_the_report_counts_misconceptions_by_student_whatever_their_numbers(book):
+    class_of(book, 8)
+    [first, second] = pages.misconceptions(scores(book))
+    assert (first["students"], first["gap"], second["students"], second["message"]) == (8, "hard", 4, "another thing")
+    assert first["message"].startswith("after step ")
+
+
+def test_the_report_has_distribution_statuses_timings_and_students(book):
+    class_of(book, 8)
+    book.record([handed_in("zoe", digest="", refused="x.zip is encrypted.")])
+    page = Page(pages.report(scores(book)))
+    for words in ("9 students", "1 could not be read", "8 passed", "12 failed", "4 not attempted", "3.50 s", "1.00 s", "x.zip is encrypted."):
+        assert words in page.text.replace("\u00a0", " ")
+    [labels] = [attributes["aria-label"] for tag, attributes in page.tags if tag == "svg" and "How many" in attributes["aria-label"]]
+    assert "0, 0, 0, 4, 0, 4, 0, 0, 0, 0" in labels, "half have 2 of 6 points, half 3 of 6"
+    assert len([1 for tag, attributes in page.tags if tag == "a"]) == 9
+
+
+@pytest.mark.parametrize("shares, counts", [([0, 0.0999, 0.1, 1, 1.2], [2, 1, 0, 0, 0, 0, 0, 0, 0, 2]), ([0.7, 0.3], [0, 0, 0, 1, 0, 0, 0, 1, 0, 0]), ([], [0] * 10)])
+def test_bins_are_tenths(shares, counts):
+    assert pages.bins(shares) == counts
+
+
+def test_an_empty_class_is_told(book, tmp_path):
+    assert tell(book, tmp_path) == 0
+    assert "0 students" in Page((tmp_path / "report.html").read_text()).text
+
+
+def test_everything_is_written_where_it_belongs_and_only_when_it_changed(book):
+    folder = book.folder
+    store(book, handed_in("../../evil\n", "7"), [said()])
+    tell(book, folder)
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    [name] = [Path(file).stem for file in files if file.startswith("feedback/")]
+    assert files == {"gradebook.sqlite", "gradebook.lock", "grades.csv", "moodle.csv", "canvas.csv", "nbgrader.csv", "report.html",
+                     f"results/{name}.json", f"feedback/{name}.html"}  # fmt: skip
+    page = Page((folder / "report.html").read_text())
+    [link] = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
+    assert (folder / link).is_file(), "the report leads to the feedback"
+    os.utime(folder / "grades.csv", (1000, 1000))
+    tell(book, folder)
+    assert (folder / "grades.csv").stat().st_mtime == 1000
+
+
+def test_a_file_is_written_aside_first(tmp_path, monkeypatch):
+    write(tmp_path / "a/b.html", "old")
+    monkeypatch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(TellError, match="b.html can't be written .No space left on device"):
+        write(tmp_path / "a/b.html", "new")
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.html"] and (tmp_path / "a/b.html").read_text() == "old"
+
+
+def test_a_thousand_students_are_told_in_seconds(book):
+    verdicts = [said(f"gap{gap}", 1.0, unit=unit, message=f"message {gap}", hint="hint", output="output\n" * 50)
+                for unit in ("start", "multi_gpu", "multi_node") for gap in range(6)]  # fmt: skip
+    submissions = [handed_in(f"s{number}", digest=f"d{number}") for number in range(1000)]
+    book.record(submissions)
+    with book._transaction():  # one for all: this test is about telling
+        book._transaction = lambda: __import__("contextlib").nullcontext()
+        for submission in submissions:
+            for unit in ("start", "multi_gpu", "multi_node"):
+                book.store(submission, unit, [verdict for verdict in verdicts if verdict.unit == unit], "1")
+        del book._transaction
+    before = time.process_time()
+    assert tell(book, book.folder) == 1000
+    assert time.process_time() - before < 20
+
+
+def grader(*words):
+    return subprocess.run([sys.executable, "-m", "grader", *map(str, words)], cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def test_adjust_and_report_are_commands(tmp_path):
+    with Gradebook(tmp_path) as book:
+        store(book, handed_in(), [said("step", 0.5)])
+    wanted = ["--student", "jane", "--unit", "multi_gpu", "--gap", "step", "--reason", "a typo", "--author", "Dr. Roe"]
+    assert grader("adjust", tmp_path, *wanted, "--points", 1.5).returncode == 0
+    assert "a typo" in (tmp_path / "feedback/jane.html").read_text()
+    assert ",1,0,adjusted," in (tmp_path / "grades.csv").read_text()
+    (tmp_path / "grades.csv").unlink()
+    done = grader("report", tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"1 students: see {tmp_path / 'report.html'}\n")
+    assert "adjusted" in (tmp_path / "grades.csv").read_text()
+    assert grader("adjust", tmp_path, *wanted).returncode == 0  # taken back
+    assert "adjusted" not in (tmp_path / "grades.csv").read_text()
+
+
+def test_commands_end_with_a_sentence_and_status_2(tmp_path):
+    done = grader("report", tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "has no gradebook.sqlite" in done.stderr
+    Gradebook(tmp_path).close()
+    done = grader("adjust", tmp_path, "--student", "jane", "--unit", "x", "--points", 1, "--reason", "r", "--author", "a")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "no student 'jane'" in done.stderr
