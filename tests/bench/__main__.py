@@ -4,9 +4,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import batch, chainer, nodes, overhead, scaling
+from tests.bench import batch, chainer, communication, nodes, overhead, scaling
 
-BENCHES = {"scaling": scaling.measure, "overhead": overhead.measure, "batch": batch.measure, "chainer": chainer.measure, "nodes": nodes.measure}
+BENCHES = {module.__name__.rpartition(".")[2]: module.measure for module in (scaling, overhead, batch, chainer, nodes, communication)}
 
 
 def main():
