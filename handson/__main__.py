@@ -20,6 +20,13 @@ class Track(str, Enum):
     chainer = "chainer"
 
 
+class Tool(str, Enum):
+    auto = "auto"
+    nvprof = "nvprof"
+    nsys = "nsys"
+    torch = "torch"
+
+
 @app.command()
 def prepare(
     name: Annotated[str, typer.Argument(help="A name of datasets/datasets.toml.")] = "cifar10_256px_5p",
@@ -52,6 +59,57 @@ def tour(
     from handson.tour import tour
 
     tour(folder or Path("results") / time.strftime("tour_%Y%m%d-%H%M%S"), [one.value for one in track], options, typer.echo)
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def profile(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to record, as it would be started without.")],
+    tool: Annotated[Tool, typer.Option(help="auto: nvprof where it records the GPU, else nsys, else torch: PyTorch's profiler, Chainer's hooks.")] = Tool.auto,
+    folder: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for the profiles; results/profile_<job> by default.")] = None,
+    skip: Annotated[int, typer.Option(min=2, help="Steps of each process to skip before recording.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Steps to record then.")] = 10,
+):
+    """Record what every process of a training does: python -m handson profile -- python train.py. Read it with `timeline`."""
+    from handson.profiling.record import record
+
+    record(command, tool.value, folder, skip, steps, typer.echo)
+
+
+@app.command()
+def timeline(
+    profiles: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Profiles, or folders of them: a folder is a run.")],
+    figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path("timeline.png"),
+    export: Annotated[Path | None, typer.Option(help="Also write all of it as a Chrome trace, for ui.perfetto.dev.")] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps to draw.")] = 3,
+):
+    """Tell where the time of one or more runs goes, in a table, a verdict and a figure with one timeline above the other."""
+    from handson.profiling.tell import tell
+
+    tell(profiles, figure, export, steps, typer.echo)
+
+
+@app.command()
+def explain(
+    one: Annotated[Path, typer.Argument(help="The profiles of the run with fewer workers, mostly one.")],
+    more: Annotated[Path, typer.Argument(help="Those of the same training with more workers.")],
+    figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path("efficiency.png"),
+):
+    """Split the efficiency that a run with more workers loses: communication, imbalance, overhead of each step, contention."""
+    from handson.profiling.explain import explain
+
+    explain(one, more, figure, typer.echo)
+
+
+@app.command()
+def watch(
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the samples to this file.")] = None,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2,
+    count: Annotated[int | None, typer.Option(min=1, help="Looks to take; until Ctrl-C by default.")] = None,
+):
+    """Watch utilisation and memory of the GPUs of this machine, or of its virtual ones, while a job runs."""
+    from handson.profiling.watch import watch
+
+    watch(output, interval, count, typer.echo)
 
 
 @app.command()

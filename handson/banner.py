@@ -2,6 +2,8 @@
 
 import sys
 
+from handson.profiling import usage
+
 COLUMNS = ["epoch", "main/loss", "validation/main/loss", "main/accuracy", "validation/main/accuracy", "elapsed_time"]
 
 
@@ -11,6 +13,8 @@ def announce(args, train_set, devices, comm=None):
     comm: the communicator of a multi-node run; only its rank 0 prints, and only it has a `train_set`.
     """
     args.devices = devices
+    if comm is None or comm.intra_rank == 0:
+        usage.record(args.out, args.gpu)
     if args.task == "multi_node":
         if comm.rank != 0:
             return

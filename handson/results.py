@@ -13,8 +13,10 @@ from pathlib import Path
 
 from handson.errors import OneSentence
 from handson.files import written_aside
+from handson.profiling import recording, usage
 
 TASKS = ("single_gpu", "multi_gpu", "multi_node")
+OPTIONAL = ("usage",)  # results of earlier versions have none
 LARGEST_FILE = 16 * 2**20  # bytes; ours have a few thousand
 LARGEST_NUMBER = 1e15
 
@@ -43,6 +45,7 @@ class Result:
     throughput: float | None = None  # images/s; images / seconds unless given
     log: list = field(default_factory=list)  # a dict for each epoch: name -> number, None where it was not finite
     versions: dict = field(default_factory=dict)  # software -> version
+    usage: dict | None = None  # of devices during the run, as handson.profiling.usage.read has it
 
     def __post_init__(self):
         if self.throughput is None and self.seconds:
@@ -92,7 +95,7 @@ def read(path):
         problem = f"it is no JSON of a run ({str(error)[:200]})"
     if problem:
         raise ResultError(f"{path} is not the result of a run, because {problem}: repeat the run")
-    return Result(**{field.name: content[field.name] for field in fields(Result)})
+    return Result(**{field.name: content.get(field.name) for field in fields(Result)})
 
 
 def _plain(value):
@@ -105,7 +108,7 @@ def _what_is_wrong(content):
     """Why `content`, a dict of Result's fields, is no result, as half a sentence; None when it is one."""
     if not isinstance(content, dict):
         return "it is no JSON object"
-    if missing := [field.name for field in fields(Result) if field.name not in content]:
+    if missing := [field.name for field in fields(Result) if field.name not in content and field.name not in OPTIONAL]:
         return f"{missing[0]} is missing"
     for name in ("track", "device", "dataset"):
         if not isinstance(content[name], str) or not content[name] or not content[name].isprintable():
@@ -126,10 +129,24 @@ def _what_is_wrong(content):
         return "throughput is not images / seconds"
     if not isinstance(content["versions"], dict) or not isinstance(content["log"], list):
         return "versions or log has the wrong type"
+    if not _is_usage(content.get("usage")):
+        return "usage is not what devices did"
     for epoch in content["log"]:
         if not isinstance(epoch, dict) or not all(value is None or _is_number(value) for value in epoch.values()):
             return "log is not a list of numbers by name"
     return None
+
+
+def _is_usage(usage):
+    """Whether this is what usage.read returns."""
+    if usage is None:
+        return True
+    try:
+        numbers = [usage["begin"], usage["interval"], *(device["energy"] or 0 for device in usage["devices"])]
+        numbers += [number for device in usage["devices"] for name in ("utilisation", "memory") for number in device[name]]
+        return all(map(_is_number, numbers)) and all(isinstance(device["name"], str) for device in usage["devices"])
+    except (KeyError, TypeError):
+        return False
 
 
 def _is_number(value, types=(int, float)):
@@ -144,9 +161,9 @@ def save(args, images, seconds, evaluation_seconds, log, workers=1, nodes=1):
     run = {name: getattr(args, name) for name in ("task", "track", "dataset", "size", "batchsize", "seed")}
     software = {"pytorch": "torch", "chainer": "chainer"}[args.track]
     versions = {"python": platform.python_version(), software: importlib.metadata.version(software)}
-    train_seconds = seconds - evaluation_seconds
+    train_seconds = seconds - evaluation_seconds - recording.seconds_writing()
     result = Result(
         **run, workers=workers, nodes=nodes, device=args.devices, epochs=args.epoch, images=images, seconds=seconds,
-        train_seconds=train_seconds, log=log, versions=versions,
+        train_seconds=train_seconds, log=log, versions=versions, usage=usage.read(args.out),
     )  # fmt: skip
     return write(result, args.out)

@@ -6,5 +6,7 @@
 """
 
 from handson.chainer import compat
+from handson.profiling import recording
 
 compat.import_chainer()
+recording.begin("chainer")

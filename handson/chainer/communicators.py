@@ -14,6 +14,7 @@ from handson.chainer import all_ranks
 from handson.chainer.errors import TrackError
 from handson.chainer.mean_gradients import MeanGradients
 from handson.nodes import current_node
+from handson.profiling import recording
 
 NAMES = ("hierarchical", "flat", "two_dimensional", "single_node", "pure_nccl", "non_cuda_aware", "naive")
 GONE = ("hierarchical", "two_dimensional", "single_node")  # dropped by Chainer 7
@@ -37,7 +38,7 @@ def create_communicator(communicator_name="hierarchical", mpi_comm=None, allredu
         options = {"allreduce_grad_dtype": allreduce_grad_dtype} if allreduce_grad_dtype else {}
         communicator = communicators.create_communicator(runs, mpi_comm, **options)
     communicator.name = runs
-    return communicator
+    return _recorded(communicator)
 
 
 def choose(name, allreduce_grad_dtype=None, has_gpus=False):
@@ -54,6 +55,15 @@ def choose(name, allreduce_grad_dtype=None, has_gpus=False):
     half = allreduce_grad_dtype is not None and numpy.dtype(allreduce_grad_dtype) == numpy.float16
     return "naive", (f"Communicator {name}: {missing}; used instead: naive, MPI on CPUs"
                      f"{', with float16 on the wire' if half else ''}.")
+
+
+def _recorded(communicator):
+    """The communicator, whose collectives a recording knows, if there is one."""
+    if recording.recorder:
+        from handson.profiling import chainer_hooks
+
+        chainer_hooks.watch(communicator)
+    return communicator
 
 
 class CpuCommunicator(NaiveCommunicator):

@@ -19,6 +19,7 @@ from handson import virtual_gpus
 from handson.chainer import shared_arrays, threads, worker
 from handson.chainer.errors import TrackError
 from handson.chainer.worker_handle import WorkerHandle, end_workers
+from handson.profiling import recording
 
 
 class MultiprocessParallelUpdater(StandardUpdater):
@@ -61,6 +62,7 @@ class MultiprocessParallelUpdater(StandardUpdater):
         self._shared_parameters = shared_arrays.views(memory, arrays)
         self._hand_out_parameters()
         cores, blas_threads = virtual_gpus.cores(), threads.set_blas_threads(1)
+        recording.identify(0, len(self._devices))
         self._workers = []
         self._to_undo = self._workers, cores, blas_threads
         # At exit this comes before multiprocessing waits for the workers, which would wait for us.
@@ -81,10 +83,11 @@ class MultiprocessParallelUpdater(StandardUpdater):
         iterator, optimizer = self.get_iterator("main"), self.get_optimizer("main")
         self._ask("update")
         worker.compute_gradients(optimizer.target, self.converter, iterator)
-        self._answers()
-        for one in self._workers:
-            for parameter, addend in zip(worker.parameters(optimizer.target), one.gradients):
-                parameter.grad += addend
+        with recording.span("communication", worker.SUM):
+            self._answers()
+            for one in self._workers:
+                for parameter, addend in zip(worker.parameters(optimizer.target), one.gradients):
+                    parameter.grad += addend
         optimizer.update()
         self._hand_out_parameters()
         if self.auto_new_epoch and iterator.is_new_epoch:

@@ -12,6 +12,9 @@ import chainer
 from chainer.dataset import convert
 from chainer.training import extensions
 
+from handson.profiling import recording
+from handson.profiling.timeline import EVALUATION
+
 
 class Evaluator(extensions.Evaluator):
     """Chainer's Evaluator, exact: every sample of all ranks weighs the same, whatever the batches and ranks.
@@ -22,7 +25,8 @@ class Evaluator(extensions.Evaluator):
 
     def evaluate(self):
         """name -> mean over all samples. Raises as Chainer's does."""
-        totals = self._local_totals()
+        with recording.span("user_annotation", EVALUATION):
+            totals = self._local_totals()
         communicator = getattr(self, "_mn_communicator", None)  # set by create_multi_node_evaluator
         if communicator is not None:
             totals = _sum(communicator.mpi_comm.allgather(totals))

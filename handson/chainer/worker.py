@@ -16,8 +16,10 @@ from chainer.serializers import DictionarySerializer
 
 from handson import virtual_gpus
 from handson.chainer import shared_arrays, threads
+from handson.profiling import recording
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+SUM = "sum of gradients"  # what this is called in a recording; in a worker, until main has used it
 
 
 def parameters(model):
@@ -67,12 +69,16 @@ def work(index, gpu, pipe, ends_of_main, model, converter, iterator, parameter_m
     virtual_gpus.pin(gpu)
     threads.set_blas_threads(1)
     _draw_other_random_numbers(index)
+    recording.forked(index)
     arrays = [parameter.array for parameter in parameters(model)]
     shared = shared_arrays.views(parameter_memory, arrays), shared_arrays.views(gradient_memory, arrays)
     try:
         while (order := _next_order(pipe)) != "stop":
+            if order == "update":
+                recording.step()
             pipe.send((_obey(order, model, converter, iterator, *shared), None))
         iterator.finalize()
+        recording.finish()
     except BaseException as error:  # SystemExit too
         what = f"failed with {type(error).__name__}: {error}"
         with contextlib.suppress(OSError):
@@ -96,7 +102,8 @@ def _obey(order, model, converter, iterator, shared_parameters, shared_gradients
 
 def _next_order(pipe):
     try:
-        return pipe.recv()
+        with recording.span("communication", SUM):
+            return pipe.recv()
     except EOFError:  # main is gone
         return "stop"
 

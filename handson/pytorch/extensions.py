@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from pytorch_pfn_extras.training import extension, extensions
 
 from handson.banner import COLUMNS, TableOutput
+from handson.profiling.timeline import EVALUATION
 from handson.pytorch.workers import stop_together
 
 
@@ -30,6 +31,7 @@ class Evaluator(extensions.Evaluator):
         super().__init__(loader, model)
         self.prepare, self.all_ranks, self.seconds = prepare, all_ranks, 0.0
 
+    @torch.profiler.record_function(EVALUATION)
     def evaluate(self):
         start = time.perf_counter()
         model = self.get_target("main")

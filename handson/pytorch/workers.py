@@ -14,6 +14,7 @@ import torch.multiprocessing as mp
 
 from handson.banner import name_devices
 from handson.options import fail
+from handson.profiling import recording
 from handson.pytorch import devices
 from handson.pytorch.batches import check_division
 
@@ -114,6 +115,7 @@ def leave(status):
 
     C's own exit is called, since MPICH takes its leave of mpiexec there.
     """
+    recording.finish()
     sys.stdout.flush()
     sys.stderr.flush()
     ctypes.CDLL(None).exit(status)

@@ -1,0 +1,216 @@
+"""What a run's timelines say: where each rank's time goes, who waits for whom, which operators take longest, and a verdict.
+
+Every moment of a step belongs to one of PARTS, so that they add up to the step. Something else that goes on at the same time as
+computation is hidden by it, and costs nothing.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy
+
+from handson.profiling import clocks, spans
+from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, LOADING, ProfileError
+
+PARTS = ("compute", "loading", "copy", "communication", "waiting", "host")
+WORDS = {
+    "compute": "computation",
+    "loading": "data loading",
+    "copy": "copies between host and GPU",
+    "communication": "communication that computation does not hide",
+    "waiting": "waiting for other ranks",
+    "host": "time between operators",
+}
+
+
+@dataclass
+class Shares:
+    """A rank's recorded steps. `parts`: each of PARTS as seconds a step; `waits`: seconds a step, by the rank waited for."""
+
+    rank: int
+    steps: int
+    step: float  # seconds, mean
+    parts: dict
+    communication: float  # seconds a step in all, hidden or not, with waiting
+    hidden: float  # of these, while the device computes
+    waits: dict = field(default_factory=dict)
+
+    def share(self, part):
+        """Of a part, 0 to 1."""
+        return self.parts[part] / self.step
+
+    @property
+    def busy(self):
+        """The share of the time in which the device does work of its own: it computes, copies or (a core) loads data."""
+        return self.share("compute") + self.share("copy") + self.share("loading")
+
+    @property
+    def overlap(self):
+        """The share of communication that computation hides; None without communication."""
+        return self.hidden / self.communication if self.communication else None
+
+
+def shares(run):
+    """A Shares for each rank, over the steps that all ranks recorded. Raises ProfileError where there are none."""
+    steps = common_steps(run)
+    collectives = clocks.find(run.timelines)
+    return [_shares(run, index, steps[index], collectives) for index in range(len(run.timelines))]
+
+
+def common_steps(run):
+    """For each rank the recorded steps, as Timeline.steps has them, that all ranks have. Raises ProfileError."""
+    steps = [timeline.steps() for timeline in run.timelines]
+    numbers = set.intersection(*(set(of_rank[:, 0].tolist()) for of_rank in steps))
+    if not numbers:
+        raise ProfileError(f"the profiles of {run.name} have no step in common to all ranks: record at least one step beyond evaluations (--skip, --steps)")
+    return [of_rank[numpy.isin(of_rank[:, 0], list(numbers))] for of_rank in steps]
+
+
+def parts_of(timeline):
+    """The moments of compute, loading, copy and communication that nothing before them in this list hides; and all communication."""
+    compute, loading, copy, communication = (timeline.spans(kind) for kind in (COMPUTE, LOADING, COPY, COMMUNICATION))
+    if timeline.on_gpu:  # the host loads while the GPU works
+        copy = spans.without(copy, compute)
+        exposed = spans.without(communication, spans.either(compute, copy))
+        loading = spans.without(loading, spans.either(compute, copy, communication))
+    else:
+        compute = spans.without(compute, loading)
+        copy = spans.without(copy, spans.either(compute, loading))
+        exposed = spans.without(communication, spans.either(compute, loading, copy))
+    return {"compute": compute, "loading": loading, "copy": copy, "communication": exposed}, communication
+
+
+def waiting(collectives, index):
+    """Rank number `index`'s moments in collectives that the last rank has not reached: {number of that rank: moments}."""
+    if not len(collectives.begin):
+        return {}
+    last = collectives.begin.argmax(axis=1)
+    begin, end = collectives.begin[:, index], numpy.minimum(collectives.begin.max(axis=1), collectives.end[:, index])
+    return {int(other): spans.union(begin[last == other], end[last == other]) for other in set(last.tolist()) - {index}}
+
+
+def _shares(run, index, steps, collectives):
+    timeline, count = run.timelines[index], len(steps)
+    within = spans.union(steps[:, 1], steps[:, 2])
+
+    def seconds(moments):
+        return spans.length(spans.both(moments, within)) / 1e9 / count
+
+    moments, communication = parts_of(timeline)
+    parts = {name: seconds(of_part) for name, of_part in moments.items()}
+    waits = {run.timelines[other].rank: seconds(spans.both(moments["communication"], of_other)) for other, of_other in waiting(collectives, index).items()}
+    step = seconds(within)
+    parts["waiting"] = min(sum(waits.values()), parts["communication"])
+    parts["communication"] -= parts["waiting"]
+    parts["host"] = max(step - sum(parts.values()), 0.0)
+    hidden = seconds(spans.both(communication, moments["compute"]))
+    return Shares(timeline.rank, count, step, parts, seconds(communication), hidden, waits)
+
+
+def operators(timeline, steps, kinds=(COMPUTE, COMMUNICATION, COPY)):
+    """[(name, seconds a step, calls a step), ...], longest first: events of a device, without what they call in turn."""
+    inside = numpy.isin(timeline.kind, kinds)
+    at = numpy.searchsorted(steps[:, 1], timeline.begin, "right") - 1
+    inside &= (at >= 0) & (timeline.begin < steps[at, 2])
+    times = numpy.zeros(len(timeline.names))
+    calls = numpy.bincount(timeline.name[inside], minlength=len(times))
+    for lane in set(timeline.lane[inside].tolist()):
+        chosen = numpy.flatnonzero(inside & (timeline.lane == lane))
+        times += numpy.bincount(timeline.name[chosen], self_times(timeline.begin[chosen], timeline.end[chosen]), minlength=len(times))
+    order = numpy.argsort(-times, kind="stable")
+    return [(timeline.names[i], times[i] / 1e9 / len(steps), calls[i] / len(steps)) for i in order if calls[i]]
+
+
+def self_times(begin, end):
+    """The length (ns) of each event of one thread without the events within it; `begin` is sorted."""
+    order = numpy.lexsort((-end, begin))
+    begins, ends = begin[order], numpy.maximum(end[order], begin[order] + 1)
+    depth = numpy.arange(len(begins)) - numpy.searchsorted(numpy.sort(ends), begins, "right")
+    lengths = (ends - begins).astype(float)
+    own, above = lengths.copy(), numpy.flatnonzero(depth == 0)
+    for level in range(1, int(depth.max(initial=0)) + 1):
+        here = numpy.flatnonzero(depth == level)
+        parents = above[numpy.maximum(numpy.searchsorted(above, here) - 1, 0)]
+        numpy.subtract.at(own, parents, lengths[here])
+        above = here
+    result = numpy.empty_like(own)
+    result[order] = numpy.maximum(own, 0)
+    return result
+
+
+@dataclass
+class Finding:
+    """The verdict on a run. `kind`: one of PARTS, the one to do something about, or "compute" where there is none."""
+
+    kind: str
+    share: float  # of a step, 0 to 1
+    sentence: str
+    rank: int | None = None  # that loses the time; None: all alike
+    slow_rank: int | None = None  # that rank waits for
+    cause: str | None = None  # what keeps the slow rank: one of PARTS
+
+
+def verdict(run, of_ranks=None):
+    """The Finding about a Run; `of_ranks`: its shares, if they are known already."""
+    of_ranks = of_ranks or shares(run)
+    waiter = max(of_ranks, key=lambda rank: rank.share("waiting"))
+    if waiter.share("waiting") >= 0.1:
+        return _waiting(of_ranks, waiter)
+    mean = {part: sum(rank.share(part) for rank in of_ranks) / len(of_ranks) for part in PARTS}
+    worst = max(("loading", "copy", "communication", "host"), key=mean.get)
+    if mean[worst] < 0.1:
+        return Finding("compute", mean["compute"], f"{_percent(mean['compute'])} of each step is computation: nothing else is worth improving")
+    sentence = f"{_percent(mean[worst])} of each step is {WORDS[worst]}"
+    if worst == "communication":
+        sentence += _longest_collective(run)
+    elif worst == "host":
+        sentence += _synchronisation(run)
+    return Finding(worst, mean[worst], sentence)
+
+
+def _waiting(of_ranks, waiter):
+    """Who waits for whom, and what the slow rank does meanwhile."""
+    slow, seconds = max(waiter.waits.items(), key=lambda item: item[1])
+    culprit = next(rank for rank in of_ranks if rank.rank == slow)
+    back = culprit.waits.get(waiter.rank, 0)
+    share = waiter.share("waiting")
+    if back > seconds / 2:
+        sentence = f"rank {waiter.rank} and rank {slow} wait for each other in turns, {_percent(share)} of each step: no rank is slow, but steps are uneven"
+        return Finding("waiting", share, sentence, waiter.rank)
+    longer = {part: culprit.parts[part] - waiter.parts[part] for part in ("loading", "compute", "copy", "host")}
+    cause = max(longer, key=longer.get)
+    sentence = f"rank {waiter.rank} waits {_percent(seconds / waiter.step)} of each step for rank {slow}: {WORDS[cause]}"
+    return Finding("waiting", share, sentence, waiter.rank, slow, cause)
+
+
+def _longest_collective(run):
+    timeline = run.timelines[0]
+    found = operators(timeline, common_steps(run)[0], (COMMUNICATION,))
+    return f", most of it in {found[0][0][:60]} ({found[0][2]:.3g} a step)" if found else ""
+
+
+def _synchronisation(run):
+    """What a GPU's process calls that makes it wait for the GPU."""
+    timeline, steps = run.timelines[0], common_steps(run)[0]
+    for name in timeline.names if timeline.on_gpu else ():
+        if "Synchronize" in name:
+            chosen = timeline.begin[timeline.name == timeline.names.index(name)]
+            calls = (numpy.searchsorted(chosen, steps[:, 2]) - numpy.searchsorted(chosen, steps[:, 1])).mean()
+            if calls >= 1:
+                return f" in which the GPU idles, and {name} is called {calls:.3g} times"
+    return " in which the GPU idles" if timeline.on_gpu else ""
+
+
+def _percent(share):
+    return f"{100 * share:.0f} %"
+
+
+def table(of_ranks):
+    """The shares of all ranks as lines of aligned text."""
+    rows = [("rank", "steps", "ms a step", "busy", *PARTS, "overlap")]
+    for rank in of_ranks:
+        overlap = "-" if rank.overlap is None else _percent(rank.overlap)
+        rows.append((str(rank.rank), str(rank.steps), f"{1000 * rank.step:.2f}", _percent(rank.busy), *(_percent(rank.share(part)) for part in PARTS), overlap))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
+
+

@@ -1,0 +1,68 @@
+"""Where a Chainer process tells a recording what it does: its functions (a TimerHook), batches, updates, steps and collectives."""
+
+import functools
+import time
+
+import chainer
+from chainer.dataset import convert
+from chainer.function_hooks import TimerHook
+from chainer.iterators import SerialIterator
+from chainer.training.updaters import StandardUpdater
+
+from handson.profiling import recording
+
+COLLECTIVES = ("multi_node_mean_grad", "bcast_data", "bcast_obj", "allgather", "allreduce", "allreduce_obj", "alltoall", "gather_obj")
+
+
+class SpanHook(TimerHook):
+    """Chainer's TimerHook, which adds to its times of functions when they began."""
+
+    def __init__(self, recorder):
+        super().__init__()
+        self.recorder = recorder
+
+    def _postprocess(self, function):
+        super()._postprocess(function)
+        end = time.time_ns()  # a GPU has finished, as TimerHook has waited for it
+        name, seconds = self.call_history.pop()
+        if self.recorder.state == "recording":
+            self.recorder.add(end - round(1e9 * seconds), end, name, "compute")
+
+
+def install(recorder):
+    """Have this process, and those forked from it, tell `recorder` all but collectives."""
+    chainer.get_function_hooks()[SpanHook.name] = SpanHook(recorder)
+    SerialIterator.next = _recorded(SerialIterator.next, "loading", "data loading: iterator")
+    convert._call_converter = _recorded(convert._call_converter, "loading", "data loading: converter")
+    chainer.UpdateRule.update = _recorded(chainer.UpdateRule.update, "compute", "UpdateRule.update")
+    install_steps(recorder)
+
+
+def install_steps(recorder):
+    """Have `recorder` know where steps begin: at an update."""
+    update = StandardUpdater.update
+
+    @functools.wraps(update)
+    def recorded(updater):
+        recorder.step()
+        update(updater)
+
+    StandardUpdater.update = recorded
+
+
+def watch(communicator):
+    """Have a recording know the rank and the collectives of a ChainerMN communicator, which keeps others from setting attributes."""
+    recording.identify(communicator.rank, communicator.size)
+    for name in COLLECTIVES:
+        vars(communicator)[name] = _recorded(getattr(communicator, name), "communication", f"mpi:{name}")
+
+
+def _recorded(function, category, words):
+    """The function, with a span around each call."""
+
+    @functools.wraps(function)
+    def recorded(*arguments, **options):
+        with recording.span(category, words):
+            return function(*arguments, **options)
+
+    return recorded

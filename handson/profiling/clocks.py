@@ -1,0 +1,76 @@
+"""Collectives that all ranks take part in: found in every rank's timeline, they tell how the ranks' clocks differ and who waits.
+
+No rank can leave an all-reduce before the last has entered it. In the ranks' true time every end is thus later than every begin,
+and the ends of one collective lie within the network's latency of each other.
+"""
+
+from dataclasses import dataclass
+
+import numpy
+
+from handson.profiling.timeline import COMMUNICATION
+
+
+@dataclass
+class Collectives:
+    """Those found on all ranks. `begin` and `end`: ns, (collectives, ranks); `step`, `name`: of each, sorted by begin on the first rank."""
+
+    begin: numpy.ndarray
+    end: numpy.ndarray
+    step: list
+    name: list
+
+
+def find(timelines):
+    """The Collectives of some ranks: the nth of a name in a step is the same one everywhere.
+
+    Where the ranks have not equally many of a name in a step, some are of a smaller group, or not recorded, and none counts.
+    """
+    everybodys = [_by_key(timeline) for timeline in timelines]
+    found = []
+    for key, first in everybodys[0].items():
+        of_all = [of_rank.get(key, ()) for of_rank in everybodys]
+        if len(timelines) > 1 and all(len(of_rank) == len(first) for of_rank in of_all):
+            found += [(key, numpy.array(one)) for one in zip(*of_all)]
+    found.sort(key=lambda one: one[1][0, 0])
+    moments = numpy.array([one for _, one in found], numpy.int64).reshape(-1, len(timelines), 2)
+    return Collectives(moments[..., 0], moments[..., 1], [key[0] for key, _ in found], [key[1] for key, _ in found])
+
+
+def _by_key(timeline):
+    """(step, name) -> [(begin, end), ...] of a rank's collectives that begin in a step."""
+    chosen = timeline.kind == COMMUNICATION
+    begins, ends, names = timeline.begin[chosen], timeline.end[chosen], timeline.name[chosen]
+    by_key = {}
+    for number, begin, end in timeline.steps():
+        for index in range(*numpy.searchsorted(begins, (begin, end))):
+            by_key.setdefault((int(number), timeline.names[names[index]]), []).append((begins[index], ends[index]))
+    return by_key
+
+
+def align(timelines):
+    """Set all clocks by the first rank's; returns rank -> ns added. Ranks of one machine have one clock, which stays as it is.
+
+    One number for each rank: over the seconds of a recording, clocks drift apart by microseconds.
+    """
+    first, offsets = timelines[0], {timelines[0].rank: 0}
+    for other in timelines[1:]:
+        one_clock = first.host is not None and first.host == other.host
+        offsets[other.rank] = 0 if one_clock else _offset(first, other)
+        if offsets[other.rank]:
+            other.shift(offsets[other.rank])
+    return offsets
+
+
+def _offset(first, other):
+    """What to add to the clock of `other`: the median difference of ends, within the bounds that cause and effect set."""
+    both = find([first, other])
+    if len(both.begin):
+        lowest = (both.begin[:, 0] - both.end[:, 1]).max()
+        highest = (both.end[:, 0] - both.begin[:, 1]).min()
+        middle = numpy.median(both.end[:, 0] - both.end[:, 1])
+        # Bounds that exclude each other come from clocks that drift: the median is the best that is left.
+        return int(numpy.clip(middle, lowest, highest) if lowest <= highest else middle)
+    mine, theirs = first.steps(), other.steps()
+    apart = len(mine) and len(theirs) and (theirs[0, 1] > mine[-1, 2] or mine[0, 1] > theirs[-1, 2])
+    return int(mine[0, 1] - theirs[0, 1]) if apart else 0  # nothing to go by, but steps that begin together

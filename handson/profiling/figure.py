@@ -1,0 +1,113 @@
+"""The lecture's figure: the timelines of runs one above the other at one scale, and under them the use of devices, where it is known."""
+
+from pathlib import Path
+
+import numpy
+
+from handson.figures import save
+from handson.profiling import analysis, clocks, spans
+
+# Told apart by brightness and hatching too.
+STYLES = {
+    "compute": ("computation", "#9ECAE1", ""),
+    "loading": ("data loading", "#FDD9A0", "...."),
+    "copy": ("copies", "#C7B9DA", "||||"),
+    "communication": ("communication", "#636363", ""),
+    "waiting": ("waiting for other ranks", "#FFFFFF", "/////"),
+}
+LANES = {"device": ("compute", "loading", "copy"), "comm.": ("communication", "waiting")}  # of each rank, from the top
+SMALLEST = 1 / 1500  # of the axis: shorter gaps and spans would not be seen
+
+
+def timeline(runs, steps=3):
+    """A matplotlib Figure of `steps` steps of each Run, from the beginning of the first; notebooks show it as it is."""
+    from matplotlib.figure import Figure
+
+    windows = [_window(run, steps) for run in runs]
+    longest = max(end - begin for begin, end in windows) / 1e6
+    used = [run for run in runs if run.usage]
+    rows = [2 * len(run.timelines) + 1 for run in runs] + [2.5] * 2 * len(used)
+    drawing = Figure(figsize=(11, 0.9 + 0.33 * sum(rows) + 0.25 * len(rows)), layout="constrained")
+    axes = drawing.subplots(len(rows), 1, height_ratios=rows, squeeze=False)[:, 0]
+    shown = {}
+    for below, run, window in zip(axes, runs, windows):
+        _draw(below, run, window, shown)
+        below.set_xlim(0, longest * 1.005)
+        below.set_xlabel("time [ms]")
+    for number, run in enumerate(used):
+        draw_usage(*axes[len(runs) + 2 * number :][:2], run)
+    handles = [shown[part] for part in STYLES if part in shown]
+    drawing.legend(handles=handles, loc="outside upper center", ncols=len(handles), edgecolor="none", handlelength=2.5)
+    return drawing
+
+
+def figure(runs, path, steps=3):
+    """Write `timeline` as `path` with .png and with .svg; returns both. Raises ProfileError or FigureError."""
+    words = [f"{run.name}: {analysis.verdict(run).sentence}." for run in runs]
+    return save(timeline(runs, steps), Path(path), "Timelines of the ranks of each run, one above the other. " + " ".join(words))
+
+
+def _window(run, steps):
+    """Begin and end (ns) of the steps to draw: the middle ones, which neighbours have not disturbed."""
+    common = analysis.common_steps(run)
+    first = max(0, (len(common[0]) - steps) // 2)
+    return min(of_rank[first, 1] for of_rank in common), max(of_rank[first : first + steps][-1, 2] for of_rank in common)
+
+
+def _draw(axes, run, window, shown):
+    """One run: for each rank what its device does, and under that what its communication does."""
+    from matplotlib.patches import Patch
+
+    begin, end = window
+    collectives = clocks.find(run.timelines)
+    ticks = []
+    for index, one in enumerate(run.timelines):
+        moments, communication = analysis.parts_of(one)
+        moments["waiting"] = spans.either(*analysis.waiting(collectives, index).values())
+        moments["communication"] = spans.without(communication, moments["waiting"])
+        for lane, parts in enumerate(LANES.values()):
+            row = 2 * index + lane + 0.1 * (1 - 2 * lane)
+            for part in parts:
+                words, colour, hatch = STYLES[part]
+                style = dict(facecolor=colour, hatch=hatch, edgecolor="black", linewidth=0.4)
+                visible = _visible(moments[part], begin, end)
+                if len(visible):
+                    axes.broken_barh([(a, b - a) for a, b in visible], (row - 0.4, 0.8), **style)
+                    shown[part] = Patch(label=words, **style)
+            ticks.append((row, f"rank {one.rank} {list(LANES)[lane]}"))
+        for _, step, after in one.steps():
+            for moment in (step, after):
+                if begin <= moment <= end:
+                    axes.plot([(moment - begin) / 1e6] * 2, [2 * index - 0.4, 2 * index + 1.4], color="black", linewidth=1.2, linestyle=(0, (3, 2)))
+    axes.set_yticks(*zip(*ticks))
+    axes.set_ylim(2 * len(run.timelines) - 0.4, -0.6)
+    axes.set_title(f"{run.name}: {analysis.verdict(run).sentence}", loc="left", fontsize="medium", parse_math=False, wrap=True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def _visible(moments, begin, end):
+    """Spans within the window in ms after its begin; those that could not be told apart become one."""
+    inside = spans.both(moments, numpy.array([[begin, end]]))
+    gap = int((end - begin) * SMALLEST)
+    joined = spans.union(inside[:, 0], inside[:, 1] + gap)
+    joined[:, 1] -= gap
+    return ((joined - begin) / 1e6).tolist()
+
+
+def draw_usage(above, below, run):
+    """Under the timelines: how busy each device was during the whole run, its memory, and the recorded part of it all."""
+    usage = run.usage
+    for number, device in enumerate(usage["devices"]):
+        style = dict(color=("black", "#D55E00", "#0072B2", "0.5")[number % 4], linestyle=("-", "--", ":", "-.")[number % 4], marker=".", label=device["name"])
+        seconds = usage["interval"] * numpy.arange(1, len(device["utilisation"]) + 1)
+        above.plot(seconds, device["utilisation"], **style)
+        below.plot(seconds, numpy.array(device["memory"]) / 2**20, **style)
+    begin, end = (moment / 1e9 - usage["begin"] for moment in _window(run, 10**6))
+    memory = max((max(device["memory"], default=0) for device in usage["devices"]), default=0) / 2**20
+    for axes, label, most in (above, "utilisation [%]", 108), (below, "memory [MB]", 1.2 * memory + 1):
+        axes.axvspan(begin, end, color="0.85", label="recorded")
+        axes.set(ylabel=label, ylim=(0, most), xlim=(0, None))
+        axes.spines[["top", "right"]].set_visible(False)
+    above.legend(loc="lower left", fontsize="small", ncols=len(usage["devices"]) + 1, edgecolor="none", framealpha=0.8)
+    below.set_xlabel(f"time since the start of {run.name} [s]", parse_math=False)

@@ -1,0 +1,58 @@
+"""What nvprof and nsys are told by the process that they record: when to record, which rank it is, and where its steps are (NVTX)."""
+
+import contextlib
+
+from handson.nodes import current_node
+from handson.profiling.recording import Recorder
+
+
+class GpuMarks(Recorder):
+    """Marks of either track, which has its own way to call NVTX and CUDA's profiler control."""
+
+    def __init__(self, asked, track):
+        super().__init__(asked, steps_ended=0 if track == "pytorch" else -1)
+        if track == "pytorch":
+            import torch
+            from torch.optim.optimizer import register_optimizer_step_post_hook
+
+            nvtx, self.profiler = torch.cuda.nvtx, torch.cuda.profiler
+            self.push, self.pop, self.say = nvtx.range_push, nvtx.range_pop, nvtx.mark
+            self.names = torch.autograd.profiler.emit_nvtx
+            register_optimizer_step_post_hook(lambda optimizer, arguments, options: self.step())
+        else:
+            from chainer.function_hooks import CUDAProfileHook
+            from cupy.cuda import nvtx, profiler
+
+            self.profiler, self.names = profiler, CUDAProfileHook
+            self.push, self.pop, self.say = nvtx.RangePush, nvtx.RangePop, nvtx.Mark
+            from handson.profiling import chainer_hooks
+
+            chainer_hooks.install_steps(self)
+        self.open = contextlib.ExitStack()
+
+    def start(self):
+        self.profiler.start()
+        self.say(f"handson: rank {self.rank} of {self.size or 1} on {current_node()}")
+        self.open.enter_context(self.names())
+        self.push(f"step {self.ended + 1}")
+
+    def mark(self):
+        if self.state == "recording":
+            self.pop()
+            self.push(f"step {self.ended + 1}")
+
+    def stop(self):
+        self.pop()
+        self.open.close()
+        self.profiler.stop()
+
+    def span(self, category, name):
+        return self._span(name) if self.state == "recording" else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def _span(self, name):
+        self.push(name)
+        try:
+            yield
+        finally:
+            self.pop()

@@ -1,0 +1,95 @@
+"""Chrome traces ("Trace Event Format"): what torch.profiler and our Chainer recorder write, plain or gzipped, of any size.
+
+Events are read one by one (ijson), so that memory goes into the columns of the timeline alone.
+"""
+
+import gzip
+import json
+import re
+
+import ijson
+
+from handson.profiling import kinds
+from handson.profiling.timeline import COMPUTE, HOST, Builder, ProfileError
+
+HEAD, TAIL = 2**20, 2**16  # bytes at both ends of a trace in which its facts stand
+GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
+
+
+def read(path):
+    """The Timeline of one trace. Raises ProfileError, and OSError where the file cannot be read."""
+    try:
+        with _open(path) as file:
+            head, tail = _ends(file)
+            file.seek(0)
+            builder, pids, on_gpu = _events(file, "item" if head.lstrip().startswith("[") else "traceEvents.item")
+    except (ijson.JSONError, EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        first = str(error).strip().splitlines() or ["it is cut off"]
+        raise ProfileError(f"{path} is damaged or was not written to its end ({first[0][:80]}): record again") from None
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise ProfileError(f"{path} is no trace of torch.profiler ({type(error).__name__}: {str(error)[:80]}): give another file") from None
+    facts = _facts(head, tail)
+    base = facts.pop("base", 0)
+    timeline = builder.finish(on_gpu=on_gpu, pid=max(pids, key=pids.get, default=None), **facts)
+    timeline.kind[timeline.kind == kinds.OPERATOR] = HOST if on_gpu else COMPUTE
+    timeline.shift(base)
+    return timeline
+
+
+def _open(path):
+    with open(path, "rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rb") if zipped else open(path, "rb")
+
+
+def _ends(file):
+    """The first and the last part of a trace, as text: between them there are only events."""
+    head = tail = file.read(HEAD)
+    if isinstance(file, gzip.GzipFile):
+        while more := file.read(HEAD):
+            tail = tail[-TAIL:] + more
+    else:
+        file.seek(-min(TAIL, file.seek(0, 2)), 2)
+        tail = file.read()
+    return head.decode("utf-8", "replace"), tail[-TAIL:].decode("utf-8", "replace")
+
+
+def _facts(head, tail):
+    """What a trace says of itself outside its events: rank, size, host, and the moment (ns) that its times count from."""
+    before, after = head.split('"traceEvents"')[0], tail.rpartition("]")[2]
+
+    def value(name, pattern):
+        found = re.search(rf'"{name}"\s*:\s*{pattern}', before) or re.search(rf'"{name}"\s*:\s*{pattern}', after)
+        return found and found[1]
+
+    facts = {"tool": "handson" if value("handson", "({)") else "torch.profiler"}
+    for key, name, pattern in (("host", "host_name", '"([^"]*)"'), ("base", "baseTimeNanoseconds", r"(\d+)"), ("rank", "rank", r"(\d+)"),
+                               ("size", "world_size", r"(\d+)"), ("unrecorded_step", "unrecorded_step_seconds", r"([\d.]+(?:e-\d+)?)")):  # fmt: skip
+        if found := value(name, pattern):
+            facts[key] = json.loads(found) if key != "host" else found
+    return facts
+
+
+def _events(file, prefix):
+    """A Builder with all complete events, the number of events by process id, and whether a GPU took part."""
+    builder, pids, on_gpu, known, lanes = Builder(), {}, False, {}, {}
+    for event in ijson.items(file, prefix, use_float=True):
+        if event.get("ph") != "X":
+            continue
+        category, name = event.get("cat", ""), event["name"]
+        if (category, name) not in known:
+            known[category, name] = kinds.of_event(category, name)
+        kind = known[category, name]
+        if kind is None:
+            continue
+        if (place := (category in GPU_CATEGORIES, event["pid"], event["tid"])) not in lanes:
+            lanes[place] = f"GPU {place[1]}, stream {place[2]}" if place[0] else f"thread {place[2]}"
+        if place[0]:
+            on_gpu = True
+        else:
+            pids[event["pid"]] = pids.get(event["pid"], 0) + 1
+        begin = round(event["ts"] * 1000)
+        builder.add(begin, begin + round(event.get("dur", 0) * 1000), name, kind, lanes[place])
+    return builder, pids, on_gpu
+
+

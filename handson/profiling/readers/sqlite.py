@@ -1,0 +1,144 @@
+"""The SQLite files of nvprof (-o) and of Nsight Systems (nsys export --type sqlite). A table is there only if it has rows.
+
+Schemas: CUPTI's activity records in both; nsys adds StringIds and serialised process ids, documented with "nsys export".
+"""
+
+import re
+import sqlite3
+from urllib.parse import quote
+
+from handson.profiling import kinds
+from handson.profiling.timeline import COPY, HOST, Builder, ProfileError
+
+PUSH_POP, START_END, MARK = 59, 60, 34  # nsys: NVTX_EVENTS.eventType
+MARKER_BEGIN, MARKER_END = 2, 4  # nvprof: flags of CUPTI_ACTIVITY_KIND_MARKER
+COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}  # CUpti_ActivityMemcpyKind
+# CUPTI's numbers of the functions of the CUDA runtime that matter here (cupti_runtime_cbid.h).
+FUNCTIONS = {20: "cudaMalloc", 22: "cudaFree", 31: "cudaMemcpy", 41: "cudaMemcpyAsync", 51: "cudaMemsetAsync", 131: "cudaStreamSynchronize",
+             135: "cudaEventRecord", 137: "cudaEventSynchronize", 165: "cudaDeviceSynchronize", 211: "cudaLaunchKernel"}  # fmt: skip
+WHO = re.compile(r"handson: rank (\d+) of (\d+) on (.*)")  # the mark by which our recorder tells both tools who a process is
+EMIT_NVTX = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*")  # what torch's emit_nvtx adds to the names of ranges
+COPY_TABLES = {"CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"}
+UNNAMED = "without a name"
+PID = "(({} >> 24) & 16777215)"
+
+
+def read(path):
+    """A Timeline for each process in the file. Raises ProfileError."""
+    database = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1", uri=True)
+    database.text_factory = lambda text: text.decode("utf-8", "replace")
+    try:
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if "StringIds" in tables:
+            return _Processes("nsys").nsys(database, tables)
+        if "StringTable" in tables:
+            return _Processes("nvprof").nvprof(database, tables)
+    except sqlite3.OperationalError as error:
+        if "no such column" in str(error) or "no such table" in str(error):
+            raise ProfileError(f"{path} was written by a version of the profiler that this cannot read ({error}): "
+                               "export it with another version") from None  # fmt: skip
+        raise ProfileError(f"{path} is damaged or was not written to its end ({error}): record again") from None
+    except sqlite3.DatabaseError as error:
+        raise ProfileError(f"{path} is damaged or was not written to its end ({error}): record again") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ProfileError(f"{path} has values that no profiler writes ({str(error)[:80]}): record again") from None
+    finally:
+        database.close()
+    raise ProfileError(f"{path} is an SQLite file, but of neither nvprof nor nsys: give a profile")
+
+
+class _Processes:
+    """The processes of one file, by process id."""
+
+    def __init__(self, tool):
+        self.tool, self.builders, self.who = tool, {}, {}
+
+    def add(self, pid, begin, end, name, kind, lane):
+        if pid not in self.builders:
+            self.builders[pid] = Builder()
+        self.builders[pid].add(begin, end, name, kind, lane)
+
+    def range(self, pid, begin, end, name, lane):
+        """A range, or a mark where `end` is None."""
+        name = EMIT_NVTX.sub("", name)
+        if found := WHO.fullmatch(name):
+            self.who[pid] = {"rank": int(found[1]), "size": int(found[2]), "host": found[3]}
+        elif end is not None:
+            self.add(pid, begin, end, name, kinds.of_range(name), lane)
+
+    def kernel(self, pid, begin, end, name, device, stream):
+        self.add(pid, begin, end, name or UNNAMED, kinds.of_kernel(name or UNNAMED), f"GPU {device}, stream {stream}")
+
+    def timelines(self, base=0):
+        timelines = []
+        for pid, builder in self.builders.items():
+            timelines.append(builder.finish(pid=pid, tool=self.tool, on_gpu=True, **self.who.get(pid, {})))
+            timelines[-1].shift(base)
+        return timelines
+
+    def nsys(self, database, tables):
+        """All processes that used a GPU or NVTX."""
+        names = dict(database.execute("SELECT id, value FROM StringIds"))
+        for kind in tables & {"CUPTI_ACTIVITY_KIND_KERNEL"}:
+            query = f"SELECT start, end, {PID.format('globalPid')}, deviceId, streamId, demangledName FROM {kind}"
+            for begin, end, pid, device, stream, name in database.execute(query):
+                self.kernel(pid, begin, end, names.get(name), device, stream)
+        for kind in tables & COPY_TABLES:
+            query = f"SELECT start, end, {PID.format('globalPid')}, deviceId, streamId, {_way(kind)} FROM {kind}"
+            for begin, end, pid, device, stream, way in database.execute(query):
+                self.add(pid, begin, end, _copy(kind, way), COPY, f"GPU {device}, stream {stream}")
+        for kind in tables & {"CUPTI_ACTIVITY_KIND_RUNTIME"}:
+            query = f"SELECT start, end, {PID.format('globalTid')}, globalTid & 16777215, nameId FROM {kind}"
+            for begin, end, pid, thread, name in database.execute(query):
+                self.add(pid, begin, end, re.sub(r"_v\d+$", "", names.get(name, UNNAMED)), HOST, f"thread {thread}")
+        for kind in tables & {"NVTX_EVENTS"}:
+            query = f"SELECT start, end, {PID.format('globalTid')}, globalTid & 16777215, eventType, text, textId FROM {kind}"
+            for begin, end, pid, thread, way, name, number in database.execute(f"{query} WHERE eventType IN ({PUSH_POP}, {START_END}, {MARK})"):
+                if way == MARK or end is not None:  # one that was never closed has no end
+                    self.range(pid, begin, None if way == MARK else end, name or names.get(number, UNNAMED), f"thread {thread}")
+        for kind in tables & {"TARGET_INFO_SESSION_START_TIME"}:
+            [start] = database.execute(f"SELECT utcEpochNs FROM {kind}").fetchone() or [0]
+            return self.timelines(start or 0)
+        return self.timelines()
+
+    def nvprof(self, database, tables):
+        """The process, as -o FILE%p makes a file for each; where a file has several, a kernel is of the one that launched it."""
+        names = dict(database.execute("SELECT _id_, value FROM StringTable"))
+        functions = sorted(tables & {"CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER"})
+        pids = {pid for kind in functions for (pid,) in database.execute(f"SELECT DISTINCT processId FROM {kind}")}
+        launched_by, only = {}, next(iter(pids), 0)
+        for kind in functions:
+            if len(pids) > 1:
+                launched_by.update(database.execute(f"SELECT correlationId, processId FROM {kind}"))
+            runtime = kind.endswith("RUNTIME")
+            for begin, end, pid, thread, number in database.execute(f"SELECT start, end, processId, threadId, cbid FROM {kind}"):
+                name = FUNCTIONS.get(number) if runtime else None
+                self.add(pid, begin, end, name or f"{'CUDA' if runtime else 'driver'} function {number}", HOST, f"thread {thread}")
+        for kind in tables & {"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_KERNEL"}:
+            query = f"SELECT start, end, correlationId, deviceId, streamId, name FROM {kind}"
+            for begin, end, correlation, device, stream, name in database.execute(query):
+                self.kernel(launched_by.get(correlation, only), begin, end, names.get(name), device, stream)
+        for kind in tables & COPY_TABLES:
+            for begin, end, correlation, device, way in database.execute(f"SELECT start, end, correlationId, deviceId, {_way(kind)} FROM {kind}"):
+                self.add(launched_by.get(correlation, only), begin, end, _copy(kind, way), COPY, f"GPU {device}, copies")
+        for kind in tables & {"CUPTI_ACTIVITY_KIND_MARKER"}:
+            begun = {}  # a range is two rows of one id, of which the first has the name
+            for number, flags, moment, name in database.execute(f"SELECT id, flags, timestamp, name FROM {kind} ORDER BY timestamp, _id_"):
+                if flags & MARKER_BEGIN:
+                    begun[number] = moment, names.get(name, UNNAMED)
+                elif flags & MARKER_END and number in begun:
+                    begin, words = begun.pop(number)
+                    self.range(only, begin, moment, words, "NVTX")
+                elif not flags & MARKER_END:
+                    self.range(only, moment, None, names.get(name, UNNAMED), "NVTX")
+        return self.timelines()
+
+
+def _way(table):
+    return "copyKind" if table.endswith("MEMCPY") else "NULL"
+
+
+def _copy(table, way):
+    return "Memset" if table.endswith("MEMSET") else f"Memcpy {COPIES.get(way, '')}".rstrip()
+
+

@@ -1,0 +1,95 @@
+"""``python -m handson profile -- COMMAND``: choose a tool, say why, and become the command under it.
+
+nvprof records GPUs up to compute capability 7.x, Nsight Systems the others, and the recorders of the two tracks (torch.profiler;
+Chainer's hooks and times of MPI) need no GPU at all.
+"""
+
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from handson.errors import OneSentence
+from handson.options import launcher_rank
+from handson.profiling.recording import VARIABLE, Plan
+
+FIRST_WITHOUT_NVPROF = (8, 0)  # compute capability; CUDA 13 has no nvprof any more
+OVERHEAD = {
+    "torch": "the recorded steps take some per cent longer, the others do not",
+    "nvprof": "launching a kernel takes some microseconds longer, in all steps; nvprof is loaded into all processes",
+    "nsys": "launching a kernel takes some microseconds longer in the recorded steps",
+}
+
+
+class RecordError(OneSentence, ValueError):
+    """Why a command cannot be recorded."""
+
+
+def record(command, tool, folder, skip, steps, say=print):
+    """Become `command` (a list of words), recorded by `tool` ("auto": the best there is) into `folder`. Raises RecordError."""
+    if not command:
+        raise RecordError("there is no command to record: write it after --, as in python -m handson profile -- python train.py")
+    if not shutil.which(command[0]):
+        raise RecordError(f"there is no command {command[0]}: check the words after --")
+    tool, why = choose(tool, capability())
+    folder = (folder or default_folder()).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordError(f"{folder} cannot be used as a folder for profiles ({error.strerror}): give another with -o") from None
+    if launcher_rank() == 0:
+        say(f"Recording with {tool}, {why}: steps {skip + 1} to {skip + steps}, into {folder}; {OVERHEAD[tool]}.")
+        sys.stdout.flush()
+    # Without the second, PyTorch's profiler writes lines of its own to standard error.
+    environment = os.environ | {VARIABLE: str(Plan(tool, skip, steps, folder)), "KINETO_LOG_LEVEL": "99"}
+    words = under(tool, folder) + command
+    os.execvpe(words[0], words, environment)
+
+
+def choose(tool, gpu):
+    """(nvprof, nsys or torch, why it is that one). gpu: the compute capability of the GPU, as (7, 5); None without a GPU. Raises RecordError."""
+    nvprof, nsys = shutil.which("nvprof"), shutil.which("nsys")
+    if tool != "auto":
+        if tool != "torch" and not shutil.which(tool):
+            raise RecordError(f"there is no {tool} on PATH: load the CUDA toolkit's module, or choose --tool torch")
+        if tool == "nvprof" and gpu and gpu >= FIRST_WITHOUT_NVPROF:
+            raise RecordError(f"nvprof does not record GPUs of compute capability {gpu[0]}.{gpu[1]}: choose --tool nsys or torch")
+        return tool, "as was asked for"
+    if gpu is None:
+        return "torch", "which needs no GPU, and there is none here"
+    words = f"the GPU has compute capability {gpu[0]}.{gpu[1]}"
+    if nvprof and gpu < FIRST_WITHOUT_NVPROF:
+        return "nvprof", f"as {words}"
+    if nsys:
+        return "nsys", f"as {words}, and nvprof {'records those below 8.0 only' if nvprof else 'is not on PATH'}"
+    return "torch", f"as {words}, and there is no nsys on PATH"
+
+
+def capability():
+    """The compute capability of the first GPU, as (7, 5); None where there is no GPU to be used."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+        return None
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        return tuple(pynvml.nvmlDeviceGetCudaComputeCapability(pynvml.nvmlDeviceGetHandleByIndex(0)))
+    except pynvml.NVMLError:
+        return None
+
+
+def default_folder():
+    """results/profile_<job number>, or the time of day outside a batch job."""
+    job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or time.strftime("%Y%m%d-%H%M%S")
+    return Path("results") / f"profile_{job.split('.')[0]}"
+
+
+def under(tool, folder):
+    """The words before a command that have `tool` record it, from where our marks say so; a file for each process."""
+    if tool == "nvprof":
+        return ["nvprof", "--profile-child-processes", "--profile-from-start", "off", "-o", f"{folder}/process%p.nvprof"]
+    if tool == "nsys":
+        return ["nsys", "profile", "--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--capture-range=cudaProfilerApi",
+                "--capture-range-end=stop", "--export=sqlite", "--force-overwrite=true", "-o", f"{folder}/process_%h_%p"]  # fmt: skip
+    return []

@@ -1,0 +1,44 @@
+"""``python -m handson timeline FILES...``: for each run a table of shares, the longest operators and a verdict; then the figure."""
+
+from pathlib import Path
+
+from handson.profiling import analysis, readers
+
+LONGEST = 5  # operators to name
+NAME = 60  # characters of an operator's name to show
+
+
+def tell(paths, figure_path="timeline.png", export=None, steps=3, say=print):
+    """Read the runs in `paths`, `say` what there is to say, draw `steps` steps. Raises ProfileError, ResultError or FigureError."""
+    from handson.profiling.figure import figure
+    from handson.profiling.perfetto import write
+
+    runs = readers.load(paths)
+    for run in runs:
+        for line in text(run):
+            say(line)
+        say("")
+    if export:
+        write(runs, export)
+        say(f"Chrome trace, for ui.perfetto.dev: {export}")
+    say("Figure: " + " and ".join(str(path) for path in figure(runs, Path(figure_path), steps)))
+
+
+def text(run):
+    """What there is to say about a run, as lines."""
+    of_ranks = analysis.shares(run)
+    timelines = run.timelines
+    lines = [f"{run.name}: {len(timelines)} rank{'s' * (len(timelines) > 1)}, {sum(map(len, timelines)):,} events, by {timelines[0].tool}"]
+    if timelines[0].size and timelines[0].size > len(timelines):
+        lines.append(f"These are the profiles of {len(timelines)} of {timelines[0].size} ranks: those that are missing may be the ones waited for.")
+    lines += analysis.table(of_ranks)
+    for rank, offset in run.offsets.items():
+        if abs(offset) > 1e6:
+            lines.append(f"The clock of rank {rank} was set {offset / 1e6:+.3f} ms, as collectives show.")
+    lines.append(f"Longest, of rank {timelines[0].rank}:")
+    for name, seconds, calls in analysis.operators(timelines[0], analysis.common_steps(run)[0])[:LONGEST]:
+        name = name if len(name) <= NAME else f"{name[: NAME - 3]}..."
+        lines.append(f"  {name:{NAME}}  {1000 * seconds:8.3f} ms a step, {calls:.4g} calls")
+    finding = analysis.verdict(run, of_ranks)
+    lines.append(f"Verdict: {finding.sentence}.")
+    return lines

@@ -1,0 +1,131 @@
+"""The model that all profiles are read into: a `Timeline` for each process, a `Run` for the processes of one training.
+
+Times are nanoseconds since 1970 by the clock of the process's machine. Events are columns, so that ten million of them take
+250 MB. What none of a process's events covers is idle time.
+"""
+
+import re
+from array import array
+from dataclasses import dataclass, field
+
+import numpy
+
+from handson.errors import OneSentence
+from handson.profiling import spans
+
+# Kinds of events. A device is a GPU, or a core where the profile has no GPU.
+COMPUTE = 0  # a kernel; an operator on a core
+COMMUNICATION = 1  # a collective, from the moment this rank is ready for it: waiting for others is part of it
+COPY = 2  # between host and GPU
+LOADING = 3  # getting the next batch
+HOST = 4  # what a GPU's process does on its core: operators, CUDA's functions
+RANGE = 5  # a name given to a span of time: NVTX, record_function
+STEP = 6  # an iteration, from one optimizer step to the next
+KINDS = ("compute", "communication", "copy", "loading", "host", "range", "step")
+
+EVALUATION, AFTER_TRAINING = NO_STEPS = "evaluation", "after training"  # ranges: a step in which one is, is none to measure
+
+
+class ProfileError(OneSentence, ValueError):
+    """Why a profile cannot be read or told about."""
+
+
+@dataclass
+class Timeline:
+    """What one process did. The columns `begin`, `end` (ns), `name`, `kind`, `lane` are of equal length, sorted by begin."""
+
+    begin: numpy.ndarray
+    end: numpy.ndarray
+    name: numpy.ndarray  # index into `names`
+    kind: numpy.ndarray  # index into KINDS
+    lane: numpy.ndarray  # index into `lanes`
+    names: list
+    lanes: list  # words: "thread 17", "GPU 0, stream 7"
+    rank: int | None = None  # None: the file doesn't say
+    size: int | None = None  # ranks in all
+    host: str | None = None
+    pid: int | None = None
+    on_gpu: bool = False  # whether compute is of a GPU
+    source: str = ""  # file
+    tool: str = ""  # what recorded it
+    unrecorded_step: float | None = None  # seconds that a step took before recording began
+
+    def __len__(self):
+        return len(self.begin)
+
+    def spans(self, *kinds):
+        """The moments of all events of some kinds."""
+        chosen = numpy.isin(self.kind, kinds)
+        return spans.union(self.begin[chosen], self.end[chosen])
+
+    def count(self, kind):
+        """How many events are of a kind."""
+        return int((self.kind == kind).sum())
+
+    def steps(self):
+        """(number, begin, end) of every recorded iteration but those in which there was an evaluation; int64 array (n, 3).
+
+        A profile without marks of iterations is one of number 0. An event of no length is kept, but is no step.
+        """
+        chosen = numpy.flatnonzero((self.kind == STEP) & (self.end > self.begin))
+        if not len(chosen):
+            busy = self.kind != RANGE
+            return numpy.array([[0, self.begin[busy].min(), self.end[busy].max()]]) if busy.any() else numpy.empty((0, 3), numpy.int64)
+        numbers = [step_number(self.names[index]) for index in self.name[chosen]]
+        steps = numpy.stack([numbers, self.begin[chosen], self.end[chosen]], axis=1)
+        others = (self.kind == RANGE) & numpy.isin(self.name, [i for i, name in enumerate(self.names) if name in NO_STEPS])
+        evaluation = spans.union(self.begin[others], self.end[others])
+        return steps[[not len(spans.both(step[None, 1:], evaluation)) for step in steps]]
+
+    def shift(self, nanoseconds):
+        """Set the clock of this process forward."""
+        self.begin += nanoseconds
+        self.end += nanoseconds
+
+
+STEP_NAME = re.compile(r"(?:ProfilerStep#|step |iteration )(\d+)", re.IGNORECASE)
+
+
+def step_number(name):
+    """The number in the name of an iteration's range, such as ProfilerStep#12 or "step 12"; None for any other name."""
+    found = STEP_NAME.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+@dataclass
+class Run:
+    """The processes of one training, by rank, with their clocks set alike."""
+
+    name: str
+    timelines: list
+    offsets: dict = field(default_factory=dict)  # rank -> ns added to its clock
+    usage: dict | None = None  # of devices, from result.json
+    result: object = None  # the Result beside the profiles, or None
+
+
+class Builder:
+    """Collects the events of one process, one by one."""
+
+    def __init__(self):
+        self.columns = {name: array(code) for name, code in zip(("begin", "end", "name", "kind", "lane"), "qqiBH")}
+        self.names, self.lanes = {}, {}
+        self._adders = [column.append for column in self.columns.values()]
+
+    def add(self, begin, end, name, kind, lane):
+        """One event: ns, ns, words, a kind, words."""
+        add_begin, add_end, add_name, add_kind, add_lane = self._adders
+        add_begin(begin)
+        add_end(end)
+        add_name(self.names.setdefault(name, len(self.names)))
+        add_kind(kind)
+        add_lane(self.lanes.setdefault(lane, len(self.lanes)))
+
+    def finish(self, **facts):
+        """The Timeline of all that was added; `facts` are its other fields."""
+        columns = {name: numpy.array(column) for name, column in self.columns.items()}
+        self.columns.clear()
+        self._adders.clear()
+        order = numpy.argsort(columns["begin"], kind="stable")
+        for name in columns:
+            columns[name] = columns[name][order]
+        return Timeline(**columns, names=list(self.names), lanes=list(self.lanes), **facts)

@@ -1,0 +1,47 @@
+"""Recording with torch.profiler: a Chrome trace for each rank. A step goes from one optimizer.step to the next, so scripts need no marks."""
+
+import torch
+import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+
+from handson.files import written_aside
+from handson.profiling.recording import Recorder
+from handson.profiling.timeline import AFTER_TRAINING
+
+
+class TorchRecorder(Recorder):
+    """torch.profiler warms up in the last step to skip; steps are counted at the first optimizer that makes one."""
+
+    def __init__(self, asked):
+        super().__init__(asked)
+        self.optimizer = self.profiler = None
+        register_optimizer_step_post_hook(self._optimizer_has_stepped)
+
+    def _optimizer_has_stepped(self, optimizer, arguments, options):
+        self.optimizer = self.optimizer or optimizer
+        if optimizer is self.optimizer:
+            self.step()
+
+    def mark(self):
+        if self.profiler:
+            self.profiler.step()
+            if self.ended == self.plan.skip and (seconds := self.unrecorded_step()):
+                self.profiler.add_metadata_json("unrecorded_step_seconds", repr(seconds))
+            return
+        if dist.is_initialized():
+            self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
+        when = schedule(wait=self.plan.skip - 2, warmup=1, active=self.plan.steps, repeat=1)
+        self.profiler = profile(activities=activities, schedule=when, on_trace_ready=self._write, acc_events=True)
+        self.profiler.start()
+
+    def stop(self):
+        if self.ended < self.last:
+            with record_function(AFTER_TRAINING):  # the profiler takes what comes now for a step
+                pass
+        self.profiler.stop()
+
+    def _write(self, profiler):
+        with written_aside(self.plan.folder / f"rank{self.rank}.json") as file:
+            profiler.export_chrome_trace(file.name)

@@ -1,0 +1,189 @@
+"""How busy the devices of this machine are: GPUs as NVML tells it, or the cores of virtual GPUs. `watch` shows it, runs record it.
+
+A file of samples has a line of JSON for the devices, then one for each sample. It may be read while it is written.
+"""
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+from handson import virtual_gpus
+from handson.nodes import current_node
+
+INTERVAL = 1.0  # seconds between the samples of a training run
+MOST = 600  # samples of a run that its result keeps; more are averaged
+RESCAN = 5  # samples after which to look for new processes
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Gpus:
+    """The GPUs that this process may use. Their memory counts that of all processes."""
+
+    def __init__(self, indices=None):
+        """indices: of GPUs as CUDA counts them; None: all. Raises NVMLError where there are none."""
+        import pynvml
+
+        self.nvml = pynvml
+        pynvml.nvmlInit()
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        physical = [int(word) for word in visible if word.strip().isdigit()] or range(pynvml.nvmlDeviceGetCount())
+        indices = range(len(physical)) if indices is None else [index for index in indices if index < len(physical)]
+        self.handles = [pynvml.nvmlDeviceGetHandleByIndex(physical[index]) for index in indices]
+        self.names = [f"GPU {index} ({pynvml.nvmlDeviceGetName(handle)})" for index, handle in zip(indices, self.handles)]
+
+    def sample(self):
+        """Of each device: utilisation in %, memory in bytes, energy so far in J or None."""
+        for handle in self.handles:
+            yield self.nvml.nvmlDeviceGetUtilizationRates(handle).gpu, self.nvml.nvmlDeviceGetMemoryInfo(handle).used, self._energy(handle)
+
+    def _energy(self, handle):
+        try:
+            return self.nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
+        except self.nvml.NVMLError:
+            return None
+
+
+class Cores:
+    """Virtual GPUs: how busy their cores are, with whatever; the memory of this user's processes that are pinned to each."""
+
+    def __init__(self, gpus=None):
+        """gpus: ids of virtual GPUs, for the memory of this batch job; None: one for each core that this process may use, for all of it."""
+        self.job = None if gpus is None else _job("self")
+        self.cores = sorted({virtual_gpus.core_of(gpu) for gpu in gpus}) if gpus is not None else virtual_gpus.cores()
+        self.names = [f"core {core} (virtual GPU)" for core in self.cores]
+        self.before, self.workers, self.samples = self._busy(), {}, 0
+        self.moment = time.monotonic()
+
+    def sample(self):
+        """Of each device: utilisation in % since the last sample, memory in bytes, None."""
+        if self.samples % RESCAN == 0:
+            self.workers = self._pinned()
+        self.samples += 1
+        busy, moment = self._busy(), time.monotonic()
+        passed = max(moment - self.moment, 1e-3)
+        for core in self.cores:
+            utilisation = min(100 * (busy[core] - self.before[core]) / TICKS / passed, 100)
+            yield round(utilisation, 1), sum(map(_memory, self.workers.get(core, ()))), None
+        self.before, self.moment = busy, moment
+
+    @staticmethod
+    def _busy():
+        """core -> clock ticks that it has worked: /proc/stat's user, nice, system, irq, softirq (proc(5))."""
+        with open("/proc/stat") as file:
+            rows = [line.split() for line in file if line.startswith("cpu")][1:]
+        return {int(row[0][3:]): sum(int(row[column]) for column in (1, 2, 3, 6, 7)) for row in rows}
+
+    def _pinned(self):
+        """core -> the ids of this user's processes that may run on it alone."""
+        found = {}
+        for process in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if os.stat(f"/proc/{process}").st_uid == os.getuid() and len(cores := os.sched_getaffinity(int(process))) == 1:
+                    if self.job is not None and _job(process) != self.job:
+                        continue
+                    found.setdefault(cores.pop(), []).append(process)
+            except OSError:
+                continue  # it has ended
+        return found
+
+
+def _job(process):
+    """The number of the batch job that a process was started in, as bytes; b"" outside of one."""
+    with open(f"/proc/{process}/environ", "rb") as file:
+        variables = dict(line.split(b"=", 1) for line in file.read().split(b"\0") if b"=" in line)
+    return variables.get(b"PBS_JOBID") or variables.get(b"SLURM_JOB_ID") or b""
+
+
+def _memory(process):
+    """The bytes that a process has in memory; 0 when it has ended."""
+    try:
+        with open(f"/proc/{process}/statm") as file:
+            return int(file.read().split()[1]) * PAGE
+    except (OSError, IndexError):
+        return 0
+
+
+def devices(gpus=None):
+    """Gpus or Cores, whichever this machine has; gpus: ids as in -g, None: all."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") != "":
+        import pynvml
+
+        try:
+            return Gpus(gpus)
+        except pynvml.NVMLError:
+            pass
+    return Cores(gpus)
+
+
+class Samples:
+    """Writes samples of some devices to a file; one at a time, `take` by `take`."""
+
+    def __init__(self, path, of_devices, interval):
+        self.path, self.devices = Path(path), of_devices
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        head = {"node": current_node(), "devices": of_devices.names, "begin": time.time(), "interval": interval}
+        self.path.write_text(json.dumps(head) + "\n")
+
+    def take(self):
+        """Take a sample, add it to the file, and return it: (utilisation, memory, energy) of each device."""
+        sample = list(self.devices.sample())
+        with open(self.path, "a") as file:
+            file.write(json.dumps(sample) + "\n")
+        return sample
+
+
+_at_work = threading.Lock()  # held while a sample is taken: a process forked meanwhile would inherit a lock that nobody releases
+os.register_at_fork(before=_at_work.acquire, after_in_parent=_at_work.release, after_in_child=_at_work.release)
+
+
+def record(folder, gpus):
+    """Sample the devices `gpus` (ids as in -g) into `folder` from now on, until this process ends. Training scripts are not kept by errors."""
+    try:
+        samples = Samples(Path(folder) / f"usage_{current_node()}.jsonl", devices(gpus), INTERVAL)
+    except OSError:
+        return
+    threading.Thread(target=_keep_sampling, args=(samples,), name="usage of devices", daemon=True).start()
+
+
+def _keep_sampling(samples):
+    due = time.monotonic()
+    while True:
+        due += INTERVAL
+        time.sleep(max(0, due - time.monotonic()))
+        with _at_work:
+            try:
+                samples.take()
+            except Exception:  # a full disk, a GPU that is lost: nothing that a training should end for
+                return
+
+
+def read(folder):
+    """The samples in a run's folder, for its result: {"begin": s since 1970, "interval": s, "devices": [...]}; None if there are none.
+
+    Each device: its name, lists "utilisation" (%) and "memory" (bytes), of MOST samples at most, and "energy" in J or None.
+    """
+    found, begin, interval = [], None, INTERVAL
+    for path in sorted(Path(folder).glob("usage_*.jsonl")):
+        try:
+            lines = [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        except (OSError, ValueError):
+            continue
+        if len(lines) < 2:
+            continue
+        head, samples = lines[0], lines[1:]
+        together = -(-len(samples) // MOST)
+        begin, interval = min(begin or head["begin"], head["begin"]), head["interval"] * together
+        for number, name in enumerate(head["devices"]):
+            columns = [[sample[number][column] for sample in samples] for column in range(3)]
+            energy = None if columns[2][0] is None else round(columns[2][-1] - columns[2][0], 1)
+            found.append({"name": f"{head['node']}: {name}", "utilisation": _means(columns[0], together), "memory": _means(columns[1], together), "energy": energy})
+    return {"begin": begin, "interval": interval, "devices": found} if found else None
+
+
+def _means(values, together):
+    """The means of so many neighbours each."""
+    groups = [values[at : at + together] for at in range(0, len(values), together)]
+    return [round(sum(group) / len(group), 1) for group in groups]

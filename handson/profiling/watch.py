@@ -1,0 +1,48 @@
+"""``python -m handson watch``: what nvidia-smi shows, for real and for virtual GPUs, while a job runs."""
+
+import collections
+import itertools
+import statistics
+import sys
+import time
+
+from handson.errors import OneSentence
+from handson.profiling import usage
+
+
+class WatchError(OneSentence, OSError):
+    """Why samples cannot be kept."""
+
+
+def watch(output=None, interval=2, count=None, say=print):
+    """Say how busy each device is, every `interval` seconds, `count` times or until Ctrl-C; also into the file `output`. Raises WatchError."""
+    of_devices = usage.devices()
+    try:
+        samples = usage.Samples(output, of_devices, interval) if output else None
+    except OSError as error:
+        raise WatchError(f"{output} cannot be written ({error.strerror}): give another place with -o") from None
+    seen, due = collections.deque(maxlen=10_000), time.monotonic()
+    try:
+        for _ in itertools.repeat(None) if count is None else range(count):
+            due += interval
+            time.sleep(max(0, due - time.monotonic()))
+            sample = samples.take() if samples else list(of_devices.sample())
+            if seen and sys.stdout.isatty():
+                say(f"\033[{len(sample) + 1}A\033[J", nl=False)  # over the last one
+            for line in table(of_devices.names, sample, seen[-1] if seen else None, interval):
+                say(line)
+            seen.append(sample)
+    except SystemExit:  # how Ctrl-C ends commands
+        for name, *of_device in zip(of_devices.names, *seen):
+            say(f"{name}: {statistics.fmean(one[0] for one in of_device):.0f} % busy on average, {max(one[1] for one in of_device) / 2**20:,.0f} MB at most")
+        raise
+
+
+def table(names, sample, before, interval):
+    """A sample as lines: utilisation, memory, and power where the device tells its energy."""
+    width = max(map(len, names))
+    lines = [f"{time.strftime('%H:%M:%S'):{width}}  utilisation       memory" + "    power" * (sample[0][2] is not None)]
+    for index, (name, (utilisation, memory, energy)) in enumerate(zip(names, sample)):
+        power = f"{(energy - before[index][2]) / interval:6.0f} W" if energy is not None and before else ""
+        lines.append(f"{name:{width}}  {utilisation:9.0f} %  {memory / 2**20:8,.0f} MB {power}".rstrip())
+    return lines

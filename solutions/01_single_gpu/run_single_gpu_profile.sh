@@ -1,0 +1,1 @@
+../../jobs/pbs/run_single_gpu_profile.sh

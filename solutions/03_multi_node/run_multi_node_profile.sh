@@ -1,0 +1,1 @@
+../../jobs/pbs/run_multi_node_profile.sh

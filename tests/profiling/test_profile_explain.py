@@ -1,0 +1,81 @@
+"""Lost efficiency: each cause gets what was planted, and the causes add up to the loss."""
+
+import dataclasses
+
+import made_profiles as made
+import pytest
+
+from handson.profiling import explain
+from handson.profiling.timeline import ProfileError
+from handson.results import Result
+
+
+def one_worker(compute=60.0, gap=5.0):
+    events = []
+    for number in range(3):
+        at = 100 * number
+        events += [made.step(number, at, at + compute + gap), ("compute", at, at + compute, "conv")]
+    return made.run(made.timeline(0, events, size=1), name="one")
+
+
+def workers(slower=0.0, late=0.0, transfer=0.0, more=0.0, gap=5.0):
+    """Two of them: `conv` takes `slower` ms longer, rank 1 loads `late`, the all-reduce `transfer`, another operator `more`; ms."""
+    ranks = []
+    for rank in (0, 1):
+        events = []
+        for number in range(3):
+            at = 200 * number
+            ready = at + late * rank + 60 + slower + more
+            end = at + late + 60 + slower + more + transfer
+            events += [made.step(number, at, end + gap), ("compute", at + late * rank, at + late * rank + 60 + slower, "conv")]
+            events += [("compute", ready - more, ready, "flatten"), ("communication", ready, end)]
+            events += [("loading", at, at + late)] if rank and late else []
+        ranks.append(made.timeline(rank, events, size=2, host="a"))
+    return made.run(*ranks, name="two")
+
+
+@pytest.mark.parametrize(("planted", "causes"), [
+    (dict(), dict()),
+    (dict(transfer=20), dict(communication=20)),
+    (dict(slower=15), dict(contention=15)),
+    (dict(more=10), dict(overhead=10)),
+    (dict(gap=12), dict(overhead=7)),
+    (dict(late=30), dict(imbalance=15, overhead=15)),  # of the mean rank: rank 0 waits 30, rank 1 loads 30 more than one worker does
+    (dict(transfer=10, slower=5, more=3, gap=6), dict(communication=10, contention=5, overhead=4)),
+])  # fmt: skip
+def test_each_cause_gets_what_was_planted(planted, causes):
+    explanation = explain.split(one_worker(), workers(**planted))
+    step = 1000 * explanation.steps[1]
+    expected = {cause: causes.get(cause, 0) / step for cause in explain.CAUSES}
+    assert explanation.causes == pytest.approx(expected, abs=1e-6)
+    assert sum(explanation.causes.values()) == pytest.approx(explanation.loss)
+    assert explanation.loss == pytest.approx(1 - 65 / step)
+
+
+def result(workers, seconds, **changes):
+    facts = dict(task="multi_gpu", track="pytorch", nodes=1, device="d", dataset="digits", size=256, batchsize=32, epochs=1, seed=0, images=1500, seconds=seconds)
+    return Result(workers=workers, train_seconds=seconds, **facts | changes)
+
+
+def test_the_loss_that_throughput_shows_is_said_beside_it():
+    one, two = one_worker(), workers(transfer=65 / 3)
+    one.result, two.result = result(1, 10.0), result(2, 6.5)
+    explanation = explain.split(one, two)
+    assert explanation.measured == pytest.approx(1 - 10 / 13) and explanation.loss == pytest.approx(0.25)
+    assert "says 23.1 %, which differs by 1.9 points" in explain.text(explanation)[-1]
+
+
+def test_runs_under_other_conditions_are_not_compared():
+    one, two = one_worker(), workers()
+    one.result, two.result = result(1, 10.0), result(2, 6.5, batchsize=16)
+    with pytest.raises(ProfileError, match=r"differ in batchsize \(32, 16\)"):
+        explain.split(one, two)
+
+
+def test_runs_in_the_wrong_order_or_without_all_ranks_are_refused():
+    with pytest.raises(ProfileError, match="give the run with fewer workers first"):
+        explain.split(workers(), one_worker())
+    missing = workers()
+    missing.timelines = [dataclasses.replace(one, size=4) for one in missing.timelines]
+    with pytest.raises(ProfileError, match="not of all its ranks"):
+        explain.split(one_worker(), missing)

@@ -1,0 +1,203 @@
+"""Reading profiles: what is in real files and in databases of the documented schemas comes out; anything else is refused in a sentence."""
+
+import gzip
+import json
+
+import made_profiles as made
+import pytest
+
+from handson.profiling import readers
+from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, HOST, LOADING, RANGE, STEP, ProfileError
+
+real = pytest.mark.skipif(not made.REAL.is_dir(), reason="the real profiles are kept beside the project")
+
+
+@real
+def test_a_real_export_of_nsys_has_its_events():
+    [timeline] = readers.read(made.REAL / "nsight-2025.5.2.sqlite")
+    assert (timeline.count(HOST), timeline.count(COMPUTE), timeline.count(COPY), len(timeline)) == (33, 3, 1, 37)
+    assert timeline.pid == 945961 and timeline.on_gpu and timeline.tool == "nsys"
+    assert "add_one(const float *, float *, int)" in timeline.names and "cudaLaunchKernel" in timeline.names
+    first = timeline.kind.tolist().index(COMPUTE)
+    assert timeline.begin[first] == 1785620044423518993 + 339316740 and timeline.end[first] - timeline.begin[first] == 1440
+    assert timeline.lanes[timeline.lane[first]] == "GPU 0, stream 13"
+
+
+@real
+def test_a_real_trace_of_one_gpu_has_its_events():
+    [timeline] = readers.read(made.REAL / "alexnet_a100.json.gz")
+    assert (timeline.count(COMPUTE), timeline.count(COMMUNICATION), timeline.count(COPY)) == (79, 0, 16 + 3)
+    assert timeline.count(HOST) == 361 + 359
+    assert timeline.rank == 0 and timeline.on_gpu and timeline.pid == 2869224
+
+
+@real
+def test_real_traces_of_two_ranks_are_one_run():
+    [run] = readers.load([made.REAL / f"nccl128_rank{rank}.json.gz" for rank in (1, 0)])
+    assert [timeline.rank for timeline in run.timelines] == [0, 1] and {timeline.size for timeline in run.timelines} == {128}
+    zero, one = run.timelines
+    assert (zero.count(COMPUTE), zero.count(COMMUNICATION), zero.count(COPY)) == (1154 - 10, 10, 50)
+    assert (one.count(COMPUTE), one.count(COMMUNICATION)) == (1104 - 10, 10)
+    assert zero.steps()[:, 0].tolist() == [551, 552]
+    assert (zero.steps()[0, 2] - zero.steps()[0, 1]) == 607_312_000
+
+
+def test_a_trace_of_a_core_has_operators_as_computation(tmp_path):
+    events = [
+        ("cpu_op", "aten::mm", 10, 30), ("user_annotation", "gloo:all_reduce", 20.5, 40), ("cpu_op", "c10d::allreduce_", 15, 2),
+        ("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 1, 5), ("user_annotation", "ProfilerStep#4", 0, 100),
+        ("user_annotation", "Optimizer.step#SGD.step", 90, 9), ("Trace", "PyTorch Profiler (0)", 0, 100),
+    ]  # fmt: skip
+    facts = {"distributedInfo": {"rank": 3, "world_size": 4}, "host_name": "node2", "baseTimeNanoseconds": 10**18}
+    [timeline] = readers.read(made.chrome_trace(tmp_path / "a.json", events, **facts))
+    assert (timeline.rank, timeline.size, timeline.host, timeline.on_gpu) == (3, 4, "node2", False)
+    assert {kind: timeline.count(kind) for kind in (COMPUTE, COMMUNICATION, LOADING, HOST, RANGE, STEP)} == {
+        COMPUTE: 1, COMMUNICATION: 1, LOADING: 1, HOST: 1, RANGE: 1, STEP: 1}  # fmt: skip
+    assert timeline.steps().tolist() == [[4, 10**18, 10**18 + 100_000]]
+    at = timeline.kind.tolist().index(COMMUNICATION)
+    assert (timeline.begin[at], timeline.end[at]) == (10**18 + 20_500, 10**18 + 60_500)
+
+
+def test_facts_after_the_events_are_read_too_and_events_cannot_pose_as_facts(tmp_path):
+    path = made.chrome_trace(tmp_path / "a.json", [("cpu_op", 'x "rank": 9, "baseTimeNanoseconds": 5', 1, 2)])
+    content = json.loads(path.read_text()) | {"distributedInfo": {"rank": 2, "world_size": 3}}
+    path.write_text(json.dumps(content))
+    [timeline] = readers.read(path)
+    assert (timeline.rank, timeline.size, timeline.begin[0]) == (2, 3, 1000)
+
+
+def test_a_step_with_an_evaluation_is_none(tmp_path):
+    events = [("user_annotation", f"ProfilerStep#{n}", 100 * n, 100) for n in (1, 2, 3)] + [("user_annotation", "evaluation", 210, 20)]
+    [timeline] = readers.read(made.chrome_trace(tmp_path / "a.json", events))
+    assert timeline.steps()[:, 0].tolist() == [1, 3]
+
+
+def test_an_nvprof_database_is_read(tmp_path):
+    [timeline] = readers.read(made.nvprof(tmp_path / "process4242.nvprof"))
+    assert (timeline.pid, timeline.tool, timeline.rank) == (4242, "nvprof", None)
+    assert (timeline.count(COMPUTE), timeline.count(COMMUNICATION), timeline.count(COPY), timeline.count(HOST)) == (1, 1, 1, 3)
+    assert {"volta_sgemm", "ncclAllReduceRingLLKernel_sum_f32", "Memcpy HtoD", "cudaMemcpyAsync", "cudaLaunchKernel"} <= set(timeline.names)
+    assert timeline.steps().tolist() == [[9, 300, 9000]]
+
+
+def test_serialised_kernels_of_nvprof_are_read_from_their_table(tmp_path):
+    path = made.nvprof(tmp_path / "a.nvprof")
+    with made.sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL RENAME TO CUPTI_ACTIVITY_KIND_KERNEL")
+    connection.close()
+    assert readers.read(path)[0].count(COMPUTE) == 1
+
+
+def test_kernels_of_two_processes_in_one_nvprof_file_go_to_who_launched_them(tmp_path):
+    functions = ("_id_ INTEGER, cbid INTEGER, start INTEGER, end INTEGER, processId INTEGER, threadId INTEGER, correlationId INTEGER",
+                 [(1, 41, 400, 450, 1, 1, 10), (2, 211, 460, 470, 1, 1, 11), (3, 211, 480, 490, 2, 1, 12)])  # fmt: skip
+    by_pid = {timeline.pid: timeline for timeline in readers.read(made.nvprof(tmp_path / "a.nvprof", CUPTI_ACTIVITY_KIND_RUNTIME=functions))}
+    assert by_pid[1].count(COMPUTE) == 1 and by_pid[1].count(COMMUNICATION) == 0
+    assert by_pid[2].count(COMPUTE) == 0 and by_pid[2].count(COMMUNICATION) == 1
+
+
+def test_an_nvprof_file_without_kernels_or_markers_is_read(tmp_path):
+    path = made.nvprof(tmp_path / "a.nvprof")
+    with made.sqlite3.connect(path) as connection:
+        for table in ("CONCURRENT_KERNEL", "MARKER", "MEMCPY"):
+            connection.execute(f"DROP TABLE CUPTI_ACTIVITY_KIND_{table}")
+    connection.close()
+    assert len(readers.read(path)[0]) == 3
+
+
+def test_the_processes_in_an_nsys_file_are_the_ranks_that_their_marks_say(tmp_path):
+    [run] = readers.load([made.nsys(tmp_path / "a.sqlite", pids=(300, 100))])
+    assert [(one.rank, one.size, one.pid, one.host) for one in run.timelines] == [(0, 2, 300, "node0"), (1, 2, 100, "node1")]
+    assert [(one.count(COMPUTE), one.count(COMMUNICATION), one.count(HOST)) for one in run.timelines] == [(1, 1, 1)] * 2
+    assert run.timelines[0].steps().tolist() == [[3, 10**18 + 900, 10**18 + 4000]]
+
+
+def test_files_without_ranks_get_them_in_the_order_of_their_processes(tmp_path):
+    for pid in (30, 4, 200):
+        made.nvprof(tmp_path / f"process{pid}.nvprof", pid=pid)
+    [run] = readers.load([tmp_path])
+    assert [(one.rank, one.pid) for one in run.timelines] == [(0, 4), (1, 30), (2, 200)]
+
+
+def test_folders_are_runs_and_so_are_files_of_one_folder(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for rank in (0, 1):
+            made.chrome_trace(tmp_path / name / f"rank{rank}.json", [("cpu_op", "aten::mm", 1, 1)], distributedInfo={"rank": rank, "world_size": 2})
+    runs = readers.load([tmp_path / "b", tmp_path / "a/rank0.json", tmp_path / "a/rank1.json"])
+    assert [(run.name, len(run.timelines)) for run in runs] == [("b", 2), ("a", 2)]
+
+
+def test_two_profiles_of_one_rank_are_refused(tmp_path):
+    for name in ("a.json", "b.json"):
+        made.chrome_trace(tmp_path / name, [("cpu_op", "aten::mm", 1, 1)], distributedInfo={"rank": 1, "world_size": 2})
+    refused("both of rank 1", tmp_path)
+
+
+def refused(words, *paths):
+    with pytest.raises(ProfileError, match=words) as error:
+        readers.load(paths)
+    assert "\n" not in str(error.value) and str(paths[0]) in str(error.value)
+
+
+def test_an_empty_file_is_refused(tmp_path):
+    (tmp_path / "a.json").touch()
+    refused("is empty", tmp_path / "a.json")
+
+
+def test_a_missing_file_and_a_folder_without_profiles_are_refused(tmp_path):
+    refused("No such file", tmp_path / "a.json")
+    refused("has no profiles", tmp_path)
+
+
+@pytest.mark.parametrize("length", [0.3, 0.9, 0.999])
+def test_a_truncated_trace_is_refused(tmp_path, length):
+    path = made.chrome_trace(tmp_path / "a.json", [("cpu_op", f"aten::{n}", n, 1) for n in range(500)])
+    path.write_bytes(path.read_bytes()[: int(length * path.stat().st_size)])
+    refused("is damaged or was not written to its end", path)
+
+
+def test_a_truncated_gzipped_trace_is_refused(tmp_path):
+    path = made.chrome_trace(tmp_path / "a.json", [("cpu_op", f"aten::{n}", n, 1) for n in range(500)])
+    zipped = gzip.compress(path.read_bytes())
+    (tmp_path / "a.json.gz").write_bytes(zipped[: len(zipped) // 2])
+    refused("is damaged or was not written to its end", tmp_path / "a.json.gz")
+
+
+@pytest.mark.parametrize("make", [made.nvprof, made.nsys])
+def test_a_truncated_database_is_refused(tmp_path, make):
+    path = make(tmp_path / "a.sqlite")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    refused("is damaged|version of the profiler", path)
+
+
+def test_a_database_of_something_else_is_refused(tmp_path):
+    refused("of neither nvprof nor nsys", made.database(tmp_path / "a.sqlite", books=("title TEXT", [("x",)])))
+
+
+def test_a_database_of_a_version_with_other_columns_is_refused(tmp_path):
+    changed = "begin INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, demangledName INTEGER"
+    refused("version of the profiler that this cannot read .*start", made.nsys(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=(changed, [])))
+
+
+def test_a_database_with_values_of_other_types_is_refused(tmp_path):
+    columns = "start, end, deviceId, streamId, correlationId, globalPid, demangledName, shortName"
+    refused("values that no profiler writes", made.nsys(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=(columns, [("x", "y", 0, 7, 1, 1 << 24, 1, 1)])))
+
+
+@pytest.mark.parametrize("content", ["hello", "\x7fELF", "<html></html>"])
+def test_a_foreign_file_is_refused(tmp_path, content):
+    (tmp_path / "a.json").write_text(content)
+    refused("no profile of nvprof, nsys or torch.profiler", tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("content", ['{"a": 1}', "[]", '{"traceEvents": []}', "[1, 2]", '{"traceEvents": [{"ph": "X"}]}', '{"traceEvents": {"a": 1}}',
+                                     '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": "soon"}]}'])  # fmt: skip
+def test_json_of_something_else_is_refused(tmp_path, content):
+    (tmp_path / "a.json").write_text(content)
+    refused("has no events|no trace of torch.profiler", tmp_path / "a.json")
+
+
+def test_the_own_format_of_nsys_is_refused_with_the_command_that_helps(tmp_path):
+    (tmp_path / "a.nsys-rep").write_bytes(b"\x00\x01\x02")
+    refused("nsys export --type sqlite", tmp_path / "a.nsys-rep")
