@@ -1,0 +1,30 @@
+"""``python -m grader check UNIT``: the self-check in a terminal. In what students receive, this is grader/__main__.py."""
+
+from typing import Annotated
+
+import typer
+
+from handson.errors import run
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+
+
+@app.callback()
+def commands():
+    """Check your work on a task."""
+
+
+@app.command()
+def check(
+    unit: Annotated[str, typer.Argument(help="The task, such as multi_gpu.")],
+    track: Annotated[str | None, typer.Option(help="pytorch or chainer; else both, and the better one counts.")] = None,
+):
+    """Check what is in exercises/ and notebooks/ for a task: what passed, what didn't, and what to look at."""
+    from grader.self_check import check
+
+    checked = check(unit, track)
+    raise typer.Exit(0 if checked.points == checked.max_points else 1)
+
+
+if __name__ == "__main__":
+    run(app, "grader")

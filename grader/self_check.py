@@ -1,0 +1,111 @@
+"""``from grader import check; check("multi_gpu")``: what a student gets to know in the notebook, or in a terminal.
+
+Scripts are read from the exercises folder, a notebook's gaps from what was run in it. The code is run in processes of their own.
+"""
+
+import atexit
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader import exercises, showing
+from grader.box import Server
+from grader.checks import UNITS
+from grader.checks.judging import judge
+from grader.verdict import counted
+from handson.errors import OneSentence
+
+TRACKS = ("pytorch", "chainer")
+SERVER = Server(("grader.probes.libraries",))  # kept, since loading its libraries takes seconds
+atexit.register(SERVER.stop)
+
+
+class CheckError(OneSentence, ValueError):
+    """What was asked for that can't be checked."""
+
+
+class Stopped(OneSentence):
+    """The student stopped the check."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check found. It is shown as a table in a notebook; as text it is the points, which nbgrader takes for a cell's value."""
+
+    unit: str
+    verdicts: tuple
+    seconds: float
+
+    @property
+    def points(self):
+        return sum(verdict.points or 0 for verdict in self.verdicts)
+
+    @property
+    def max_points(self):
+        return sum(verdict.max_points for verdict in self.verdicts)
+
+    def __repr__(self):
+        return f"{self.points:g}"
+
+    def _repr_html_(self):
+        return showing.html(self)
+
+
+def check(unit, track=None, folder=None):
+    """Check a unit and show the result; returns a Checked. folder: the course's, if not the one around the working directory.
+
+    Raises CheckError for a unit or a track that there isn't, and Stopped on Ctrl-C.
+    """
+    if unit not in UNITS:
+        raise CheckError(f"there is no task {unit!r:.40}; the tasks are: {', '.join(UNITS)}")
+    if track not in (None, *TRACKS):
+        raise CheckError(f"there is no track {track!r:.40}; the tracks are: {', '.join(TRACKS)}")
+    folder, begin, show = folder or course_folder(), time.monotonic(), showing.Progress(unit, in_notebook())
+    parts = [part for part in UNITS[unit] if part.track in (track or part.track, "")]
+    gaps = [check.gap for part in parts for check in part.checks for _ in check.criteria]
+    executed, found = executed_cells(), []
+    try:
+        show.now(gaps[0], 0, len(gaps))
+        for verdict in judge(unit, parts, lambda file: read(folder, file, executed), SERVER):
+            found.append(verdict)
+            if len(found) < len(gaps):
+                show.now(gaps[len(found)], len(found), len(gaps))
+    except KeyboardInterrupt:
+        show.end("The check was stopped.")
+        raise Stopped("the check was stopped; run it again whenever you like") from None
+    checked = Checked(unit, tuple(counted(found)), time.monotonic() - begin)
+    show.end(f"Checked in {checked.seconds:.1f} s.")
+    if not in_notebook():
+        print(showing.text(checked))
+    return checked
+
+
+def course_folder():
+    """The folder with exercises/ that the working directory is in, or the one that this package is in."""
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / "exercises").is_dir()), exercises.ROOT)
+
+
+def read(folder, file, executed):
+    """The text of a student's file, or None. Raises NotebookError."""
+    try:
+        data = (folder / file).read_bytes()
+    except OSError:
+        data = None
+    return exercises.handed_in(file, data, executed)
+
+
+def executed_cells():
+    """The sources of the cells that were run in this kernel, in that order; none outside of IPython."""
+    shell = _shell()
+    return tuple(shell.history_manager.input_hist_raw) if shell else ()
+
+
+def in_notebook():
+    """Whether this is a Jupyter kernel, which shows HTML."""
+    return hasattr(_shell(), "kernel")
+
+
+def _shell():
+    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None

@@ -1,0 +1,155 @@
+"""How a self-check looks while it runs and when it is done: HTML in a notebook, text in a terminal."""
+
+import re
+import shutil
+import sys
+import textwrap
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+
+from grader.verdict import DEADLOCK, FAILED, GRADER_FAULT, NOT_ATTEMPTED, NOT_FOUND, PASSED
+
+HEADINGS = ("Gap", "What is checked", "Result", "Points", "What to look at")
+SIGNS = {PASSED: "✓", NOT_ATTEMPTED: "–", NOT_FOUND: "–", GRADER_FAULT: "?"}  # all others: ✗
+STYLE = """
+.handson-check { font-family: var(--jp-ui-font-family, sans-serif); font-size: 13px; line-height: 1.45; }
+.handson-check table { border-collapse: collapse; margin: 0; }
+.handson-check caption { caption-side: top; text-align: left; padding: 0 0 6px; font-size: 15px; color: inherit; }
+.handson-check table tr { background: none; }
+.handson-check table :is(th, td) { text-align: left; vertical-align: top; padding: 5px 10px; white-space: normal; max-width: 44em;
+    border: 0; border-top: 1px solid rgba(128, 128, 128, .45); background: none; color: inherit; }
+.handson-check thead th { font-weight: 600; border-top: 0; }
+.handson-check tbody th { font-weight: 600; font-family: var(--jp-code-font-family, monospace); }
+.handson-check table td.points { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.handson-check table td.result { white-space: nowrap; border-left: 4px solid #8a8a8a; }
+.handson-check table td.passed { border-left-color: #2e9e5b; }
+.handson-check table td.failed { border-left-color: #d9483b; }
+.handson-check .hint { font-style: italic; }
+.handson-check pre { max-height: 14em; overflow: auto; white-space: pre-wrap; margin: 4px 0 0; }
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Verdicts on one gap with the same result."""
+
+    gap: str
+    verdicts: tuple
+
+    @property
+    def first(self):
+        return self.verdicts[0]
+
+    @property
+    def titles(self):
+        return "; ".join(verdict.check for verdict in self.verdicts)
+
+    @property
+    def result(self):
+        return f"{SIGNS.get(self.first.status, '✗')} {self.first.status}"
+
+    @property
+    def points(self):
+        if self.first.status == GRADER_FAULT:
+            return "not graded"
+        return f"{sum(verdict.points for verdict in self.verdicts):g} of {sum(verdict.max_points for verdict in self.verdicts):g}"
+
+    @property
+    def hint(self):
+        """None is given before a first attempt, nor where the code didn't come to what is checked."""
+        return self.first.hint if self.first.status in (FAILED, DEADLOCK) else ""
+
+
+def rows(checked):
+    """The rows of each gap's table, gap by gap."""
+    for _, of_gap in groupby(checked.verdicts, lambda verdict: (verdict.track, verdict.gap)):
+        yield [Row(alike[0].gap, alike) for _, alike in _by_result(of_gap)]
+
+
+def _by_result(verdicts):
+    return [(key, tuple(alike)) for key, alike in groupby(verdicts, lambda verdict: (verdict.status, verdict.message))]
+
+
+def summary(checked):
+    """The result in a line."""
+    track = next((f", {verdict.track} track" for verdict in checked.verdicts if verdict.track), "")
+    ungraded = " (some could not be graded: run it again)" if any(v.points is None for v in checked.verdicts) else ""
+    return f"{checked.unit}{track}: {checked.points:g} of {checked.max_points:g} points{ungraded}"
+
+
+def html(checked):
+    """The table for a notebook. Whatever comes from a student's code is escaped."""
+    head = "".join(f'<th scope="col">{heading}</th>' for heading in HEADINGS)
+    body = "".join(f"<tbody>{_html_rows(of_gap)}</tbody>" for of_gap in rows(checked))
+    caption = f"<caption><b>{escape(summary(checked))}</b></caption>"
+    return f'<div class="handson-check"><style>{STYLE}</style><table>{caption}<thead><tr>{head}</tr></thead>{body}</table></div>'
+
+
+def _html_rows(of_gap):
+    lines = []
+    for number, row in enumerate(of_gap):
+        gap = f'<th scope="rowgroup" rowspan="{len(of_gap)}">{escape(row.gap)}</th>' if number == 0 else ""
+        kind = "passed" if row.first.status == PASSED else "failed" if row.result.startswith("✗") else "open"
+        look = _marked(row.first.message)
+        if row.hint:
+            look += f'<div class="hint">Hint: {_marked(row.hint)}</div>'
+        if row.first.output and row.first.status != PASSED:
+            look += f"<details><summary>What your code printed</summary><pre>{escape(row.first.output)}</pre></details>"
+        lines.append(
+            f'<tr>{gap}<td>{_marked(row.titles)}</td><td class="result {kind}">{escape(row.result)}</td>'
+            f'<td class="points">{escape(row.points)}</td><td>{look}</td></tr>'
+        )
+    return "".join(lines)
+
+
+def _marked(text):
+    """A sentence as HTML; what stands between backticks is code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
+def text(checked):
+    """The result for a terminal, as wide as that is."""
+    width = min(shutil.get_terminal_size().columns, 120) - 1
+    lines = [summary(checked)]
+    for row in (row for of_gap in rows(checked) for row in of_gap):
+        first = f"{row.result:15} {row.gap:14} {row.points:>11}  "
+        lines += textwrap.wrap(row.titles, width, initial_indent=first, subsequent_indent=" " * len(first))
+        for sentence in (row.first.message, row.hint and f"Hint: {row.hint}"):
+            lines += textwrap.wrap(sentence, width, initial_indent="      ", subsequent_indent="      ", break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+class Progress:
+    """Says which gap is being checked: in one place of a notebook's output, or on the terminal's line."""
+
+    def __init__(self, unit, notebook):
+        self.unit, self.place = unit, None
+        if notebook:
+            from IPython.display import display
+
+            self.place = display(self._page(""), display_id=True)
+        self.line = not notebook and sys.stderr.isatty()
+
+    def now(self, gap, done, total):
+        """`done` of `total` criteria have been checked, and the gap `gap` comes next."""
+        self._say(f"Checking {self.unit}: {gap} ({done} of {total} done)", f'<progress value="{done}" max="{total}"></progress> ')
+
+    def end(self, words):
+        """Leave these words in a notebook, and nothing in a terminal."""
+        if self.place:
+            self.place.update(self._page(escape(words)))
+        elif self.line:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    def _say(self, words, bar):
+        if self.place:
+            self.place.update(self._page(f"{bar}{escape(words)}"))
+        elif self.line:
+            print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)
+
+    @staticmethod
+    def _page(text):
+        from IPython.display import HTML
+
+        return HTML(f'<div role="status">{text}</div>')

@@ -1,0 +1,172 @@
+"""What students see of a check: in a notebook's kernel, in a terminal, and when they stop it."""
+
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from jupyter_client.manager import start_new_kernel
+
+from grader import exercises, gaps, self_check, showing
+from grader.checks import UNITS, Part
+from grader.checks.check import Check, Criterion
+from grader.mutants import solved
+from grader.verdict import FAILED, GRADER_FAULT, NOT_ATTEMPTED, PASSED, Verdict
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = "exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py"
+JOB = "exercises/02_multi_gpu/run_multi_gpu_training.sh"
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+
+
+@pytest.fixture
+def course(tmp_path):
+    """A student's folder: multi_gpu's job script filled, all else as it was given out."""
+    shutil.copytree(ROOT / "exercises", tmp_path / "exercises")
+    (tmp_path / JOB).write_text(solved(JOB))
+    return tmp_path
+
+
+@pytest.fixture
+def kernel(course):
+    manager, client = start_new_kernel(kernel_name="python3", cwd=str(course), env=ENVIRONMENT)
+    yield SimpleNamespace(manager=manager, client=client)
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+
+
+def run(kernel, code, meanwhile=lambda text: None):
+    """Run a cell; returns all text and HTML that it put out, in order."""
+    kernel.client.execute(code)
+    found, deadline = [], time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            message = kernel.client.get_iopub_msg(timeout=1)
+        except queue.Empty:
+            continue
+        content = message["content"]
+        data = content.get("data", {})
+        text = content.get("text") or data.get("text/html") or data.get("text/plain") or "\n".join(content.get("traceback", ()))
+        if text and message["msg_type"] != "execute_input":
+            found.append(text)
+            meanwhile(text)
+        if message["msg_type"] == "status" and content["execution_state"] == "idle":
+            return found
+    raise AssertionError(f"the cell did not end: {found}")
+
+
+def test_a_notebook_shows_the_gap_being_checked_then_the_table_and_keeps_torch_out(kernel):
+    found = run(kernel, 'from grader import check\nchecked = check("multi_gpu", track="pytorch")')
+    assert any("Checking multi_gpu: split" in text for text in found) and "Checked in" in found[-1]
+    table = run(kernel, "checked")[-1]
+    assert "<table>" in table and "✓ passed" in table and "this gap is still to be filled" in table
+    assert run(kernel, "checked.points, checked.max_points == sum(v.max_points for v in checked.verdicts)")[-1] == "(3.5, True)"
+    assert run(kernel, "import sys; 'torch' in sys.modules")[-1] == "False"
+
+
+def test_ctrl_c_stops_the_check_and_the_kernel_goes_on(kernel, course):
+    answers = gaps.answers(exercises.solution(SCRIPT).read_text()) | {"device": "while True:\n    pass"}
+    (course / SCRIPT).write_text(gaps.fill(exercises.given_out(SCRIPT), answers))
+    run(kernel, "from grader import self_check")
+
+    def interrupt(text):
+        if "Checking multi_gpu: device" in text:
+            kernel.manager.interrupt_kernel()
+
+    found = run(kernel, 'self_check.check("multi_gpu")', interrupt)
+    assert found[-1] == "the check was stopped; run it again whenever you like"
+    (course / SCRIPT).write_text(exercises.given_out(SCRIPT).text)
+    assert "this gap is still to be filled" in run(kernel, 'self_check.check("multi_gpu")')[-1]
+
+
+def test_an_unknown_task_is_answered_with_the_list_in_a_sentence(kernel):
+    found = run(kernel, 'from grader import check\ncheck("multigpu")')
+    assert found == [f"there is no task 'multigpu'; the tasks are: {', '.join(UNITS)}"]
+
+
+def command(*arguments, cwd):
+    return subprocess.run([sys.executable, "-m", "grader", "check", *arguments], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+
+
+def test_the_terminal_shows_the_same_and_its_status_says_whether_all_is_right(course):
+    done = command("multi_gpu", cwd=course / "exercises/02_multi_gpu")
+    assert done.returncode == 1 and done.stderr == ""
+    assert done.stdout.startswith("multi_gpu, pytorch track: 3.5 of ") and "– not attempted" in done.stdout and "✓ passed" in done.stdout
+    done = command("multigpu", cwd=course)
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1
+
+
+# With tasks of our own ------------------------------------------------------------------------------------------------------------
+
+GIVEN = gaps.exercise("# %%\n# How many?\n### BEGIN SOLUTION count: a number\ncount = 3\n### END SOLUTION\nprint(count)\n", ".py")
+NOTEBOOK = "notebooks/07_own.ipynb"
+
+
+def counts_three(seen, case, expected):
+    return None if "count = 3" in seen[0] else "count is not `3`: <b>look</b> & count"
+
+
+@pytest.fixture
+def own_task(monkeypatch, tmp_path):
+    """A task "own" of one notebook with one gap; returns what is to be given for the shell's history."""
+    check = Check("count", lambda text, case: text, ({},), (Criterion("the number", 2, counts_three, "Count again."),))
+    monkeypatch.setitem(UNITS, "own", (Part(NOTEBOOK, "", (check,)),))
+    monkeypatch.setattr(exercises, "given_out", lambda file: GIVEN)
+    history = []
+    monkeypatch.setattr(self_check, "executed_cells", lambda: tuple(history))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exercises").mkdir()
+    (tmp_path / "notebooks").mkdir()
+    return history
+
+
+def test_what_was_run_last_counts_then_what_was_saved(own_task, tmp_path):
+    assert self_check.check("own").verdicts[0].status == "not found"
+    (tmp_path / NOTEBOOK).write_text('{"nbformat": 4, "cells": [{"cell_type": "code", "source": "# How many?\\ncount = 3\\nprint(count)"}]}')
+    assert self_check.check("own").points == 2
+    own_task += ["# How many?\ncount = 4\nprint(count)"]
+    assert self_check.check("own").points == 0
+    own_task += ["count = 5", "# How many?\ncount = 3\nprint(count)", "1 + 1"]
+    assert self_check.check("own").points == 2
+
+
+def test_a_damaged_notebook_is_named_in_a_sentence(own_task, tmp_path):
+    (tmp_path / NOTEBOOK).write_text("{")
+    [verdict] = self_check.check("own").verdicts
+    assert verdict.status == "not found" and verdict.message.startswith(f"{NOTEBOOK}: the notebook is no JSON")
+
+
+def verdict(gap, status, points=0.0, message="", track="", **more):
+    return Verdict("own", track, gap, "what", status, points, 2, message, "the hint", **more)
+
+
+def test_whatever_a_students_code_says_is_escaped_and_code_is_marked():
+    page = showing.html(self_check.Checked("own", (verdict("gap", FAILED, message="`a<b>` & <script>", output="<script>alert(1)</script>"),), 1.0))
+    assert "<code>a&lt;b&gt;</code> &amp; &lt;script&gt;" in page and "<script" not in page
+    assert "Hint: the hint" in page and 'scope="col"' in page and "✗ failed" in page
+
+
+def test_alike_results_of_a_gap_share_a_row_and_hints_come_after_an_attempt():
+    open_, passed, failed = verdict("a", NOT_ATTEMPTED, message="to do"), verdict("b", PASSED, 2), verdict("b", FAILED, message="no")
+    checked = self_check.Checked("own", (open_, open_, passed, passed, failed), 1.0)
+    lines = showing.text(checked).splitlines()
+    assert lines[0] == "own: 4 of 10 points" and len([line for line in lines if " of " in line]) == 4
+    assert "\n".join(lines).count("the hint") == 1
+
+
+def test_what_could_not_be_graded_is_no_zero():
+    checked = self_check.Checked("own", (verdict("a", GRADER_FAULT, None), verdict("b", PASSED, 2)), 1.0)
+    assert checked.points == 2 and "not graded" in showing.text(checked) and "run it again" in showing.summary(checked)
+
+
+def test_of_two_tracks_the_one_attempted_is_shown(own_task, monkeypatch):
+    found = [verdict("a", NOT_ATTEMPTED, track="pytorch"), verdict("a", FAILED, track="chainer"), verdict("n", PASSED, 2)]
+    monkeypatch.setattr(self_check, "judge", lambda *arguments: iter(found))
+    checked = self_check.check("own")
+    assert [verdict.track for verdict in checked.verdicts] == ["chainer", ""]
+    assert repr(checked) == "2", "what nbgrader takes for the value of a cell"
