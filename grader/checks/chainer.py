@@ -209,7 +209,7 @@ def images_of_all(seen, case, expected):
 DEVICE = Check(
     "device",
     f"{PROBES}:device",
-    ({"workers": 1, "gpu": [0]}, {"workers": 1, "gpu": [1]}),
+    ({"workers": 1, "gpu": [0]}, {"workers": 1, "gpu": [2, 1]}),
     (Criterion("the GPU asked for", 1, pytorch.right_gpu, "devices.use(id) chooses a GPU; args.gpu is a list of ids."),),
 )
 DEVICE_OF_RANK = Check(
@@ -319,4 +319,4 @@ def _throughput(lengths, devices=False):
 
 SINGLE_GPU = (DEVICE, ITERATOR, OPTIMIZER, UPDATER, _throughput([48]))
 MULTI_GPU = (DEVICES, ITERATORS, OPTIMIZER_OF_GPUS, UPDATER_OF_GPUS, _throughput([24, 24], devices=True))
-MULTI_NODE = (DEVICE_OF_RANK, SCATTER, ITERATOR, OPTIMIZER_OF_RANKS, UPDATER_OF_RANKS, EVALUATOR, _throughput([12, 12, 12, 12]))
+MULTI_NODE = (DEVICE_OF_RANK, SCATTER, ITERATOR, OPTIMIZER_OF_RANKS, UPDATER_OF_RANKS, EVALUATOR, _throughput([24, 24]))

@@ -138,7 +138,7 @@ def iterators(rank, ranks, source, case):
     seed = case["seed"] % 1000
     parts, first = make(seed, 1)
     again_parts, again = make(seed, 2)
-    other_parts, other = make(seed + 1, 3)
+    _, other = make(seed + 1, 3)
     observations = {
         "parts": [samples(part) for part in parts],
         "parts again": [samples(part) for part in again_parts],
@@ -146,10 +146,9 @@ def iterators(rank, ranks, source, case):
         "again": passes(again),
         "other": passes(other),
     }
-    _, begun = make(seed, 4)
-    _, resumed = make(seed, 5)
-    for one, its_continuation in zip(begun, resumed):
-        for _ in range(case["images"] // len(begun) // case["batchsize"] + 1):  # to somewhere in the second epoch
+    (parts, begun), (_, resumed) = make(seed, 4), make(seed, 5)
+    for part, one, its_continuation in zip(parts, begun, resumed):
+        for _ in range(len(part) // case["batchsize"] + 1):  # to somewhere in the second epoch
             next(one, None)
         snapshot = DictionarySerializer()
         one.serialize(snapshot)

@@ -26,8 +26,8 @@ def train(args, train_set, test_set):
     print(gpus)
 
     test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
-    # PUT YOUR CODE: split the training set at random into `parts`, one for each GPU; `train_iterators` is
-    # a list with an iterator over each
+    # PUT YOUR CODE: split the training set at random, by args.seed, into `parts`, one for each GPU;
+    # `train_iterators` is a list with an iterator over each
     raise NotImplementedError("PUT YOUR CODE: iterators")
 
     numpy.random.seed(args.seed)

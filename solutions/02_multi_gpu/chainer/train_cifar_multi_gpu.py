@@ -26,7 +26,7 @@ def train(args, train_set, test_set):
     print(gpus)
 
     test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
-    ### BEGIN SOLUTION iterators: split the training set at random into `parts`, one for each GPU; `train_iterators` is a list with an iterator over each
+    ### BEGIN SOLUTION iterators: split the training set at random, by args.seed, into `parts`, one for each GPU; `train_iterators` is a list with an iterator over each
     parts = split_dataset_n_random(train_set, len(gpus), args.seed)
     train_iterators = [SerialIterator(part, args.batchsize, order_sampler=Shuffle(args.seed)) for part in parts]
     ### END SOLUTION
