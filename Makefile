@@ -14,7 +14,7 @@ LAB_PAGE := /lab/tree/$(firstword $(wildcard notebooks/00_start.ipynb) $(wildcar
 .PHONY: help environment tour test lab bench
 
 help:
-	@echo "make tour         three training runs by qsub, their throughput in a table and a figure"
+	@echo "make tour         the training runs by qsub, their throughput in a table and a figure; then a class is graded"
 	@echo "make lab          JupyterLab at the first notebook"
 	@echo "make test         all tests"
 	@echo "make bench        how fast training is, against its limits"
@@ -25,6 +25,7 @@ environment:
 
 tour: environment
 	@$(IN_VENV) python -m handson tour $(ARGS)
+	@$(IN_VENV) python -m grader tour
 
 test: environment
 	@$(IN_VENV) python -m pytest $(ARGS)

@@ -12,6 +12,7 @@ from grader.collect import collect, newest
 from grader.grade import cluster, work
 from grader.grade.placing import ControllerLost, Placer
 from grader.gradebook import Gradebook
+from grader.tell import tell
 from handson.errors import OneSentence
 
 RESTARTS = 5  # of a controller that ends
@@ -49,8 +50,12 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         refused = [submission for submission in newest(collected) if submission.refused]
         for submission in refused:
             say(f"{submission.student}: not graded, {submission.refused}")
-        if missing:
-            _grade(book, missing, versions, resources, engines, profile, cluster_file, trusted, say)
+        try:
+            if missing:
+                _grade(book, missing, versions, resources, engines, profile, cluster_file, trusted, say)
+        finally:
+            tell(book, out)  # what there is, also when it is interrupted
+        say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")
 
 
 def _grade(book, missing, versions, resources, engines, profile, cluster_file, trusted, say):

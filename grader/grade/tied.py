@@ -10,6 +10,8 @@ import signal
 import sys
 import threading
 
+from grader.sandbox import kernel
+
 
 def tie(pid):
     """Kill this process's group when process `pid` ends."""
@@ -18,6 +20,7 @@ def tie(pid):
     except ProcessLookupError:
         os._exit(1)
     threading.Thread(target=_wait, args=(other,), daemon=True).start()
+    os.register_at_fork(after_in_child=lambda: kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL))  # the controller's schedulers
 
 
 def _wait(other):
