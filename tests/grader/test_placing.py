@@ -1,0 +1,148 @@
+"""Which engine does what: with engines that are played by the test."""
+
+import pytest
+
+from grader.grade import placing, work
+from grader.grade.placing import ControllerLost, Placer
+from grader.verdict import GRADER_FAULT
+
+
+class Result:
+    def __init__(self, engines, engine, piece):
+        self.engines, self.engine, self.piece = engines, engine, piece
+
+    def ready(self):
+        return self.engines.ready(self)
+
+    def get(self, timeout):
+        return self.engines.answer(self)
+
+
+class Engines:
+    """Engines that finish what they do when the test says so; by default at once."""
+
+    def __init__(self, count):
+        self.there = list(range(count))
+        self.log = []
+        self.fail, self.controller = {}, True
+        self.on_submit = lambda engine, piece: None
+
+    def ids(self):
+        return list(self.there)
+
+    def submit(self, engine, function, piece, trusted):
+        self.log.append((engine, piece.student))
+        self.on_submit(engine, piece)
+        return Result(self, engine, piece)
+
+    def ready(self, result):
+        return result.engine in self.there
+
+    def answer(self, result):
+        if self.fail.get(result.piece.student, 0):
+            self.fail[result.piece.student] -= 1
+            raise OSError("the engine fell over")
+        return []
+
+    def forget(self, result):
+        pass
+
+    def replace_lost(self):
+        pass
+
+    def controller_alive(self):
+        return self.controller
+
+
+def piece(student, ranks=1):
+    return work.Piece(student, "", "single_gpu", 0, ("device",), ranks, "")
+
+
+def done(placer):
+    return [(piece.student, verdicts) for piece, verdicts in placer.results()]
+
+
+def test_every_piece_is_done_once():
+    engines = Engines(2)
+    found = done(Placer(engines, [piece(f"s{number}") for number in range(50)]))
+    assert sorted(student for student, _ in found) == sorted(f"s{number}" for number in range(50))
+    assert len(engines.log) == 50
+
+
+def test_a_piece_of_several_ranks_takes_as_many_engines():
+    engines, busy, most = Engines(4), [], []
+    engines.ready = lambda result: False
+    placer = Placer(engines, [piece("wide", 3), piece("wide2", 3), piece("slim", 1)])
+    placer._take()
+    placer._place()
+    assert [student for _, student in engines.log] == ["wide", "slim"], "one engine was left for the short piece, none for the wide"
+    assert sorted(engine for _, _, taken, _ in placer.running.values() for engine in taken) == [0, 1, 2, 3]
+
+
+def test_a_piece_of_more_ranks_than_engines_takes_all_of_them():
+    engines = Engines(2)
+    assert len(done(Placer(engines, [piece("wide", 4)]))) == 1
+
+
+def test_the_longest_goes_first():
+    engines = Engines(1)
+    seconds = {("single_gpu", 0, (name,)): length for name, length in (("a", 1.0), ("b", 9.0), ("c", 4.0))}
+    pieces = [work.Piece(name, "", "single_gpu", 0, (name,), 1, "") for name in "abc"]
+    list(Placer(engines, pieces, seconds=seconds).results())
+    assert [student for _, student in engines.log] == ["b", "c", "a"]
+
+
+def test_what_an_engine_that_ends_was_doing_is_done_elsewhere():
+    engines = Engines(2)
+
+    def die(engine, piece):
+        if piece.student == "unlucky" and len(engines.there) == 2:
+            engines.there.remove(engine)
+
+    engines.on_submit = die
+    found = done(Placer(engines, [piece("unlucky"), piece("other")]))
+    assert sorted(student for student, _ in found) == ["other", "unlucky"]
+    assert [student for _, student in engines.log].count("unlucky") == 2
+
+
+def test_what_fails_once_is_tried_again():
+    engines = Engines(1)
+    engines.fail = {"ann": placing.TRIES - 1}
+    assert done(Placer(engines, [piece("ann")])) == [("ann", [])]
+
+
+def test_what_fails_always_is_ungraded_and_never_a_zero():
+    engines = Engines(1)
+    engines.fail = {"ann": 99}
+    [(_, verdicts)] = done(Placer(engines, [piece("ann")]))
+    assert verdicts and all((verdict.status, verdict.points) == (GRADER_FAULT, None) for verdict in verdicts)
+    assert "the engine fell over" in verdicts[0].message
+    assert len(engines.log) == placing.TRIES
+
+
+def test_an_engine_that_does_not_answer_is_given_up(monkeypatch):
+    monkeypatch.setattr(placing, "PATIENCE", 0.01)
+    engines = Engines(2)
+    engines.ready = lambda result: result.engine == 1
+    assert done(Placer(engines, [piece("ann")])) == [("ann", [])]
+    assert [engine for engine, _ in engines.log] == [0, 1]
+
+
+def test_without_a_controller_nothing_is_waited_for():
+    engines = Engines(1)
+    engines.controller = False
+    with pytest.raises(ControllerLost):
+        done(Placer(engines, [piece("ann")]))
+
+
+def test_pieces_are_taken_as_they_are_needed():
+    taken = []
+
+    def pieces():
+        for number in range(1000):
+            taken.append(number)
+            yield piece(f"s{number}")
+
+    results = Placer(Engines(1), pieces()).results()
+    next(results)
+    assert len(taken) <= 2 * placing.AHEAD
