@@ -160,3 +160,29 @@ def test_the_doctor_knows_slurm(cluster):
     printed = cluster.run(sys.executable, "-c", code, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)})
     assert re.search(r"^qsub is /usr/bin/qsub, Slurm's \(slurm\S* \d+\.\d+\S*\)$", printed, re.MULTILINE), printed
     assert "batch system   Slurm (/usr/bin/qsub); site " in printed
+
+
+def test_the_script_for_a_classroom_writes_a_configuration_that_slurm_reads(cluster, tmp_path):
+    etc, script = tmp_path / "etc", TWO_HOSTS.with_name("set_up.sh")
+    (tmp_path / "bin").mkdir()
+    for name, text in ("apt-get", f'echo "$@" >>{tmp_path}/called'), ("systemctl", f'echo "$@" >>{tmp_path}/called'), ("hostname", "echo localhost"):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "SLURM_ETC": str(etc)}
+
+    def plugins():
+        return re.search(r"^JobSubmitPlugins=(\S+)", (etc / "pbs_jobs.conf").read_text(), re.MULTILINE)[1]
+
+    def set_up(login, nodes):
+        done = subprocess.run([script, login, nodes], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        read = subprocess.run(["scontrol", "ping"], env=environment | {"SLURM_CONF": str(etc / "slurm.conf")}, capture_output=True, text=True, timeout=60)
+        assert "is DOWN" in read.stdout and not re.search("parsing error|fatal|unrecognized", read.stderr, re.IGNORECASE), read
+        return (tmp_path / "called").read_text().split("\n")[-3:-1]
+
+    assert set_up("localhost", "NodeName=node[1-2] CPUs=2 RealMemory=4000 Gres=gpu:2") == ["restart munge", "restart slurmctld"]
+    assert (etc / "gres.conf").read_text() == "Name=gpu File=/dev/nvidia[0-1]\n" and "GresTypes=gpu\n" in (etc / "slurm.conf").read_text()
+    assert plugins() == "pbs,lua" and os.access(etc / "task_prolog.sh", os.X_OK)
+    assert set_up("login", "NodeName=node[1-2] CPUs=2 RealMemory=4000") == ["restart munge", "restart slurmd"]
+    assert not (etc / "gres.conf").exists() and plugins() == "pbs"
+    assert subprocess.run([script], env=environment, capture_output=True).returncode == 2
