@@ -54,7 +54,7 @@ def at_random(parts):
     """None if the parts were drawn at random from sample numbers; a cut in order, or dealing in turn, is told apart."""
     steps = {int(step) for part in parts for step in numpy.diff(part)}
     if sum(map(len, parts)) >= 8 and len(steps) == 1:
-        how = "cut off in order" if steps == {1} else f"every {steps.pop()}th image"
+        how = "cut off in order" if steps == {1} else f"each rank takes every {ordinal(steps.pop())} image"
         return f"the parts are not random ({how}): if the data set is sorted by class, each rank sees other classes"
     return None
 
@@ -63,6 +63,10 @@ def some(numbers, count=4):
     """A few of `numbers`, for a sentence."""
     shown = ", ".join(str(number) for number in numbers[:count])
     return shown + ", ..." * (len(numbers) > count)
+
+
+def ordinal(number):
+    return {1: "", 2: "2nd", 3: "3rd"}.get(number, f"{number}th")
 
 
 def ranks(numbers):

@@ -18,7 +18,8 @@ def step(rank, ranks, case):
     distributed = case.get("distributed")
     rules = {"right": {}}
     rules["the gradients are not cleared: those of the last step are still in them (`optimizer.zero_grad()`)"] = {"clear": False}
-    rules["the parameters never change: after `backward()` comes `optimizer.step()`"] = {"update": False}
+    rules["the parameters never change: `optimizer.step()` comes after `backward()`, with the gradients not yet cleared"] = {"update": False}
+    rules["a softmax is taken before the loss: `F.cross_entropy` wants the network's scores as they are"] = {"softmax": True}
     if distributed:
         rules["the gradients come out divided by the number of ranks once too often: DistributedDataParallel takes the mean of "
               "the ranks' gradients, so each loss must be multiplied by comm.size"] = {"scale": 1 / len(case["lengths"])}  # fmt: skip
@@ -33,7 +34,7 @@ def step(rank, ranks, case):
     return {sentence: _train(case, **rule) for sentence, rule in rules.items()}
 
 
-def _train(case, clear=True, update=True, scale=1.0, weights="total"):
+def _train(case, clear=True, update=True, scale=1.0, weights="total", softmax=False):
     model, lengths, trace = network(case["seed"]), case["lengths"], []
     optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
     optimizer.zero_grad()
@@ -42,7 +43,8 @@ def _train(case, clear=True, update=True, scale=1.0, weights="total"):
             optimizer.zero_grad()
         for rank, length in enumerate(lengths):
             images, labels = batch(case["seed"], number, lengths, rank)
-            loss = F.cross_entropy(model(images), labels, reduction="sum")
+            outputs = model(images)
+            loss = F.cross_entropy(outputs.softmax(dim=1) if softmax else outputs, labels, reduction="sum")
             share = {"total": 1 / sum(lengths), "own": 1 / length / len(lengths), "twice": 1 / length / sum(lengths)}[weights]
             (loss * share * scale).backward()
         if update:

@@ -94,6 +94,9 @@ def images_of_all(seen, case, expected):
             "a run resumed at first_epoch makes only the epochs that are left": sum(lengths) * case["epoch"],
             "`images` counts rank 0's shard for every rank; shards differ": lengths[0] * len(lengths) * epochs,
             "the images of all ranks are counted once for every rank": right * len(lengths),
+            "steps are counted as full batches of args.batchsize images, but some are smaller: count the images": -(
+                -max(lengths) // case["batchsize"] * case["batchsize"] * len(lengths) * epochs
+            ),
         }
         return judges.explained(images, right, wrong) or f"rank {rank} has images = {images:g}; {right} went through the network"
     return None
@@ -102,9 +105,13 @@ def images_of_all(seen, case, expected):
 def images_a_second(seen, case, expected):
     for rank, (images, throughput) in enumerate(seen[0]["found"]):
         if not judges.close(throughput, images / case["seconds"]):
-            upside_down = images and judges.close(throughput, case["seconds"] / images)
-            how = "seconds per image, not images per second" if upside_down else f"not images / seconds ({images:g} / {case['seconds']})"
-            return f"rank {rank} has throughput = {throughput:.4g}: {how}"
+            wrong = {
+                "these are seconds per image, not images per second": case["seconds"] / images if images else 0,
+                "it is multiplied by the number of ranks, but `images` has those of all ranks": images / case["seconds"] * len(case["lengths"]),
+                "it is divided by the number of ranks; the course's throughput is that of all together": images / case["seconds"] / len(case["lengths"]),
+            }
+            how = judges.explained(throughput, images / case["seconds"], wrong) or "it should be images / seconds"
+            return f"rank {rank} has throughput = {throughput:.4g} for {images:g} images in {case['seconds']} seconds: {how}"
     return None
 
 
@@ -171,8 +178,8 @@ def trains_on(seen, case, expected):
 def rank_0_reports(seen, case, expected):
     counts = [len(of_rank["lines"]) for of_rank in seen]
     if counts != [1] + [0] * (len(seen) - 1):
-        printed = ", ".join(f"rank {rank} {count}" for rank, count in enumerate(counts))
-        return f"there should be one line `Throughput: ...`, of rank 0; printed were, by {printed}"
+        printed = ", ".join(f"rank {rank} printed {count}" for rank, count in enumerate(counts))
+        return f"there should be one line `Throughput: ...`, and rank 0 prints it; {printed}"
     if writers := [rank for rank, of_rank in enumerate(seen) if of_rank["result"] and rank > 0]:
         return f"{judges.ranks(writers)} wrote a result.json, too; only rank 0 does"
     numbers = [float(number) for number in re.findall(r"[-+.\deE]*\d", seen[0]["lines"][0])]
@@ -185,7 +192,7 @@ def result_of_run(seen, case, expected):
     result = seen[0]["result"]
     if not result:
         return f"rank 0 left no result.json that can be read: {seen[0]['problem'] or 'none was written'}"
-    right = {"images": case["images"] * case["epochs"], "epochs": case["epochs"], "workers": len(seen), "task": case["task"]}
+    right = {"images": case["images"] * case["epochs"], "epochs": case["epochs"], "workers": case.get("workers", len(seen)), "task": case["task"]}
     for name, value in right.items():
         if result[name] != value:
             return f"result.json has {name} {result[name]}, but in this run it was {value}"
@@ -300,7 +307,7 @@ THROUGHPUT_OF_RANKS = Check(
 EVALUATOR = Check(
     "evaluator",
     f"{PROBES}:evaluator",
-    ({"ranks": 2, "lengths": [8, 5], "batchsize": 3}, {"ranks": 3, "lengths": [4, 1, 0], "batchsize": 3}),
+    ({"ranks": 2, "lengths": [8, 5], "batchsize": 3}, {"ranks": 3, "lengths": [4, 1, 1], "batchsize": 3}),
     (
         Criterion("loss and accuracy of the whole test set", 2, evaluates_all, "extensions.Evaluator has an option for parts on all ranks."),
         Criterion("training goes on as before", 1, trains_on, "Evaluation must leave the model in training mode, and its statistics alone."),

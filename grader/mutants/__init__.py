@@ -1,7 +1,8 @@
 """Known answers, wrong and right, to prove the checks with; never given to students.
 
 UNIT_TRACK.toml lists, for the gaps of one file, under [[mutant]] plausible wrong answers (gap, name, code, the criterion that must
-catch it, words of the message that a student must then read, and under `also` other criteria that may fail with it), and under
+catch it, words of the message that a student must then read, under `also` other criteria that may fail with it, and under `check`
+which check is meant if not the gap's own), and under
 [[variant]] right answers that are written otherwise (gap, name, code).
 """
 

@@ -142,7 +142,7 @@ def shuffle(rank, ranks, source, case):
 
     def orders(epochs):
         batches = EpochBatches(case["lengths"], case["rank"], case["batchsize"], case["seed"] % 1000)
-        loader = SimpleNamespace(batch_sampler=batches, sampler=batches)
+        loader = DataLoader(dataset(case["lengths"][case["rank"]]), batch_sampler=batches)
         orders = []
         for epoch in epochs:
             student.run(epoch=epoch, batches=batches, train_loader=loader)
@@ -211,7 +211,7 @@ def throughput(rank, ranks, source, case):
             lengths=list(case["lengths"]),
             comm=Communicator(number, size, number, 1, "gloo"),
             batches=batches,
-            train_loader=SimpleNamespace(__len__=batches.__len__, batch_sampler=batches),
+            train_loader=DataLoader(dataset(length), batch_sampler=batches),
         )
         found.append([float(names.images), float(names.throughput)])
     return {"found": found}

@@ -2,7 +2,6 @@
 
 import pytest
 
-from grader.box import Server
 from grader.checks import UNITS
 from grader.checks.judging import judge
 from grader.mutants import known, solved
@@ -21,13 +20,6 @@ def cases(kind):
     ]
 
 
-@pytest.fixture(scope="module")
-def server():
-    server = Server(("grader.probes.libraries",))
-    yield server
-    server.stop()
-
-
 def verdicts(unit, part, text, server, gap=None):
     checks = tuple(check for check in part.checks if gap in (None, check.gap))
     only = type(part)(part.file, part.track, checks)
@@ -36,7 +28,7 @@ def verdicts(unit, part, text, server, gap=None):
 
 @pytest.mark.parametrize(("unit", "part", "mutant"), cases(0))
 def test_a_mutant_is_caught_by_its_criterion_with_its_message(unit, part, mutant, server):
-    found = verdicts(unit, part, solved(part.file, **{mutant["gap"]: mutant["code"]}), server, mutant["gap"])
+    found = verdicts(unit, part, solved(part.file, **{mutant["gap"]: mutant["code"]}), server, mutant.get("check", mutant["gap"]))
     caught = next(verdict for verdict in found if verdict.check == mutant["criterion"])
     assert caught.status == mutant.get("status", FAILED), caught
     assert mutant["message"] in caught.message
@@ -62,3 +54,10 @@ def test_the_untouched_exercise_gets_nothing_and_is_told_so(unit, part, server):
 
     for verdict in verdicts(unit, part, given_out(part.file).text, server):
         assert (verdict.status, verdict.points) == (NOT_ATTEMPTED, 0)
+
+
+@pytest.mark.parametrize(("unit", "part"), PARTS)
+def test_every_criterion_has_a_mutant(unit, part):
+    meant = {(mutant.get("check", mutant["gap"]), mutant["criterion"]) for mutant in known(unit, part.track)[0]}
+    there_are = {(check.gap, criterion.title) for check in part.checks for criterion in check.criteria}
+    assert there_are - meant == set()
