@@ -1,0 +1,137 @@
+"""A class graded on a real cluster: who gets what, and that nothing is lost or changed when something dies."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from handing_in import small_class
+
+from grader.grade import grading
+from grader.gradebook import Gradebook
+from grader.verdict import FAILED, NOT_ATTEMPTED, NOT_FOUND, PASSED
+
+ROOT = Path(__file__).resolve().parents[2]
+UNIT = "single_gpu"
+LIMIT = 240  # seconds for a grader; far more than it takes
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory):
+    """A class graded without a disturbance: where, what was printed, and how many students it has."""
+    folder = tmp_path_factory.mktemp("class")
+    students = small_class(folder / "handed_in")
+    done = subprocess.run(command(folder / "handed_in", folder / "out"), cwd=ROOT, text=True, capture_output=True, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout, students
+
+
+def command(submissions, out, *options):
+    return [sys.executable, "-m", "grader", "grade", str(submissions), "--out", str(out), "--unit", UNIT, *options]
+
+
+def results(out):
+    """What counts now, without times: (student, unit) -> what every check said."""
+    with Gradebook(out, writing=False) as book:
+        return {key: [(v.gap, v.check, v.status, v.points, v.message) for v in verdicts] for key, verdicts in book.results().items()}
+
+
+def finished(out):
+    """How many units are in the gradebook of a grader that runs."""
+    try:
+        with sqlite3.connect(f"file:{out}/gradebook.sqlite?mode=ro", uri=True) as database:
+            return database.execute("SELECT count(*) FROM results").fetchone()[0]
+    except sqlite3.Error:
+        return 0
+
+
+def until(condition, seconds=LIMIT):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.05)
+    return found
+
+
+def below(process, word):
+    """The processes that `process` has started and whose command line holds `word`."""
+    try:
+        return [child for child in psutil.Process(process.pid).children(recursive=True) if word in " ".join(child.cmdline())]
+    except psutil.Error:
+        return []
+
+
+def test_solutions_get_everything_untouched_exercises_nothing_and_mutants_what_they_deserve(graded):
+    found = results(graded[0] / "out")
+    assert {status for _, _, status, _, _ in found["ann", UNIT]} == {PASSED, NOT_FOUND}
+    assert {(status, points) for _, _, status, points, _ in found["bob", UNIT]} == {(NOT_ATTEMPTED, 0), (NOT_FOUND, 0)}
+    for (student, _), verdicts in found.items():
+        if student.startswith("mutant"):
+            wrong = {gap for gap, _, status, _, _ in verdicts if status not in (PASSED, NOT_FOUND)}
+            assert len(wrong - {"run"}) == 1 and FAILED in {status for _, _, status, _, _ in verdicts}, verdicts
+    assert f"{len(found)} of {len(found)} units graded" in graded[1]
+
+
+def test_what_is_graded_is_not_graded_again_unless_it_changes(graded, tmp_path):
+    out = tmp_path / "out"
+    small_class(tmp_path / "handed_in")
+    subprocess.run(["cp", "-r", str(graded[0] / "out"), str(out)], check=True)
+    said = []
+    grading.grade(tmp_path / "handed_in", out, units=[UNIT], say=said.append)
+    assert f" 0 of {graded[2]} units to grade." in said[0]
+    script = tmp_path / "handed_in/bob/exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py"
+    script.write_text((tmp_path / "handed_in/ann/exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py").read_text())
+    said.clear()
+    grading.grade(tmp_path / "handed_in", out, engines=1, units=[UNIT], say=said.append)
+    assert f" 1 of {graded[2]} units to grade." in said[0]
+    found = results(out)
+    assert [row[3] for row in found["bob", UNIT]] == [row[3] for row in found["ann", UNIT]]
+
+
+@pytest.mark.parametrize("victim", ["ipyparallel.engine", "ipyparallel.controller"])
+def test_an_engine_or_the_controller_that_is_killed_changes_no_result(graded, tmp_path, victim):
+    grader = subprocess.Popen(command(graded[0] / "handed_in", tmp_path / "out"), cwd=ROOT, stdout=subprocess.DEVNULL)
+    until(lambda: finished(tmp_path / "out") or grader.poll() is not None)
+    for process in below(grader, victim)[:1]:
+        process.kill()
+    assert grader.wait(LIMIT) == 0
+    assert results(tmp_path / "out") == results(graded[0] / "out")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(graded, tmp_path, number):
+    grader = subprocess.Popen(command(graded[0] / "handed_in", tmp_path / "out"), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    until(lambda: finished(tmp_path / "out") or grader.poll() is not None)
+    family = below(grader, "")
+    assert family
+    os.kill(grader.pid, number)
+    grader.wait(30)
+    until(lambda: not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE], 10)
+    before = finished(tmp_path / "out")
+    again = subprocess.run(command(graded[0] / "handed_in", tmp_path / "out"), cwd=ROOT, text=True, capture_output=True, timeout=LIMIT)
+    assert again.returncode == 0 and f" {graded[2] - before} of {graded[2]} units to grade." in again.stdout
+    assert results(tmp_path / "out") == results(graded[0] / "out")
+    assert finished(tmp_path / "out") == graded[2], "none was graded twice"
+
+
+def test_a_second_grader_on_the_same_folder_is_refused_politely(graded):
+    with Gradebook(graded[0] / "out"):
+        refused = subprocess.run(command(graded[0] / "handed_in", graded[0] / "out"), cwd=ROOT, text=True, capture_output=True, timeout=LIMIT)
+    assert refused.returncode != 0 and "Traceback" not in refused.stderr and str(os.getpid()) in refused.stderr
+
+
+def test_without_a_sandbox_nothing_is_graded_unless_the_code_is_trusted(graded, tmp_path, monkeypatch):
+    monkeypatch.setattr(grading.sandbox, "strong", lambda: False)
+    with pytest.raises(grading.GradeError, match="--trusted"):
+        grading.grade(graded[0] / "handed_in", tmp_path / "out", units=[UNIT])
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_unit_is_named_with_those_there_are(tmp_path):
+    with pytest.raises(grading.GradeError, match="no unit multigpu.*multi_gpu"):
+        grading.grade(tmp_path, tmp_path / "out", units=["multigpu"], trusted=True)
