@@ -2,6 +2,7 @@
 
 import pytest
 
+from grader import hidden
 from grader.checks import UNITS
 from grader.checks.judging import judge
 from grader.mutants import known, solved
@@ -20,10 +21,10 @@ def cases(kind):
     ]
 
 
-def verdicts(unit, part, text, server, gap=None):
+def verdicts(unit, part, text, server, gap=None, cases=None):
     checks = tuple(check for check in part.checks if gap in (None, check.gap))
     only = type(part)(part.file, part.track, checks)
-    return list(judge(unit, (only,), lambda file: text, server))
+    return list(judge(unit, (only,), lambda file: text, server, cases))
 
 
 @pytest.mark.parametrize(("unit", "part", "mutant"), cases(0))
@@ -38,13 +39,13 @@ def test_a_mutant_is_caught_by_its_criterion_with_its_message(unit, part, mutant
 
 @pytest.mark.parametrize(("unit", "part", "variant"), cases(1))
 def test_a_right_answer_written_otherwise_gets_full_marks(unit, part, variant, server):
-    for verdict in verdicts(unit, part, solved(part.file, **{variant["gap"]: variant["code"]}), server, variant["gap"]):
+    for verdict in verdicts(unit, part, solved(part.file, **{variant["gap"]: variant["code"]}), server, variant["gap"], hidden.cases()):
         assert verdict.status == PASSED, verdict
 
 
 @pytest.mark.parametrize(("unit", "part"), PARTS)
 def test_the_solution_gets_full_marks(unit, part, server):
-    for verdict in verdicts(unit, part, solved(part.file), server):
+    for verdict in verdicts(unit, part, solved(part.file), server, cases=hidden.cases()):
         assert verdict.status == PASSED, verdict
 
 
@@ -61,3 +62,8 @@ def test_every_criterion_has_a_mutant(unit, part):
     meant = {(mutant.get("check", mutant["gap"]), mutant["criterion"]) for mutant in known(unit, part.track)[0]}
     there_are = {(check.gap, criterion.title) for check in part.checks for criterion in check.criteria}
     assert there_are - meant == set()
+
+
+def test_hidden_cases_are_of_checks_that_there_are():
+    there_are = {(unit, part.track, check.gap) for unit, parts in UNITS.items() for part in parts for check in part.checks}
+    assert hidden.cases().keys() <= there_are
