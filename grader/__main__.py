@@ -25,11 +25,17 @@ def release(
     solutions: Annotated[Path, typer.Option(help="Where the marked solutions are.")] = ROOT / "solutions",
     course: Annotated[Path, typer.Option(help="Where exercises/ and notebooks/ go; what is in them is replaced.")] = ROOT,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if they are not up to date.")] = False,
+    site: Annotated[str | None, typer.Option(help="The site whose queue, group and modules job scripts get; else the chosen one.")] = None,
+    bundle: Annotated[Path | None, typer.Option(metavar="FILE.zip", help="Write what students receive into one archive, too.")] = None,
 ):
     """Build exercises and notebooks from the solutions: every gap becomes PUT YOUR CODE with its hint."""
+    from grader.bundle import bundle as write_bundle
     from grader.release import release
 
-    release(solutions, course, check, typer.echo)
+    built = release(solutions, course, check, typer.echo, site)
+    if bundle:
+        write_bundle(built, bundle, site)
+        typer.echo(f"{bundle}: what students receive.")
 
 
 @app.command()
@@ -99,6 +105,28 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `gr
 
     with Gradebook(folder, writing=False) as book:
         typer.echo(f"{tell(book, folder)} students: see {folder / 'report.html'}")
+
+
+@app.command()
+def similarity(
+    submissions: Annotated[Path, typer.Argument(help="What the class handed in: a folder or archive for each student.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page that shows them side by side.")] = Path("similarity.html"),
+):
+    """List pairs of submissions that share filled-in code beyond what exercise and solution have."""
+    from tempfile import TemporaryDirectory
+
+    from grader.collect import collect
+    from grader.similarity import of_submissions
+    from grader.tell.files import write
+    from grader.tell.pages import similarity
+
+    released = [path for room in ("exercises", "notebooks") for path in sorted((ROOT / room).rglob("*")) if path.suffix in (".py", ".sh", ".ipynb")]
+    with TemporaryDirectory() as workplace:
+        pairs = of_submissions(collect(submissions, workplace, [str(path.relative_to(ROOT)) for path in released]))
+    for pair in pairs:
+        typer.echo(f"{pair.one.shared:5} tokens   {pair.one.share:4.0%} of {pair.one.student}   {pair.other.share:4.0%} of {pair.other.student}")
+    write(out, similarity(pairs))
+    typer.echo(f"{len(pairs)} pairs: see {out}")
 
 
 def main():

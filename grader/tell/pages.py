@@ -49,6 +49,11 @@ def report(scores):
     )
 
 
+def similarity(pairs):
+    """The page on a class's grader.similarity.Pairs, side by side."""
+    return _template("similarity.html").render(pairs=pairs)
+
+
 def plots(folder):
     """The pictures of a student, PNG and SVG files in `folder` if it is there, as (name, data URI) pairs: as an <img>, no SVG runs scripts."""
     found = []

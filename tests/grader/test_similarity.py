@@ -1,0 +1,176 @@
+"""Similarity: who copied what nobody else wrote is found, however it is renamed; what everybody has to write is not."""
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from grader import similarity
+from grader.collect import collect
+from grader.similarity import pairs
+from grader.tell import pages
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = "exercises/x.py"
+GIVEN = """import torch
+def train(model, images, labels, optimizer):
+    # PUT YOUR CODE: one step
+    raise NotImplementedError("PUT YOUR CODE: step")
+    return loss
+def speed(images, seconds):
+    # PUT YOUR CODE: images a second
+    raise NotImplementedError("PUT YOUR CODE: speed")
+    return result
+"""
+SOLVED = GIVEN.replace(
+    '    raise NotImplementedError("PUT YOUR CODE: step")\n',
+    "    outputs = model(images)\n    loss = torch.nn.functional.cross_entropy(outputs, labels)\n"
+    "    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()\n",
+).replace('    raise NotImplementedError("PUT YOUR CODE: speed")\n', "    result = len(images) / seconds\n")
+ODD = """    # my own way
+    collected = []
+    for index in range(0, len(images), 4):
+        piece = model(images[index : index + 4])
+        collected.append(piece * 1.0)
+    joined = torch.cat(collected)
+    loss = -torch.log_softmax(joined, 1)[range(len(labels)), labels].mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+
+
+def filled(code, speed="    result = len(images) / seconds\n"):
+    return GIVEN.replace('    raise NotImplementedError("PUT YOUR CODE: step")\n', code).replace(
+        '    raise NotImplementedError("PUT YOUR CODE: speed")\n', speed)  # fmt: skip
+
+
+def odd_of_their_own(number):
+    """An answer that is unlike any other's, and unlike the solution."""
+    chance = random.Random(number)
+    words = ["model", "images", "labels", "+", "*", "(", ")", "[", "]", "1", "2", "if", "else", "for", "in", "not", "optimizer", "len", "sum"]
+    return "".join("    " + " ".join(chance.choices(words, k=9)) + "\n" for _ in range(9))
+
+
+def found(students, given=GIVEN, solved=SOLVED):
+    texts = {student: {FILE: text} for student, text in students.items()}
+    return [{pair.one.student, pair.other.student} for pair in pairs(texts, {FILE: given}, {FILE: solved})]
+
+
+OTHERS = {f"s{number}": filled(odd_of_their_own(number)) for number in range(8)}
+
+
+def test_a_copy_is_found_among_others():
+    assert found(OTHERS | {"jane": filled(ODD), "max": filled(ODD)}) == [{"jane", "max"}]
+
+
+@pytest.mark.parametrize(
+    "disguise",
+    [
+        lambda code: code.replace("collected", "all_of_it").replace("index", "k").replace("piece", "p").replace("joined", "Z"),
+        lambda code: code.replace("my own way", "something else") + "    # and more\n\n\n",
+        lambda code: code.replace("\n", "  # hm\n").replace(" * ", "*"),
+        lambda code: code.replace("    ", "\t"),
+        lambda code: "    if True:\n" + "".join(f"    {line}\n" for line in code.splitlines()),
+        lambda code: "    print('start')\n" + code + "    print('end')\n",
+        lambda code: "".join(code.splitlines(keepends=True)[3:] + code.splitlines(keepends=True)[:3]),
+    ],
+    ids=["renamed", "other comments", "layout", "tabs", "indented", "something around it", "moved"],
+)
+def test_a_copy_in_disguise_is_found(disguise):
+    assert found(OTHERS | {"jane": filled(ODD), "max": filled(disguise(ODD))}) == [{"jane", "max"}]
+
+
+def test_exercises_as_they_were_given_and_solutions_are_not_alike():
+    assert found({"a": GIVEN, "b": GIVEN, "c": SOLVED, "d": SOLVED}) == []
+
+
+def test_the_solution_with_other_names_is_no_likeness():
+    renamed = SOLVED.replace("outputs", "predicted").replace("result", "rate")
+    assert found({"a": renamed, "b": renamed}) == []
+
+
+def test_what_much_of_the_class_wrote_is_common_knowledge():
+    assert found({f"s{number}": filled(ODD) for number in range(6)}) == []
+
+
+def test_a_small_group_that_shares_is_found_in_each_of_its_pairs():
+    group = {name: filled(ODD) for name in "abc"}
+    assert sorted(map(sorted, found(OTHERS | group))) == [["a", "b"], ["a", "c"], ["b", "c"]]
+
+
+def test_the_rarest_likeness_comes_first():
+    three = {name: filled(ODD) for name in "abc"}
+    two = {name: filled(odd_of_their_own(99)) for name in "yz"}
+    assert found(three | two)[0] == {"y", "z"}
+
+
+def test_short_answers_are_never_a_likeness():
+    short = filled("    loss = torch.nn.functional.nll_loss(model(images), labels)\n")
+    assert found({"a": short, "b": short}) == []
+
+
+def test_shares_and_lines_tell_what_is_alike():
+    extra = ODD + odd_of_their_own(5)
+    [pair] = pairs({"a": {FILE: filled(ODD)}, "b": {FILE: filled(extra)}}, {FILE: GIVEN}, {FILE: SOLVED})
+    shares = {side.student: side.share for side in (pair.one, pair.other)}
+    assert shares["a"] == 1.0 and 0.3 < shares["b"] < 0.9
+    marked = {side.student: [text.strip() for _, _, text, alike in side.lines if alike] for side in (pair.one, pair.other)}
+    assert marked["a"] == marked["b"] and "joined = torch.cat(collected)" in marked["a"]
+    [number] = [number for _, number, text, _ in pair.one.lines if "joined =" in text]
+    assert filled(ODD).splitlines()[number - 1].strip() == "joined = torch.cat(collected)"
+
+
+@pytest.mark.parametrize("text", ["", "# a comment", "\0" * 1000, '"' * 1001, "'''\n" * 999, "(" * 100_000, "x " * 500_000, "\\\n" * 1000, "é𝔘 " * 999, "0" * 500_000],
+                         ids=range(10))  # fmt: skip
+def test_no_text_is_too_strange_or_too_long(text):
+    before = time.process_time()
+    found({"a": text, "b": text[::-1], "c": filled(ODD)})
+    assert time.process_time() - before < 5
+
+
+def test_a_large_class_is_compared_in_seconds():
+    students = {f"s{number:04}": filled(odd_of_their_own(number)) for number in range(1000)} | {"jane": filled(ODD), "max": filled(ODD)}
+    before = time.process_time()
+    assert found(students) == [{"jane", "max"}]
+    assert time.process_time() - before < 20
+
+
+def test_the_page_shows_both_sides_and_takes_nobodys_code_for_its_own():
+    code = ODD.replace("my own way", "</pre><script>alert(1)</script>").replace("1.0", "'<img src=x>'")
+    page = pages.similarity(pairs({"<b>a": {FILE: filled(code)}, "b": {FILE: filled(code)}}, {FILE: GIVEN}, {FILE: SOLVED}))
+    assert "<script" not in page and "<img" not in page and "<b>a" not in page
+    assert page.count("&lt;img src=x&gt;") == 2 and page.count("&lt;b&gt;a") == 3 and "100 %" in page
+    assert "No two submissions" in pages.similarity([])
+
+
+@pytest.fixture
+def submissions(tmp_path):
+    """Three students with the course's own exercises; two of them filled in the same odd code."""
+    for student in ("jane", "max", "zoe"):
+        for path in (ROOT / "exercises/02_multi_gpu").rglob("*.py"):
+            to = tmp_path / "class" / student / path.relative_to(ROOT)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            text = path.read_text()
+            if student != "zoe":
+                text = text.replace('    raise NotImplementedError("PUT YOUR CODE: device")\n', ODD.replace("piece", student))
+            to.write_text(text)
+    return tmp_path / "class"
+
+
+def test_collected_submissions_are_compared_with_the_courses_own_exercises(submissions, tmp_path):
+    name = "exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py"
+    [pair] = similarity.of_submissions(collect(submissions, tmp_path / "work", [name]))
+    assert {pair.one.student, pair.other.student} == {"jane", "max"} and {file for file, *_ in pair.one.lines} == {name}
+
+
+def test_similarity_is_a_command(submissions, tmp_path):
+    words = [sys.executable, "-m", "grader", "similarity", str(submissions), "--out", str(tmp_path / "page.html")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "of jane" in done.stdout and "of max" in done.stdout and "zoe" not in done.stdout and "1 pairs: see" in done.stdout
+    assert "joined" in (tmp_path / "page.html").read_text()
+    words[4] = str(tmp_path / "nowhere")
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
