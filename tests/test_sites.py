@@ -110,8 +110,8 @@ def test_a_job_loads_the_modules_before_it_looks_for_the_launcher(course):
     """Whatever the modules put on PATH comes before the environment; a script with them is still a script."""
     use("bare")
     for path in course.rglob("*.sh"):
-        text = path.read_text()
-        assert text.count("module load cuda/12.4 nccl\n") == text.count("export GLOO_SOCKET_IFNAME=ib0 ") == (path.parent.name != "classroom")
+        text, is_job_script = path.read_text(), not {"classroom", "ipyparallel"} & set(path.relative_to(course).parts)
+        assert text.count("module load cuda/12.4 nccl\n") == text.count("export GLOO_SOCKET_IFNAME=ib0 ") == is_job_script
         assert subprocess.run(["bash", "-n", path]).returncode == 0
     text = (course / "jobs/pbs/run_multi_node_training.sh").read_text()
     assert text.index("export PATH") < text.index("module load") < text.index("handson-launcher")
@@ -219,7 +219,7 @@ BY_PBS = {  # what a real PBS gives a job (beside PBS_O_...), seen in OpenPBS 23
     "PBS_QUEUE", "PBS_TASKNUM", "NCPUS", "OMP_NUM_THREADS",
 }  # fmt: skip
 BY_PBS_O = {f"PBS_O_{name}" for name in ("HOME", "HOST", "LOGNAME", "PATH", "QUEUE", "SHELL", "SYSTEM", "WORKDIR", "MAIL")}
-GIVEN = {"TRACK", "OPTIONS", "PATH", "HOME"}  # by the student with -v, or by every shell
+GIVEN = {"TRACK", "OPTIONS", "PROFILE", "PATH", "HOME"}  # by the student with -v, or by every shell
 # Resources that PBS Professional and OpenPBS know by themselves, and ngpus, which sites with GPUs add. None of the embedded PBS's own.
 CHUNK, JOB_WIDE = {"ncpus", "ngpus", "mem", "mpiprocs", "ompthreads"}, {"select", "place", "walltime"}
 
@@ -239,8 +239,9 @@ def test_a_script_asks_for_resources_of_a_real_pbs_only(script):
 
 def test_a_script_uses_variables_that_a_real_pbs_sets(script):
     """Without `-V`, a real job has no variable of the shell it was submitted from."""
-    used = set(re.findall(r"\$\{?([A-Za-z_]\w*)", re.sub(r"^#.*$", "", script, flags=re.MULTILINE)))
-    assert used <= BY_PBS | BY_PBS_O | GIVEN
+    commands = re.sub(r"^#.*$", "", script, flags=re.MULTILINE)
+    used, set_here = set(re.findall(r"\$\{?([A-Za-z_]\w*)", commands)), set(re.findall(r"^([A-Z]+)=", commands, re.MULTILINE))
+    assert used <= BY_PBS | BY_PBS_O | GIVEN | set_here
 
 
 def test_chunks_of_a_script_for_several_nodes_cannot_share_a_host(script):
