@@ -52,24 +52,23 @@ def collect(submissions, workplace, expected):
     if not submissions.is_dir():
         raise CollectError(f"{submissions} is no folder: name the one that holds a folder or an archive for each student")
     limits = {name: NOTEBOOK if name.endswith(".ipynb") else SCRIPT for name in expected}
-    attempts = {}  # student -> [(order, Submission, files)]
+    students = {}  # student -> [(path, name, number, late, order)]
     for entry in sorted(submissions.iterdir()):
         if not IGNORED.search(entry.name):
-            for path in _handed_in(entry):
-                order, submission, files = _read(entry, path, limits)
-                attempts.setdefault(submission.student, []).append((order, submission, files))
-    if not attempts:
+            student, *who = _who(entry)
+            students.setdefault(student, []).extend((path, *who) for path in _handed_in(entry))
+    if not students:
         raise CollectError(f"{submissions} is empty: it should hold a folder or an archive for each student")
     collected = []
-    for student, of_student in sorted(attempts.items()):
-        shutil.rmtree(workplace / file_name(student), ignore_errors=True)
-        of_student.sort(key=lambda attempt: attempt[0])
-        for number, (_, submission, files) in enumerate(of_student, start=1):
-            path = workplace / file_name(student) / str(number) if files else None
+    for student, attempts in sorted(students.items()):
+        place = workplace / file_name(student)
+        shutil.rmtree(place, ignore_errors=True)
+        read = sorted((_read(student, *attempt, limits) for attempt in attempts), key=lambda attempt: attempt[0])
+        for number, (_, submission, files) in enumerate(read, start=1):
             for name, data in files.items():
-                (path / name).parent.mkdir(parents=True, exist_ok=True)
-                (path / name).write_bytes(data)
-            collected.append(replace(submission, attempt=number, path=path))
+                (place / str(number) / name).parent.mkdir(parents=True, exist_ok=True)
+                (place / str(number) / name).write_bytes(data)
+            collected.append(replace(submission, attempt=number, path=place / str(number) if files else None))
     return collected
 
 
@@ -99,7 +98,20 @@ def _handed_in(entry):
     return [path for path in inside if path.name.lower().endswith(archives.SUFFIXES)] or [entry]
 
 
-def _read(entry, path, limits):
+def _who(entry):
+    """(student, name, number, late, the platform's order among the attempts) by the name of an entry."""
+    if named := MOODLE.fullmatch(entry.name):
+        name, number, late, order = named["name"], named["number"], False, 0
+    elif named := CANVAS.fullmatch(entry.name):
+        name, number, late, order = named["name"], named["number"], bool(named["late"]), int(named["order"])
+    else:
+        suffix = next((suffix for suffix in archives.SUFFIXES if entry.name.lower().endswith(suffix)), "")
+        name, number, late, order = entry.name[: len(entry.name) - len(suffix)], "", False, 0
+    name = _clean(name)
+    return f"{name}_{number}" if number else name, name, number, late, order
+
+
+def _read(student, path, name, number, late, order, limits):
     """(order among the attempts, Submission, files by name) of one archive or folder."""
     try:
         content = archives.read(path, limits)
@@ -107,16 +119,10 @@ def _read(entry, path, limits):
     except archives.Refused as error:
         files, problems, time, refused = {}, (), path.lstat().st_mtime, f"{archives.shown(path.name)} {error}."
     digest = hashlib.sha256()
-    for name, data in sorted(files.items()):
-        digest.update(f"{name}\0{len(data)}\0".encode() + data)
-    suffix = next((suffix for suffix in archives.SUFFIXES if entry.name.lower().endswith(suffix)), "")
-    named = MOODLE.fullmatch(entry.name) or CANVAS.fullmatch(entry.name)
-    name = _clean(named["name"] if named else entry.name[: len(entry.name) - len(suffix)])
-    number = named["number"] if named else ""
-    late = bool(named and named.groupdict().get("late"))
-    order = int(named.groupdict().get("order") or 0) if named else 0, time, path.name
-    student = f"{name}_{number}" if number else name
-    return order, Submission(student, name, number, 0, time, late, None, digest.hexdigest() if files else "", problems, refused), files
+    for file, data in sorted(files.items()):
+        digest.update(f"{file}\0{len(data)}\0".encode() + data)
+    submission = Submission(student, name, number, 0, time, late, None, digest.hexdigest() if files else "", problems, refused)
+    return (order, time, path.name), submission, files
 
 
 def _clean(name):
