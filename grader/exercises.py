@@ -36,13 +36,12 @@ def solution(file):
     return ROOT / "solutions" / (name if room == "exercises" else f"{name.stem}/{name.stem}.py")
 
 
-def record(files):
-    """The text of exercises.json for `files`."""
+def recorded(given):
+    """The text of exercises.json for the Exercises of `given`, by file."""
     entries = {}
-    for file in files:
-        given = given_out(file)
-        gaps = [[gap.name, gap.hint, gap.first, gap.end] for gap in given.gaps]
-        entries[file] = {"kind": given.kind, "lines": given.lines, "gaps": gaps}
+    for file, exercise in sorted(given.items()):
+        gaps = [[gap.name, gap.hint, gap.first, gap.end] for gap in exercise.gaps]
+        entries[file] = {"kind": exercise.kind, "lines": exercise.lines, "gaps": gaps}
     return json.dumps(entries, indent=1) + "\n"
 
 

@@ -17,7 +17,7 @@ from handson.pbs.errors import PBSError
 
 JOBS = pbs_site.SITES.parent
 WORD = r"[A-Za-z0-9_][A-Za-z0-9_.@/+-]*"  # what may go into a shell script as it is
-BEGIN, END = "# For the site {} (python -m handson site use)\n", "# End of what is for the site\n"
+BEGIN, END = "# For the site {} (python -m handson site use)\n", "# Up to here it is for the site\n"
 
 
 class SiteError(OneSentence, ValueError):

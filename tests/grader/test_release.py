@@ -1,6 +1,7 @@
 """Exercises are what release makes of the solutions; what it cannot release, it refuses with file and line."""
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from grader.checks import UNITS, Part
+from grader.checks.check import Check, Criterion
 from grader.gaps import GapError, exercise
-from grader.release import release
+from grader.release import points, release
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = """def speed(images, seconds):
@@ -55,7 +58,7 @@ def test_every_exercise_is_python_without_a_trace_of_the_solution(path):
     assert "SOLUTION" not in text and "###" not in text
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "exercises").rglob("run_*.sh")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted((ROOT / "exercises").rglob("run_*_training.sh")), ids=lambda path: path.name)
 def test_a_job_script_asks_for_its_resources(path):
     text = path.read_text()
     assert "#PBS -q (queue)" in text and "lecture" not in text and not re.search(r"=\d", text)
@@ -85,10 +88,59 @@ def test_a_marker_that_is_not_right_is_refused_with_its_line(text, line, words):
     assert f"task.py, line {line}" in str(refused.value) and words in str(refused.value)
 
 
+def release_of(tmp_path, file, text):
+    """Release a solution that is the only one."""
+    (tmp_path / "solutions" / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "solutions" / file).write_text(text)
+    release(tmp_path / "solutions", tmp_path, say=lambda line: None)
+
+
+def test_a_gap_without_a_check_is_refused_with_its_line(tmp_path):
+    with pytest.raises(GapError, match=r"02_multi_gpu/own.py, line 2: the gap speed has no check; add one to grader/checks, for exercises/"):
+        release_of(tmp_path, "02_multi_gpu/own.py", SOURCE)
+
+
+def test_a_gap_that_is_all_of_its_cell_is_refused_since_it_could_not_be_found_again(tmp_path, monkeypatch):
+    cell = "# %%\n### BEGIN SOLUTION a: hint\na = 1\n### END SOLUTION\n"
+    check = Check("a", lambda text, case: text, (), (Criterion("it", 1.5, lambda *seen: None, "hint"),))
+    monkeypatch.setitem(UNITS, "own", (Part("notebooks/07_own.ipynb", "", (check,)),))
+    with pytest.raises(GapError, match="07_own.py, line 5: the gap a is all of its cell"):
+        release_of(tmp_path, "07_own/07_own.py", f"# %%\nx = 1\n\n{cell}")
+    release_of(tmp_path, "07_own/07_own.py", f'{cell}print(a)\n\n# %% [markdown]\n# text\n\n# %%\ncheck("own")\n')
+    gap, words, checks = json.loads((tmp_path / "notebooks/07_own.ipynb").read_text())["cells"]
+    common = {"schema_version": 3, "task": False}
+    assert gap["metadata"] == {"nbgrader": common | {"grade": False, "solution": True, "locked": False, "grade_id": "a"}}
+    assert words["metadata"] == {}
+    graded = {"grade": True, "solution": False, "locked": True, "grade_id": "check-own", "points": 1.5}
+    assert checks["metadata"] == {"nbgrader": common | graded, "editable": False, "deletable": False}
+
+
+def test_a_unit_is_worth_one_track_and_what_both_share():
+    parts = UNITS["multi_gpu"]
+    worth = {track: sum(c.points for part in parts if part.track == track for check in part.checks for c in check.criteria) for track in ("pytorch", "chainer", "")}
+    assert points("multi_gpu") == worth[""] + max(worth["pytorch"], worth["chainer"])
+
+
+def test_job_scripts_are_fitted_to_a_site_and_the_choice_is_noted(tmp_path):
+    (tmp_path / "jobs/sites").mkdir(parents=True)
+    release(ROOT / "solutions", tmp_path, say=lambda line: None, site="reedbush")
+    assert (tmp_path / "jobs/sites/CHOSEN").read_text() == "reedbush\n"
+    assert "#PBS -q h-lecture\n" in (tmp_path / "exercises/00_start/first_job.sh").read_text()
+    text = (tmp_path / "exercises/02_multi_gpu/run_multi_gpu_training.sh").read_text()
+    assert "module load cuda\n" in text and "#PBS -q (queue)\n" in text
+
+
+@pytest.mark.parametrize("option", [["--site", "nosuch"], ["--bundle", "/dev/null/course.zip"]])
+def test_a_wrong_option_is_refused_in_a_sentence(option, tmp_path):
+    command = [sys.executable, "-m", "grader", "release", "--course", str(tmp_path), *option]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stderr.startswith("grader release: ")
+
+
 def test_a_refused_release_leaves_the_old_exercises(tmp_path):
     solutions = tmp_path / "solutions"
     solutions.mkdir()
-    (solutions / "a.py").write_text(SOURCE)
+    (solutions / "a.py").write_text("pass\n")
     release(solutions, tmp_path, say=lambda line: None)
     before = (tmp_path / "exercises/a.py").read_text()
     (solutions / "a.py").write_text("### BEGIN SOLUTION a: hint\n")
@@ -105,18 +157,3 @@ def test_stale_exercises_are_named(tmp_path):
     command = [sys.executable, "-m", "grader", "release", "--check", "--course", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and "extra.py" in done.stderr and done.stderr.count("\n") == 1
-
-
-def test_a_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch):
-    import nbclient
-    import nbformat
-
-    shutil.copytree(ROOT / "exercises/00_start", tmp_path / "exercises/00_start")
-    (tmp_path / "notebooks").mkdir()
-    monkeypatch.setenv("HANDSON_PBS_HOME", str(tmp_path / "pbs"))
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    notebook = nbformat.read(ROOT / "notebooks/00_start.ipynb", as_version=4)
-    nbformat.validate(notebook)
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path / "notebooks"}}).execute()
-    printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
-    assert "This is job 0." in printed and "first_job" in printed and "node1" in printed

@@ -1,0 +1,128 @@
+"""What students receive: complete, the same each time, fit for their site, and without anything that solves the tasks."""
+
+import ast
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from grader import exercises, gaps
+from grader.bundle import TOP, BundleError, bundle
+from grader.mutants import solved
+from grader.release import build
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def built():
+    return build(ROOT / "solutions", "local")
+
+
+@pytest.fixture(scope="module")
+def archive(built, tmp_path_factory):
+    path = tmp_path_factory.mktemp("bundle") / "course.zip"
+    bundle(built, path, "local")
+    return path
+
+
+@pytest.fixture
+def unpacked(archive, tmp_path):
+    subprocess.run([sys.executable, "-m", "zipfile", "-e", archive, tmp_path], check=True)
+    folder = tmp_path / TOP
+    for entry in zipfile.ZipFile(archive).infolist():  # as unzip does, and zipfile doesn't
+        (tmp_path / entry.filename).chmod(entry.external_attr >> 16 & 0o777)
+    return folder
+
+
+def contents(archive):
+    with zipfile.ZipFile(archive) as pack:
+        return {name.removeprefix(f"{TOP}/"): pack.read(name) for name in pack.namelist()}
+
+
+def environment(folder):
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return os.environ | {"PYTHONPATH": str(folder), "PATH": path, "HANDSON_PBS_HOME": str(folder / "pbs"), "COLUMNS": "120"}
+
+
+def lines(text):
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("# ")]
+
+
+def test_it_holds_no_solution_no_hidden_check_and_nothing_that_leads_to_them(archive):
+    found = contents(archive)
+    rooms = {Path(name).parts[0] for name in found} | {"/".join(Path(name).parts[:2]) for name in found}
+    assert not rooms & {"solutions", "tests", "grader/hidden", "grader/mutants", "grader/grade", "grader/gradebook.py", "grader/release.py"}
+    assert {"exercises", "notebooks", "handson", "jobs", "datasets", "grader/checks", "grader/exercises.json", "README.md", "Makefile"} <= rooms
+    for name, data in found.items():
+        assert name in ("grader/gaps.py", "handson/site.py") or b"### BEGIN SOLUTION" not in data, name
+
+
+def test_no_gaps_solution_stands_anywhere_in_it(archive, built):
+    """But in the exercises of other tasks, which begin where earlier ones end, and in job scripts for profiling, which are given."""
+    texts = {name: "\n" + "\n".join(lines(data.decode())) + "\n" for name, data in contents(archive).items() if not name.endswith(".npz")}
+    for file in built.exercises:
+        own = {name: text for name, text in texts.items() if not name.startswith("exercises/") or name.startswith(str(Path(file).parent))}
+        for gap, code in gaps.answers(exercises.solution(file).read_text()).items():
+            answer = lines(code)
+            if len(answer) > 1 or len(answer[0]) > 60:  # shorter ones are phrases of the field, which hints have too
+                block = "\n" + "\n".join(answer) + "\n"
+                assert not [name for name, text in own.items() if block in text and "_profile" not in name], f"{gap} of {file}"
+
+
+def test_the_same_course_gives_the_same_archive(archive, built, tmp_path):
+    bundle(built, tmp_path / "again.zip", "local")
+    assert (tmp_path / "again.zip").read_bytes() == archive.read_bytes()
+
+
+def test_everything_the_checks_import_is_there(unpacked):
+    for path in sorted((unpacked / "grader").rglob("*.py")):
+        for statement in ast.walk(ast.parse(path.read_text())):
+            if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("grader") and statement.col_offset == 0:
+                place = unpacked / statement.module.replace(".", "/")
+                assert place.is_dir() or place.with_suffix(".py").exists(), f"{path} imports {statement.module}"
+
+
+def test_a_student_checks_work_in_it(unpacked):
+    command = [sys.executable, "-m", "grader", "check", "multi_gpu", "--track", "pytorch"]
+    for file in ("exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py", "exercises/02_multi_gpu/run_multi_gpu_training.sh"):
+        (unpacked / file).write_text(solved(file))
+    done = subprocess.run(command, cwd=unpacked / "exercises", env=environment(unpacked), capture_output=True, text=True, timeout=120)
+    assert done.stderr == "" and "✗" not in done.stdout, done.stdout
+    (unpacked / file).write_text(solved(file).replace("mpiprocs=2", "mpiprocs=1"))
+    done = subprocess.run(command, cwd=unpacked, env=environment(unpacked), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "2 wanted, one for each GPU" in done.stdout
+
+
+def test_a_student_submits_a_job_in_it(unpacked):
+    folder = unpacked / "exercises/00_start"
+    command = ["qsub", "-j", "oe", "-W", "block=true", "first_job.sh"]
+    done = subprocess.run(command, cwd=folder, env=environment(unpacked), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "This is job 0." in (folder / "first_job.o0").read_text()
+
+
+def test_make_and_the_environment_are_those_of_the_course(unpacked):
+    assert os.access(unpacked / "setup_environment.sh", os.X_OK)
+    assert "make lab" in subprocess.run(["make", "-C", unpacked], capture_output=True, text=True, check=True).stdout
+    for name in ("requirements.txt", "build-constraints.txt", "pyproject.toml", "environment.yml"):
+        assert (unpacked / name).read_bytes() == (ROOT / name).read_bytes()
+
+
+def test_another_sites_students_get_its_queue_and_modules(tmp_path):
+    bundle(build(ROOT / "solutions", "reedbush"), tmp_path / "course.zip", "reedbush")
+    found = contents(tmp_path / "course.zip")
+    assert found["jobs/sites/CHOSEN"] == b"reedbush\n"
+    assert b"#PBS -q h-lecture\n" in found["exercises/00_start/first_job.sh"] and b"#PBS -q h-lecture\n" in found["jobs/pbs/run_doctor.sh"]
+    training = found["exercises/02_multi_gpu/run_multi_gpu_training.sh"]
+    assert b"module load cuda\n" in training and b"#PBS -q (queue)\n" in training
+
+
+def test_a_bundle_that_cannot_be_written_is_refused_in_a_sentence(built, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BundleError, match="cannot be written"):
+        bundle(built, tmp_path / "file/course.zip", "local")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
