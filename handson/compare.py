@@ -9,7 +9,7 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from handson.figures import save as _save
+from handson import figures
 from handson.results import TASKS, read
 
 CONDITIONS = {  # what must be the same in runs that are compared
@@ -73,16 +73,20 @@ def shared_cores(results):
     ]
 
 
+def conditions(run):
+    """What must be the same in runs that are compared, as texts."""
+    return tuple(describe(run) for describe in CONDITIONS.values())
+
+
 def table(results):
     """The rows of the table of `results`, sorted by track, conditions and workers."""
     groups = {}
     for run in results:
-        conditions = tuple(describe(run) for describe in CONDITIONS.values())
-        groups.setdefault((run.track, conditions, run.workers, TASKS.index(run.task), run.nodes), []).append(run)
+        groups.setdefault((run.track, conditions(run), run.workers, TASKS.index(run.task), run.nodes), []).append(run)
     rows = []
-    for (track, conditions, workers, task, nodes), runs in sorted(groups.items(), key=lambda group: (group[0][0] != "pytorch", group[0])):
+    for (track, under, workers, task, nodes), runs in sorted(groups.items(), key=lambda group: (group[0][0] != "pytorch", group[0])):
         loss, accuracy = _final(runs, "validation/main/loss"), _final(runs, "validation/main/accuracy")
-        rows.append(Row(TASKS[task], track, workers, nodes, conditions, [run.throughput for run in runs], loss, accuracy))
+        rows.append(Row(TASKS[task], track, workers, nodes, under, [run.throughput for run in runs], loss, accuracy))
     single = {(row.track, row.conditions): row.mean for row in rows if row.task == "single_gpu" and row.workers == 1}
     for row in rows:
         if baseline := single.get((row.track, row.conditions)):
@@ -141,6 +145,17 @@ def _cells(row):
 
 def figure(results, path):
     """Draw throughput and speed-up against workers, as `path` with .png and with .svg; returns both. Raises FigureError."""
+    drawing, description = draw(results)
+    return figures.save(drawing, Path(path), description)
+
+
+def picture(results):
+    """The same figure for a notebook."""
+    return figures.picture(*draw(results))
+
+
+def draw(results):
+    """The figure of throughput and speed-up against workers, and a description of it."""
     from matplotlib.figure import Figure
 
     rows = table(results)
@@ -174,7 +189,7 @@ def figure(results, path):
         axes.spines[["top", "right"]].set_visible(False)
         for name in axes.legend(loc="upper left", fontsize="small", edgecolor="none").get_texts():
             name.set_parse_math(False)
-    return _save(drawing, Path(path), "Throughput and speed-up against workers. " + " ".join(_sentence(row) for row in rows))
+    return drawing, "Throughput and speed-up against workers. " + " ".join(_sentence(row) for row in rows)
 
 
 def _draw(left, right, rows, style):

@@ -1,4 +1,6 @@
-"""Writing a figure: the same drawing as .png and as .svg, with words for people who cannot see it."""
+"""Writing a figure: the same drawing as .png and as .svg, or as a picture in a notebook, with words for people who cannot see it."""
+
+import io
 
 from handson.errors import OneSentence
 from handson.files import written_aside
@@ -21,3 +23,12 @@ def save(drawing, path, description):
     except OSError as error:
         raise FigureError(f"{paths[0]} cannot be written ({error.strerror}): give another place with -o") from None
     return paths
+
+
+def picture(drawing, description, width=None):
+    """A matplotlib Figure as what a notebook shows of it, with words for people who cannot see it; `width` in pixels on the page."""
+    from IPython.display import Image
+
+    png = io.BytesIO()
+    drawing.savefig(png, format="png", dpi=150, metadata={"Description": description})
+    return Image(png.getvalue(), alt=description, width=width or round(96 * drawing.get_figwidth()))

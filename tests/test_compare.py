@@ -145,7 +145,7 @@ def test_the_figure_names_axes_with_units_and_every_line(tmp_path):
 def axes_of(results, tmp_path, monkeypatch):
     """The two panels, as matplotlib has them."""
     kept = []
-    monkeypatch.setattr("handson.compare._save", lambda drawing, *others: kept.append(drawing))
+    monkeypatch.setattr("handson.compare.figures.save", lambda drawing, *others: kept.append(drawing))
     figure(results, tmp_path / "plot")
     return kept[0].axes
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from grader.checks import chainer, job_scripts, pytorch
+from grader.checks import chainer, job_scripts, notebooks, pytorch
 
 
 @dataclass(frozen=True)
@@ -15,10 +15,12 @@ class Part:
 
 
 UNITS = {
+    "start": (Part("notebooks/00_start.ipynb", "", notebooks.START),),
     "single_gpu": (
         Part("exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py", "pytorch", pytorch.SINGLE_GPU),
         Part("exercises/01_single_gpu/chainer/train_cifar_single_gpu.py", "chainer", chainer.SINGLE_GPU),
         Part("exercises/01_single_gpu/run_single_gpu_training.sh", "", job_scripts.SINGLE_GPU),
+        Part("notebooks/01_single_gpu.ipynb", "", notebooks.SINGLE_GPU),
     ),
     "multi_gpu": (
         Part("exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py", "pytorch", pytorch.MULTI_GPU),

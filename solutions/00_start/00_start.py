@@ -12,23 +12,40 @@
 # In this course you train one network three times: on one GPU, on the two GPUs of a node, and on two nodes of two GPUs each.
 # You fill gaps in training scripts and job scripts, submit the jobs with `qsub`, and find out what more GPUs bring.
 #
-# No GPU here? Then a *virtual GPU* stands for one: a process with one thread on a core of its own.
+# | notebook | task | exercises |
+# |---|---|---|
+# | `00_start` | how the course works | `exercises/00_start` |
+# | `01_single_gpu` | one GPU: the training loop, and what limits it | `exercises/01_single_gpu` |
+# | `02_multi_gpu` | two GPUs of a node: data parallel training | `exercises/02_multi_gpu` |
+# | `03_multi_node` | two nodes of two GPUs: MPI ranks, and a network between them | `exercises/03_multi_node` |
+
+# %% [markdown]
+# ## How it works
+#
+# 1. **Read** a cell, and **predict** what it will show, before you run it with Shift-Enter. A wrong prediction teaches more than none.
+# 2. **Fill** the gaps: places marked `PUT YOUR CODE`, in these notebooks and in the scripts in `exercises/`.
+# 3. **Submit** the scripts with `qsub`, and look at what they print and draw.
+# 4. **Check** your work with `check(...)` at the end of each notebook: it says what is right, what is not, and where to look.
+#
+# The scripts come in two tracks, *PyTorch* and *Chainer*. Choose one; where both are filled, the better one counts.
 
 # %% [markdown]
 # ## The machine you are on
 #
-# How many cores can you use? Guess before you run the cell.
+# How many cores can you use, and how many GPUs? Guess before you run the cell.
 
 # %%
-import os
+from handson import doctor
 
-import torch
-
-print(len(os.sched_getaffinity(0)), "cores")
-print(torch.cuda.device_count(), "GPUs")
+doctor.summary()
 
 # %% [markdown]
-# A cluster is reached through a batch system. `pbsnodes` shows its nodes; on a machine without PBS they are two *virtual nodes*.
+# No GPU? Then a *virtual GPU* stands for one: a process with one thread on a core of its own. Everything in this course works the
+# same way with both.
+
+# %% [markdown]
+# A cluster is reached through a batch system. `pbsnodes` shows its nodes; on a machine without a batch system, the course brings a
+# small PBS, and the nodes are *virtual nodes*.
 
 # %%
 # !pbsnodes -aSj
@@ -42,39 +59,106 @@ print(torch.cuda.device_count(), "GPUs")
 # !cat ../exercises/00_start/first_job.sh
 
 # %% [markdown]
-# `qsub` hands the script to PBS and prints the job's number; `-j oe` puts output and errors into one file. Which name will that
-# file have? The next cell submits the job and shows its output as it comes.
+# `qsub` hands the script to PBS and prints the job's number; `-j oe` puts output and errors into one file. `submit` does the same
+# from a notebook.
+#
+# Which name will the output file have? Will it be there at once?
 
 # %%
 from handson.follow import follow, submit
 
-folder = "../exercises/00_start"
-job = submit(folder, "-j", "oe", "first_job.sh")
+job = submit("../exercises/00_start", "-j", "oe", "first_job.sh")
 print(job)
-follow(job, f"{folder}/first_job.o{job.split('.')[0]}")
 
 # %% [markdown]
 # `qstat` shows jobs that wait (Q) or run (R), and with `-x` those that have finished (F) too.
 
 # %%
-# !qstat -x
+# !qstat -x | tail -n 3
 
 # %% [markdown]
-# ## Four steps of distributed training
+# `follow` says what a job waits for, and shows its output as it comes. (The square button ends the following; the job goes on.)
+
+# %%
+follow(job)
+
+# %%
+# !ls ../exercises/00_start
+
+# %% [markdown]
+# ## Two ways to use several GPUs
 #
-# One iteration of ordinary training is *forward*, *backward*, *optimize*. **Data parallel** training runs it on several workers at
-# once, each with the same network and its own part of the data, and puts a fourth step in between: the **all-reduce** gives every
-# worker the mean of all workers' gradients, so that all optimize alike. **Model parallel** training splits the network itself, where
-# it doesn't fit into one GPU.
+# **Data parallel**: every GPU has the whole network and its own part of the data. After the backward pass, all put their gradients
+# together, and all make the same update. This shortens the training.
+
+# %%
+from handson import drawings
+
+drawings.data_parallel()
+
+# %% [markdown]
+# **Model parallel**: the network itself is cut into parts, a part for each GPU, and all see the same data. This makes networks
+# possible that are too big for one GPU.
+
+# %%
+drawings.model_parallel()
+
+# %% [markdown]
+# In the drawing above, GPU 1 can't begin before GPU 0 has finished. Which of the two ways would you choose for a network that fits
+# into one GPU?
 #
-# What do you expect of two workers: twice as many images a second? A bit less? Write it down.
+# This course takes the first. What makes it work is the **all-reduce**: every rank (the number of a worker) brings its gradients, and
+# every rank gets the mean of all.
+
+# %%
+drawings.all_reduce()
+
+# %% [markdown]
+# ## Your first gap
 #
+# A job asks for its resources in a line such as `#PBS -l select=2:ngpus=2:mpiprocs=2:ompthreads=1`: two nodes, and on each of them two
+# GPUs, two processes (one for each GPU), and one thread a process.
+#
+# How many workers train together in such a job?
+
+
+# %%
+def workers(select, mpiprocs):
+    """The number of processes in a job with `-l select=SELECT:mpiprocs=MPIPROCS`."""
+    ### BEGIN SOLUTION workers: return the number of processes on all nodes together
+    return select * mpiprocs
+    ### END SOLUTION
+
+
+# %%
+print("select=1:mpiprocs=1 ->", workers(1, 1))
+print("select=2:mpiprocs=2 ->", workers(2, 2))
+print("select=8:mpiprocs=4 ->", workers(8, 4))
+
+# %% [markdown]
+# ## Your first prediction
+#
+# One GPU takes a certain time for an epoch. How many times as fast will two GPUs be? Any number that you have a reason for will do;
+# in the second notebook you measure it.
+
+# %%
+# How many times as fast as one worker will two workers be?
+### BEGIN SOLUTION prediction: write `prediction = ` and your number
+prediction = 1.7
+### END SOLUTION
+print(f"I expect two workers to be {prediction} times as fast as one.")
+
+# %% [markdown]
+# ## Your first check
+#
+# Save the notebook (Ctrl-S) and run the cell. A check looks at what your code does, not at how it is written.
+
+# %%
+from grader import check
+
+check("start")
+
+# %% [markdown]
 # ## Go on
 #
-# Open `exercises/01_single_gpu` in the file browser on the left. In `pytorch/train_cifar_single_gpu.py` (or `chainer/`, as you like)
-# and in `run_single_gpu_training.sh`, look for PUT YOUR CODE. Then, in a terminal:
-#
-#     cd exercises/01_single_gpu
-#     qsub -j oe run_single_gpu_training.sh
-#
-# and so on with `02_multi_gpu` and `03_multi_node`. At the end, `python -m handson compare */results/*` in `exercises` draws your runs.
+# Open `01_single_gpu.ipynb` in the file browser on the left.

@@ -1,0 +1,91 @@
+"""Probes for the gaps of notebooks: functions are called with numbers chosen anew, and predictions are read."""
+
+import ast
+import random
+
+import numpy
+
+from grader.box.rank import Wrong
+from grader.probes.student import Student
+
+CALLS = 6
+LARGEST = 10_000  # numbers that an answer may have
+LEFT_OUT = ("handson", "grader")  # what only other cells of a notebook import
+
+
+def value(rank, ranks, source, case):
+    """What a gap's code returns, for each of the inputs that case["seed"] chooses: {"values": [array, ...]}."""
+    student = Student(source | {"text": alone(source["text"])})
+    if not student.returns:
+        raise Wrong("your code returns nothing: a function needs a `return`")
+    return {"values": [_numbers(student.run(**given).returned) for given in inputs(case)]}
+
+
+def prediction(rank, ranks, source, case):
+    """The number that a gap's code gives to the name case["name"]."""
+    found = Student(source | {"text": alone(source["text"])}).run()[case["name"]]
+    number = _numbers(found)
+    return {"value": float(number)} if number.ndim == 0 else _not_a_number(found)
+
+
+def inputs(case):
+    """The arguments that a gap's function gets, by name: a dictionary for each call."""
+    chance = random.Random(case["seed"])
+    return [INPUTS[case["inputs"]](chance) for _ in range(CALLS)]
+
+
+def alone(text):
+    """Of a notebook's text, the imports and functions: what other cells do is no part of a gap."""
+    kept = []
+    for cell in ("\n" + text).split("\n# %%"):
+        try:
+            statements = ast.parse(cell.partition("\n")[2]).body
+        except (SyntaxError, ValueError):
+            continue  # another cell's mistake
+        kept += [ast.unparse(statement) for statement in statements if _is_kept(statement)]
+    return "\n".join(kept)
+
+
+def _is_kept(statement):
+    if isinstance(statement, ast.Import):
+        return not any(name.name.split(".")[0] in LEFT_OUT for name in statement.names)
+    if isinstance(statement, ast.ImportFrom):
+        return (statement.module or "").split(".")[0] not in LEFT_OUT
+    return isinstance(statement, (ast.FunctionDef, ast.ClassDef))
+
+
+def _numbers(found):
+    """A student's answer as an array of numbers. Raises Wrong."""
+    try:
+        if found is None or isinstance(found, (str, bytes)):
+            return _not_a_number(found)
+        array = numpy.asarray(list(found.values()) if isinstance(found, dict) else found, dtype="float64")
+    except (TypeError, ValueError):
+        return _not_a_number(found)
+    if array.size > LARGEST:
+        raise Wrong(f"your code gives {array.size:,} numbers")
+    return array
+
+
+def _not_a_number(found):
+    what = "`...`" if found is ... else "None: is there a `return`?" if found is None else f"{type(found).__name__} {str(found)[:60]!r}"
+    raise Wrong(f"your code gives no number, but {what}")
+
+
+def _rates(chance):
+    """Batch size -> images/s: rising, then level with a little up and down."""
+    top = chance.uniform(300, 900)
+    rates = {size: top * size / (size + chance.uniform(2, 5)) for size in (1, 2, 4, 8)}
+    rates |= {size: top * chance.uniform(0.93, 1.0) for size in (16, 32, 64, 128)}
+    return rates | {64: top * 1.02, 128: top * 0.7}
+
+
+INPUTS = {
+    "workers": lambda chance: {"select": chance.randint(1, 9), "mpiprocs": chance.randint(2, 8)},
+    "throughput": lambda chance: {"batchsize": chance.randint(2, 64), "step_seconds": [chance.uniform(0.01, 0.5) for _ in range(chance.randint(2, 9))]},
+    "smallest_batch": lambda chance: {"rates": _rates(chance), "share": chance.choice([0.4, 0.5, 0.6])},
+    "limit": lambda chance: {
+        "seconds": {part: chance.uniform(0.1, 2) for part in ("load", "forward", "backward", "optimize")},
+        "part": chance.choice(["load", "forward", "backward", "optimize"]),
+    },
+}

@@ -1,0 +1,230 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # One GPU
+#
+# Before two GPUs can be compared with one, we must know what one does: what a training step is made of, how fast it is, and what
+# limits it.
+
+# %%
+TRACK = "pytorch"  # or "chainer"
+OPTIONS = ""  # for the training script, such as "--epoch 2"
+FOLDER = "../exercises/01_single_gpu"
+
+# %% [markdown]
+# ## The training loop, part by part
+#
+# The data set has 1,500 images of handwritten digits for training, and 297 for testing. Here are the first ten.
+
+# %%
+import torch
+import torch.nn.functional as F
+
+from handson import data, plots
+
+train_set, test_set = data.load("digits")
+print(len(train_set), "training images, each a tensor of shape", tuple(train_set.images[0].shape))
+plots.images(train_set)
+
+# %% [markdown]
+# Eight pixels are little work for a GPU. So each batch is enlarged to 256 x 256 pixels and three channels, as in the lecture.
+#
+# What is the shape of a batch of 4 enlarged images? Say it before you run the cell.
+
+# %%
+images = data.enlarge(train_set.images[:4], 256)
+labels = train_set.labels[:4]
+print(images.shape)
+
+# %% [markdown]
+# **Forward**: the network turns every image into ten scores, one for each digit. The *loss* says in one number how bad they are.
+#
+# This network has learned nothing yet. Which loss do you expect? (If all ten digits seem equally likely, it is log(10) = 2.3.)
+
+# %%
+from handson.pytorch.model import ConvNet
+
+torch.manual_seed(0)
+model = ConvNet()
+outputs = model(images)
+loss = F.cross_entropy(outputs, labels)
+print("scores:", tuple(outputs.shape), "  loss:", round(loss.item(), 3))
+
+# %% [markdown]
+# **Backward**: for every parameter of the network, its *gradient* says how the loss changes with it. How many parameters does the
+# network have: thousands, or millions?
+
+# %%
+loss.backward()
+parameters = list(model.parameters())
+print(sum(parameter.numel() for parameter in parameters), "parameters, and as many gradients")
+
+# %% [markdown]
+# **Optimize**: every parameter goes a little against its gradient; how far, the *learning rate* says.
+#
+# Will the loss of the same four images be smaller after this step?
+
+# %%
+optimizer = torch.optim.SGD(parameters, lr=0.02, momentum=0.9)
+optimizer.step()
+print("loss before:", round(loss.item(), 3), "  after:", round(F.cross_entropy(model(images), labels).item(), 3))
+
+# %% [markdown]
+# That was one *iteration*: forward, backward, optimize. A training repeats it with batch after batch; when all images had their
+# turn, an *epoch* is over.
+#
+# ## The training script
+#
+# Open `exercises/01_single_gpu` in the file browser. Fill the gaps marked PUT YOUR CODE in the script of your track, and those in
+# `run_single_gpu_training.sh`. (In Chainer, the loop is inside of `StandardUpdater` and `Trainer`.)
+
+# %%
+# !grep -n "PUT YOUR CODE" {FOLDER}/{TRACK}/train_cifar_single_gpu.py {FOLDER}/run_single_gpu_training.sh | cut -c 1-140
+
+# %% [markdown]
+# ## Run it
+#
+# In a terminal you would type `cd exercises/01_single_gpu` and `qsub -j oe run_single_gpu_training.sh`. The cell does the same.
+#
+# How long will 4 epochs take? Guess.
+
+# %%
+from handson.follow import follow, submit
+
+job = submit(FOLDER, "-v", f"TRACK={TRACK},OPTIONS={OPTIONS}", "-j", "oe", "run_single_gpu_training.sh")
+follow(job)
+
+# %%
+from handson import runs
+
+run = runs.of_job(FOLDER, job)
+plots.training(run.log)
+
+# %% [markdown]
+# ## Throughput
+#
+# The last line of the output is the **throughput**: images per second. It is what this course compares.
+#
+# Write it down as a function. It gets the batch size and the time of each step, in seconds, and steps may take unequally long.
+
+
+# %%
+def throughput(batchsize, step_seconds):
+    """Images/s of steps with `batchsize` images each, which took `step_seconds` (a list of seconds)."""
+    ### BEGIN SOLUTION throughput: return how many images there were in all steps, divided by the time that these took
+    return batchsize * len(step_seconds) / sum(step_seconds)
+    ### END SOLUTION
+
+
+# %%
+print(throughput(32, [0.1, 0.1]), "images/s should be 320")
+print(throughput(32, [0.1, 0.3]), "images/s should be 160")
+
+# %% [markdown]
+# ## Forward, backward, optimize
+#
+# Which part of a step takes longest? For every layer, backward computes two things: the gradients of its weights, and those of its
+# inputs. Forward computes one.
+
+# %%
+# How many times as long as forward does backward take?
+### BEGIN SOLUTION prediction_backward: write `prediction_backward = ` and your number
+prediction_backward = 2
+### END SOLUTION
+print(f"I expect backward to take {prediction_backward} times as long as forward.")
+
+# %% [markdown]
+# The next cell makes 20 steps with a clock in between.
+
+# %%
+from handson import timing
+
+steps = timing.steps(batchsize=32)
+plots.parts_of_step(steps.seconds())
+
+# %%
+import numpy
+
+medians = {part: numpy.median(seconds) for part, seconds in steps.seconds().items()}
+print("backward / forward:", round(medians["backward"] / medians["forward"], 2), "  predicted:", prediction_backward)
+print("throughput:", round(throughput(32, steps.of_steps())), "images/s")
+
+# %% [markdown]
+# ## Batch size against throughput
+#
+# A step does things that cost the same whatever the batch size is: starting operations, updating parameters. With more images a step,
+# these matter less. But a GPU (or a core) can't do more than it can.
+#
+# What will the curve look like? Draw it in the air.
+
+# %%
+seconds_of_steps = timing.batch_sizes()
+rates = {batchsize: throughput(batchsize, seconds) for batchsize, seconds in seconds_of_steps.items()}
+plots.throughputs(rates)
+
+# %% [markdown]
+# The largest batch is not always the one to take: it needs more memory, and you will see in the next notebook what it does to the
+# accuracy. So read from the table the *smallest* batch size that comes close to the best throughput.
+
+
+# %%
+def smallest_batch(rates, share=0.9):
+    """The smallest batch size with at least `share` of the best throughput; `rates`: batch size -> images/s."""
+    ### BEGIN SOLUTION smallest_batch: return a batch size, a key of the dictionary `rates`
+    enough = share * max(rates.values())
+    return min(batchsize for batchsize, rate in rates.items() if rate >= enough)
+    ### END SOLUTION
+
+
+# %%
+for batchsize, rate in rates.items():
+    print(f"batch size {batchsize:4}: {rate:6.0f} images/s")
+print("90 % of the best throughput is reached with batch size", smallest_batch(rates))
+
+# %% [markdown]
+# ## Where the time of an epoch goes
+#
+# An epoch is more than forward, backward and optimize: images are loaded and enlarged, and at its end the test set is evaluated.
+# Which share will these have together?
+
+# %%
+epoch = timing.epoch()
+plots.epoch(epoch)
+
+# %% [markdown]
+# Suppose that one part cost no time at all. By which factor would the epoch become shorter? (This is *Amdahl's law* at its limit: it
+# tells what is worth improving.)
+
+
+# %%
+def limit(seconds, part):
+    """By which factor an epoch gets faster at most, if `part` is made faster; `seconds`: part -> seconds in the epoch."""
+    ### BEGIN SOLUTION limit: return the time of the epoch now, divided by its time without the part
+    total = sum(seconds.values())
+    return total / (total - seconds[part])
+    ### END SOLUTION
+
+
+# %%
+plots.bars({part: limit(epoch, part) for part in epoch}, "speed-up of the epoch if this part cost nothing")
+
+# %% [markdown]
+# Two GPUs share the work of forward and backward, but not everything else. Keep the picture in mind for the next notebook.
+#
+# ## Check
+#
+# Save the notebook (Ctrl-S) and run the cell. It checks the gaps of this notebook, of the scripts, and of the job script.
+
+# %%
+from grader import check
+
+check("single_gpu")
+
+# %% [markdown]
+# Go on with `02_multi_gpu.ipynb`.
