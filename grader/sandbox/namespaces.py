@@ -119,12 +119,13 @@ def new_files(readable, workplace, size, user, hidden=()):
         if os.path.isdir(path):
             _in_memory(path, "size=4k,mode=000")
     _own(workplace, user)
-    kernel.detach("/.own")
     _own_dev()
     _own_etc(user)
     _own_proc()
+    for mount in ("/.own", OLD):
+        kernel.detach(mount)
+        os.rmdir(mount)
     kernel.set_mount_attributes("/", kernel.READ_ONLY, below=False)
-    kernel.detach(OLD)
     os.chdir(workplace)
 
 

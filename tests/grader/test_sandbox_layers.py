@@ -184,6 +184,24 @@ def only_weak_layers():
     return refuse
 
 
+@sandbox_runs.needs_strong
+@pytest.mark.parametrize("caller", CALLERS)
+def test_without_landlock_the_tree_of_mounts_still_hides_files(caller):
+    def remove_landlock():
+        rest = doctor.in_force() - {doctor.LANDLOCK}
+        confine.in_force = lambda: rest
+        landlock.abi = refusing(errno.EOPNOTSUPP)
+
+    def look():
+        written = [error_of(open, f"{folder}/new", "w") for folder in ("/", "/etc", "/dev", "/usr/lib", sys.prefix)]
+        others = [error_of(open, f"/proc/1/{name}") for name in ("mem", "maps", "environ", "root/etc/passwd")]
+        return [os.listdir("/"), os.listdir("/etc"), written, others, error_of(os.kill, 1, signal.SIGKILL)]
+
+    root, etc, written, others, _ = run(look, caller=caller, before=remove_landlock)
+    assert not {".old", ".own", "home", "var", "sys", "run"} & set(root) and not {"shadow", "hostname", "ssh"} & set(etc)
+    assert set(written) <= {errno.EROFS, errno.EACCES} and set(others) <= {errno.EACCES, errno.ENOENT, errno.EPERM}
+
+
 needs_landlock = pytest.mark.skipif(doctor.LANDLOCK not in doctor.in_force(), reason="this kernel offers no Landlock")
 
 

@@ -171,9 +171,9 @@ def test_no_core_is_dumped(caller):
         if child == 0:
             os.abort()
         _, status = os.wait()
-        return [os.WTERMSIG(status), os.WCOREDUMP(status), os.listdir(".")]
+        return [os.WTERMSIG(status), os.WCOREDUMP(status), os.listdir("."), list(resource.getrlimit(resource.RLIMIT_CORE))]
 
-    assert run(crash, caller=caller) == [signal.SIGABRT, False, []]
+    assert run(crash, caller=caller) == [signal.SIGABRT, False, [], [0, 0]]
 
 
 def test_nobody_outside_is_reached_over_the_network(caller):
@@ -320,10 +320,10 @@ def test_the_environment_keeps_no_secrets(caller):
 
 def test_programs_still_run(caller):
     def work():
-        return subprocess.run(["sh", "-c", "echo $((6 * 7)); pwd; id -un"], capture_output=True, text=True, timeout=10).stdout.split()
+        return subprocess.run(["sh", "-c", "echo $((6 * 7)); pwd; id -un; uname -n"], capture_output=True, text=True, timeout=10).stdout.split()
 
-    answer, folder, user = run(work, caller=caller)
-    assert (answer, user) == ("42", "student") and "sandbox-" in folder
+    answer, folder, user, host = run(work, caller=caller)
+    assert (answer, user, host) == ("42", "student", "sandbox") and "sandbox-" in folder
 
 
 @pytest.mark.parametrize("status", [0, 3, 128 + signal.SIGSEGV])
