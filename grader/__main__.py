@@ -115,14 +115,13 @@ def similarity(
     """List pairs of submissions that share filled-in code beyond what exercise and solution have."""
     from tempfile import TemporaryDirectory
 
-    from grader.collect import collect
+    from grader.collect import collect, released
     from grader.similarity import of_submissions
     from grader.tell.files import write
     from grader.tell.pages import similarity
 
-    released = [path for room in ("exercises", "notebooks") for path in sorted((ROOT / room).rglob("*")) if path.suffix in (".py", ".sh", ".ipynb")]
     with TemporaryDirectory() as workplace:
-        pairs = of_submissions(collect(submissions, workplace, [str(path.relative_to(ROOT)) for path in released]))
+        pairs = of_submissions(collect(submissions, workplace, released()))
     for pair in pairs:
         typer.echo(f"{pair.one.shared:5} tokens   {pair.one.share:4.0%} of {pair.one.student}   {pair.other.share:4.0%} of {pair.other.student}")
     write(out, similarity(pairs))

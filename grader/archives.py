@@ -42,8 +42,9 @@ class Content:
     time: float
 
 
-def read(path, limits):
-    """The Content of a folder or an archive. limits: the names asked for, with the most bytes of each. Raises Refused.
+def read(path, limits, known=()):
+    """The Content of a folder or an archive. limits: the names asked for, with the most bytes of each; known: others that are no
+    surprise. Raises Refused.
 
     One folder around it all is allowed. Hidden files and what comes with the course or from running it are ignored.
     """
@@ -83,7 +84,7 @@ def read(path, limits):
         problems.append(f"{name} is larger than {limits[name] / 10**6:g} MB and was left out.")
     if missing := [name for name in limits if name not in found[top]]:
         problems.append(f"Missing: {_listed(missing)}.")
-    wanted = {f"{top}/{name}" if top else name for name in limits}
+    wanted = {f"{top}/{name}" if top else name for name in (*limits, *known)}
     extra = ["/".join(parts) for parts in names.values() if parts[-1].endswith((".py", ".ipynb", ".sh"))]
     if extra := sorted(name for name in extra if name not in wanted):
         problems.append(f"Not asked for, and not looked at: {_listed(extra)}.")

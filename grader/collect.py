@@ -16,6 +16,7 @@ from pathlib import Path
 from grader import archives
 from handson.errors import OneSentence
 
+ROOT = Path(__file__).resolve().parent.parent
 MOODLE = re.compile(r"(?P<name>.+)_(?P<number>\d+)_assignsubmission_file(_.*)?")
 CANVAS = re.compile(r"(?P<name>[^_]+)_((?P<late>LATE)_)?(?P<number>\d+)_(?P<order>\d+)_.+")
 IGNORED = re.compile(r"^\.|^__MACOSX$|_assignsubmission_(?!file)")  # Moodle's online texts are in folders of their own
@@ -52,6 +53,7 @@ def collect(submissions, workplace, expected):
     if not submissions.is_dir():
         raise CollectError(f"{submissions} is no folder: name the one that holds a folder or an archive for each student")
     limits = {name: NOTEBOOK if name.endswith(".ipynb") else SCRIPT for name in expected}
+    given_out = released()
     students = {}  # student -> [(path, name, number, late, order)]
     for entry in sorted(submissions.iterdir()):
         if not IGNORED.search(entry.name):
@@ -63,13 +65,19 @@ def collect(submissions, workplace, expected):
     for student, attempts in sorted(students.items()):
         place = workplace / file_name(student)
         shutil.rmtree(place, ignore_errors=True)
-        read = sorted((_read(student, *attempt, limits) for attempt in attempts), key=lambda attempt: attempt[0])
+        read = sorted((_read(student, *attempt, limits, given_out) for attempt in attempts), key=lambda attempt: attempt[0])
         for number, (_, submission, files) in enumerate(read, start=1):
             for name, data in files.items():
                 (place / str(number) / name).parent.mkdir(parents=True, exist_ok=True)
                 (place / str(number) / name).write_bytes(data)
             collected.append(replace(submission, attempt=number, path=place / str(number) if files else None))
     return collected
+
+
+def released():
+    """The names of all files that students receive to work on."""
+    paths = [path for room in ("exercises", "notebooks") for path in sorted((ROOT / room).rglob("*"))]
+    return [str(path.relative_to(ROOT)) for path in paths if path.suffix in (".py", ".sh", ".ipynb")]
 
 
 def newest(submissions):
@@ -111,10 +119,10 @@ def _who(entry):
     return f"{name}_{number}" if number else name, name, number, late, order
 
 
-def _read(student, path, name, number, late, order, limits):
+def _read(student, path, name, number, late, order, limits, given_out):
     """(order among the attempts, Submission, files by name) of one archive or folder."""
     try:
-        content = archives.read(path, limits)
+        content = archives.read(path, limits, given_out)
         files, problems, time, refused = content.files, tuple(content.problems), content.time, None
     except archives.Refused as error:
         files, problems, time, refused = {}, (), path.lstat().st_mtime, f"{archives.shown(path.name)} {error}."

@@ -10,7 +10,7 @@ import keyword
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, islice
 
 from grader import exercises
 from grader.collect import newest
@@ -118,8 +118,9 @@ def _filled(files, told, vocabulary, known=frozenset()):
     for file, text in files.items():
         old = {"", *(line.strip() for line in told[file].splitlines())}
         lines[file] = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip() not in old]
-        found = [(_token(match, vocabulary[file]), number) for number, line in lines[file] for match in TOKEN.finditer(line) if match.lastgroup]
-        tokens, of_token[file] = zip(*found[:LONGEST]) if found else ((), ())
+        found = ((_token(match, vocabulary[file]), number) for number, line in lines[file] for match in TOKEN.finditer(line) if match.lastgroup)
+        found = list(islice(found, LONGEST))
+        tokens, of_token[file] = zip(*found) if found else ((), ())
         for start in range(len(tokens) - RUN + 1):
             run = file, tokens[start : start + RUN]
             if run not in known:

@@ -71,7 +71,7 @@ def hardest_gaps(scores, most=10):
         for unit in score.units:
             for gap in unit.gaps:
                 if gap.complete and gap.max_points:
-                    gaps[unit.name, unit.track and gap.verdicts[0].track, gap.name].append(gap)
+                    gaps[unit.name, gap.verdicts[0].track, gap.name].append(gap)
     rows = [
         {
             "unit": unit,
