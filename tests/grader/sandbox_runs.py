@@ -65,8 +65,10 @@ def run(function, *arguments, ranks=1, **options):
         outer, reading = start(function, *arguments, folder=folder, ranks=ranks, **options)
         try:
             answers = [json.loads(line) for line in until_end(reading).splitlines()]
-        finally:
+        except BaseException:
             os.kill(outer, signal.SIGKILL)
+            raise
+        finally:
             os.waitpid(outer, 0)
     return answers[0] if ranks == 1 and answers else answers
 
