@@ -7,7 +7,7 @@ import struct
 import numpy
 
 LENGTHS = struct.Struct("!II")  # of the JSON, of all arrays, in bytes
-LIMIT = 256 << 20  # bytes
+LIMIT = 64 << 20  # bytes
 KINDS = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"}
 ARRAY = "__array__"
 
@@ -63,13 +63,13 @@ def unpack(data):
         raise BadMessage(f"it can't be read ({type(error).__name__})") from None
 
 
-def whole(buffer):
-    """Whether `buffer` holds a whole message yet. Raises BadMessage when the message would be too large."""
+def whole(buffer, limit=LIMIT):
+    """Whether `buffer` holds a whole message yet. Raises BadMessage when the message would have more than `limit` bytes."""
     if len(buffer) < LENGTHS.size:
         return False
     length = LENGTHS.size + sum(LENGTHS.unpack_from(buffer))
-    if length > LIMIT:
-        raise BadMessage(f"it has {length} bytes, more than {LIMIT}")
+    if length > limit:
+        raise BadMessage(f"it has {length:,} bytes, more than {limit:,}")
     return len(buffer) >= length
 
 

@@ -9,7 +9,7 @@ import traceback
 
 from grader.box import messages
 from grader.box.stacks import STUDENT
-from grader.sandbox import clean_environment, close_other_files, limit_rank
+from grader.sandbox import clean_environment, close_other_files, kernel, limit_rank
 from grader.verdict import ERROR, FAILED, OUT_OF_MEMORY
 
 
@@ -25,6 +25,7 @@ def be_rank(number, work, limits, channel, output, stack):
             os.dup2(descriptor, replaced)
         sys.stdout.reconfigure(line_buffering=True)
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True, chain=False)
+        kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
         close_other_files((channel.fileno(), stack))
         clean_environment(os.getcwd())
         limit_rank(limits)
@@ -35,7 +36,7 @@ def be_rank(number, work, limits, channel, output, stack):
     except Wrong as wrong:
         answer = messages.pack({"status": FAILED, "message": str(wrong)})
     except BaseException as error:
-        answer = messages.pack({"status": _status(error), "message": describe(error), "line": _line(error)})
+        answer = messages.pack(_told(error, limits))
     try:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -46,9 +47,11 @@ def be_rank(number, work, limits, channel, output, stack):
         signal.pause()  # a rank that ended now would look to the others as if it had died
 
 
-def _status(error):
-    no_memory = isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "bad_alloc" in str(error)
-    return OUT_OF_MEMORY if no_memory else ERROR
+def _told(error, limits):
+    """What the box is told of an exception."""
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "bad_alloc" in str(error):
+        return {"status": OUT_OF_MEMORY, "message": f"it wants more memory than the {limits.memory_bytes >> 20} MiB it may have", "line": _line(error)}
+    return {"status": ERROR, "message": describe(error), "line": _line(error)}
 
 
 def describe(error):

@@ -14,11 +14,13 @@ import traceback
 
 from grader import sandbox
 from grader.box import messages, watch
+from grader.sandbox import kernel
 
 
 def serve(connection, libraries):
     for library in libraries:
         importlib.import_module(library)
+    kernel.prctl(kernel.SUBREAPER, 1)
     gc.freeze()  # a collection in a rank would touch, and so copy, all that was loaded
     sandbox.layers()  # tried once, known to all boxes
     while (work := messages.receive(connection)) is not None:
@@ -52,6 +54,7 @@ def _wait(box, connection):
         _, status = os.waitpid(box, 0)
     finally:
         os.close(ended)
+        watch.end_children()  # whose box was killed
     if status and not gone:
         connection.sendall(messages.pack({"died": True}))
     return not gone

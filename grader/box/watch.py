@@ -1,6 +1,7 @@
 """The box: starts init and the ranks, reads what they send, and ends them all: at the end, at a limit, or when they wait in vain."""
 
-import ctypes
+import contextlib
+import glob
 import json
 import os
 import resource
@@ -9,19 +10,19 @@ import signal
 import socket
 import sys
 import time
-
-import psutil
+from pathlib import Path
 
 from grader.box import messages, stacks
 from grader.box.rank import be_rank
-from grader.sandbox import Confinement, Limits, enter, prepare
+from grader.sandbox import Confinement, Limits, enter, kernel, prepare
 from grader.verdict import DEADLOCK, ERROR, FAILED, KILLED, OUT_OF_MEMORY, TIMEOUT
 
 STILL = 2.0  # seconds in which no process computes: they wait for each other
 GRACE = 0.5  # seconds for the other ranks when one has failed, and to say where they are
 TICK = 0.1
-SET_PDEATHSIG, SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
-STATUSES = {FAILED, ERROR, OUT_OF_MEMORY}  # what a rank may say of itself
+OUT_OF_TIME = "it was still running when its time was up: does a loop never end?"
+LONGEST_ANSWER = 4 << 20  # bytes that a rank may send
+STATUSES = [FAILED, ERROR, OUT_OF_MEMORY]  # what a rank may say of itself
 
 
 class _Rank:
@@ -74,9 +75,8 @@ def run(work):
     """Run the ranks of `work`, and return how they ended, as grader.box.client understands it."""
     if work["readable"] is not None:
         prepare()
-    prctl = ctypes.CDLL(None).prctl
-    prctl(SET_PDEATHSIG, signal.SIGKILL)
-    prctl(SET_CHILD_SUBREAPER, 1)
+    kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
+    kernel.prctl(kernel.SUBREAPER, 1)
     start, limits = time.monotonic(), Limits(**work["limits"])
     ranks = [_Rank(number) for number in range(work["ranks"])]
     control, init_end = socket.socketpair()
@@ -88,9 +88,12 @@ def run(work):
     for rank in ranks:
         rank.close_theirs()
     try:
-        why, seen_cpu = _watch(ranks, control, init, limits)
+        why, seen_cpu = _watch(ranks, control, limits)
     finally:
-        _end_all(init)
+        end_children()
+    for rank in ranks:
+        while _read("output", rank, rank.output):  # what it printed last may still be in the pipe
+            pass
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "ranks": [_outcome(rank, why, limits) for rank in ranks],
@@ -105,6 +108,8 @@ def _be_init(work, limits, ranks, control):
         os.chdir(work["workplace"])
         if work["readable"] is not None:
             enter(Confinement(work["readable"], work["workplace"], limits))
+        else:
+            kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
         pids = {}
         for rank in ranks:
             pid = os.fork()
@@ -125,9 +130,9 @@ def _be_init(work, limits, ranks, control):
         os._exit(1)
 
 
-def _watch(ranks, control, init, limits):
+def _watch(ranks, control, limits):
     """Until all ranks are done, or none can go on; returns why they were stopped (a status, or None) and CPU seconds seen."""
-    me, start, told = psutil.Process(), time.monotonic(), bytearray()
+    start, told = time.monotonic(), bytearray()
     deadline, why, cpu, moved, look = None, None, 0.0, start, start + 0.5
     selector = selectors.DefaultSelector()
     selector.register(control, selectors.EVENT_READ, ("control", None))
@@ -141,8 +146,9 @@ def _watch(ranks, control, init, limits):
             data = _read(what, rank, key.fileobj)
             if not data:
                 selector.unregister(key.fileobj)
-                if what == "control" and any(rank.status is None for rank in ranks):
-                    raise RuntimeError(f"init ended early: {told.decode(errors='replace')}")
+                if what == "control":  # init was killed, and the ranks with it
+                    for other in ranks:
+                        other.status = other.status or -signal.SIGKILL
             if what == "control":
                 told += data
                 while b"\n" in told:
@@ -158,27 +164,20 @@ def _watch(ranks, control, init, limits):
             deadline = now + GRACE
         if now >= look and deadline is None:
             look = now + 0.25
-            newer, running = _activity(me, init)
+            newer, running = _activity()
             if newer > cpu + 0.02 or running:
                 moved = now
             cpu = max(cpu, newer)
-            if cpu > limits.cpu_seconds or now - start > limits.wall_seconds:
+            if cpu > 0.9 * limits.cpu_seconds or now - start > limits.wall_seconds:
                 why, deadline = TIMEOUT, now + GRACE
             elif now - moved > STILL:
                 why, deadline = DEADLOCK, now + GRACE
             if why:
                 for rank in ranks:
                     if rank.pid and not rank.done:
-                        os.kill(rank.pid, signal.SIGUSR1)  # faulthandler writes where it is
+                        _kill(rank.pid, signal.SIGUSR1)  # faulthandler writes where it is
         if deadline and now > deadline:
             break
-    for rank in ranks:  # what they printed last may still be in the pipe
-        os.set_blocking(rank.output, False)
-        try:
-            while _read("output", rank, rank.output):
-                pass
-        except BlockingIOError:
-            pass
     return why, cpu
 
 
@@ -199,14 +198,16 @@ def _read(what, rank, file):
             credentials = next(value for _, kind, value in ancillary if kind == socket.SCM_CREDENTIALS)
             rank.pid = int.from_bytes(credentials[:4], sys.byteorder)
             rank.received += data[1:]  # the first byte only carries the credentials
-        else:
+        elif rank.answer is None:
             rank.received += data
-        if rank.answer is None and messages.whole(rank.received):
+        if rank.answer is None and messages.whole(rank.received, LONGEST_ANSWER):
             answer = messages.unpack(bytes(rank.received))
-            rank.answer = answer if isinstance(answer, dict) and {"observations", "status"} & answer.keys() else {}
+            if not isinstance(answer, dict) or not {"observations", "status"} & answer.keys():
+                raise messages.BadMessage("it is of another kind")
+            rank.answer = answer
         return data
     except (messages.BadMessage, ConnectionError, StopIteration) as error:
-        rank.answer = {"status": ERROR, "message": f"what came back from it can't be used: {error}"}
+        rank.answer = rank.answer or {"status": ERROR, "message": f"what came back from it can't be used: {error}"}
         return b""
 
 
@@ -219,39 +220,47 @@ def _readable(rank):
         return bool(rank.channel.recv(1, socket.MSG_PEEK))
 
 
-def _activity(me, init):
+def _activity():
     """CPU seconds of all processes below, and whether one of them computes now (or would, on a less busy machine)."""
-    cpu, running = 0.0, False
-    for process in me.children(recursive=True):
+    ticks, running = 0, False
+    for process in _below(os.getpid()):
         try:
-            with process.oneshot():
-                times = process.cpu_times()
-                cpu += times.user + times.system + times.children_user + times.children_system
-                running |= process.status() in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
-        except psutil.Error:
+            state, *fields = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        ticks += sum(map(int, fields[10:14]))  # utime, stime, cutime, cstime of proc_pid_stat(5)
+        running |= state in "RD"
+    return ticks / os.sysconf("SC_CLK_TCK"), running
+
+
+def _below(process):
+    """The numbers of all processes below a process."""
+    for children in glob.glob(f"/proc/{process}/task/*/children"):
+        try:
+            for child in Path(children).read_text().split():
+                yield int(child)
+                yield from _below(int(child))
+        except (FileNotFoundError, ProcessLookupError):
             pass
-    return cpu, running
 
 
-def _end_all(init):
-    """Kill init and whatever is left below this process."""
-    try:
-        os.kill(init, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+def _kill(process, number):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, number)
+
+
+def end_children():
+    """Kill all children of this process, and those that come to it when their parents have died."""
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
+        for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            _kill(int(child), signal.SIGKILL)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         except ChildProcessError:
             return
-        for process in psutil.Process().children(recursive=True):
-            try:
-                process.kill()
-            except psutil.Error:
-                pass
-        time.sleep(0.002)
+        time.sleep(0.001)
 
 
 def _outcome(rank, why, limits):
@@ -260,23 +269,23 @@ def _outcome(rank, why, limits):
     answer = rank.answer
     if answer and "observations" in answer:
         return outcome | {"observations": answer["observations"]}
-    if answer and answer.get("status") in STATUSES:
+    if answer and isinstance(answer["status"], str) and answer["status"] in STATUSES:
         line = answer.get("line")
         return outcome | {
             "status": answer["status"],
             "message": str(answer.get("message", ""))[:2000],
             "line": line if isinstance(line, int) else None,
         }
-    if rank.status is not None:
-        if rank.status == -signal.SIGXCPU:
-            return outcome | {"status": TIMEOUT, "message": f"it used more than {limits.cpu_seconds:g} seconds of CPU time"}
-        how = f"was killed by {signal.Signals(-rank.status).name}" if rank.status < 0 else f"ended itself with exit status {rank.status}"
-        return outcome | {"status": KILLED, "message": f"its process {how} before the code had finished"}
     waiting, line = stacks.where(rank.frames.decode(errors="replace"))
+    if rank.status == -signal.SIGXCPU:
+        return outcome | {"status": TIMEOUT, "message": OUT_OF_TIME, "line": line}
+    if rank.status is not None:
+        how = f"was killed by signal {-rank.status} ({signal.strsignal(-rank.status)})" if rank.status < 0 else f"ended itself with exit status {rank.status}"
+        return outcome | {"status": KILLED, "message": f"its process {how} before the code had finished"}
     if why == DEADLOCK and waiting:
         return outcome | {"status": DEADLOCK, "message": f"it waits in {waiting}", "waiting": waiting, "line": line}
     if why == DEADLOCK:
         return outcome | {"status": TIMEOUT, "message": "it waits for something that never happens", "line": line}
     if why == TIMEOUT:
-        return outcome | {"status": TIMEOUT, "message": "it was still running when its time was up", "waiting": waiting, "line": line}
+        return outcome | {"status": TIMEOUT, "message": OUT_OF_TIME, "waiting": waiting, "line": line}
     return outcome | {"status": KILLED, "message": "it was stopped, since another rank had failed", "waiting": waiting, "line": line}

@@ -22,7 +22,7 @@ from grader.verdict import (
 )
 
 BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT)  # of several ranks that ended badly, the first of these is told
-LIMITS = Limits(cpu_seconds=10, wall_seconds=60, memory_bytes=1 << 30)  # of a gap in one case, which takes well under a second
+LIMITS = Limits(cpu_seconds=6, wall_seconds=60, memory_bytes=1 << 30)  # of a gap in one case, which takes well under a second
 LONGEST_FILE = 200_000  # characters
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Read error")
 
@@ -96,7 +96,9 @@ def _probe(check, cases, source, server, readable):
             outcome = server.run("grader.probes.cases:each", [check.probe, [source], group], ranks, LIMITS, readable)
         if bad := _what_went_wrong(outcome, source):
             return seen, (*bad, outcome)
-        observations = zip(*(of_rank.observations for of_rank in outcome.ranks))
+        if any(not isinstance(one, list) or len(one) != len(group) for one in outcome.observations):
+            return seen, (ERROR, "something else came back than what was asked for", outcome)
+        observations = zip(*outcome.observations)
         seen += [(case, list(of_case), outcome) for case, of_case in zip(group, observations)]
     return seen, None
 

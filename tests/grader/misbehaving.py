@@ -1,0 +1,162 @@
+"""Code in a box, as probes: some of it does what no student's code should."""
+
+import ctypes
+import math
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy
+
+from grader.box import messages
+
+
+def behave(rank, ranks, *arguments):
+    return {"rank": rank, "ranks": ranks, "arguments": arguments, "pid": os.getpid()}
+
+
+def loop(rank, ranks):
+    while True:
+        pass
+
+
+def sleep(rank, ranks):
+    time.sleep(600)
+
+
+def wait_alone(rank, ranks):
+    """Rank 0 waits for the others in a collective."""
+    import torch
+    import torch.distributed
+
+    from grader.probes.pytorch import join
+
+    join(rank, ranks)
+    if rank == 0:
+        torch.distributed.all_reduce(torch.ones(1))
+
+
+def leave(rank, ranks):
+    if rank == ranks - 1:
+        os._exit(7)
+    time.sleep(600)
+
+
+def crash(rank, ranks):
+    ctypes.string_at(0)
+
+
+def end_by_signal(rank, ranks, number):
+    os.kill(os.getpid(), number)
+
+
+def quit(rank, ranks):
+    sys.exit(3)
+
+
+def interrupt(rank, ranks):
+    raise KeyboardInterrupt
+
+
+def grow(rank, ranks):
+    taken = []
+    while True:
+        taken.append(bytearray(1 << 24))
+
+
+def flood(rank, ranks):
+    print("the beginning")
+    for _ in range(50_000):
+        print("x" * 100)
+    print("the end")
+
+
+def flood_for_ever(rank, ranks):
+    while True:
+        os.write(1, bytes(1 << 16))
+
+
+def huge(rank, ranks):
+    return numpy.zeros(10 << 20)
+
+
+def foreign(rank, ranks):
+    return {"thing": object()}
+
+
+def objects(rank, ranks):
+    return numpy.array([object()])
+
+
+def no_numbers(rank, ranks):
+    return [math.nan, math.inf, numpy.array([math.nan])]
+
+
+def write_everywhere(rank, ranks):
+    """Random bytes into all descriptors that a rank has."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            os.write(int(name), random.Random(rank).randbytes(1000))
+        except OSError:
+            pass
+    time.sleep(600)
+
+
+def forge(rank, ranks, answer):
+    """Send an `answer` of one's own, past the probe."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            try:
+                os.write(int(name), messages.pack(answer))
+            except OSError:
+                pass
+    time.sleep(600)
+
+
+def kill_peer(rank, ranks):
+    Path(f"pid{rank}").write_text(str(os.getpid()))
+    while rank == 0 and not (Path("pid1").exists() and Path("pid1").read_text()):
+        time.sleep(0.001)
+    if rank == 0:
+        os.kill(int(Path("pid1").read_text()), signal.SIGKILL)
+    time.sleep(600)
+
+
+def kill_parent(rank, ranks):
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(600)
+
+
+def kill_grandparent(rank, ranks):
+    fields = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(") ")[2].split()
+    os.kill(int(fields[1]), signal.SIGKILL)
+    time.sleep(600)
+
+
+def close_output(rank, ranks):
+    sys.stdout.close()
+    sys.stderr.close()
+    os.close(1)
+    os.close(2)
+    return 1
+
+
+def leave_a_thread(rank, ranks):
+    threading.Thread(target=loop, args=(rank, ranks)).start()
+    return 1
+
+
+def leave_a_daemon(rank, ranks):
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.write(writing, str(os.getpid()).encode())
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(600)
+        os._exit(0)
+    return int(os.read(reading, 100))

@@ -1,0 +1,195 @@
+"""Whatever code does in a box, there is an answer in time that says what, nothing stays behind, and the next one finds the box as before."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy
+import psutil
+import pytest
+
+from grader import sandbox
+from grader.sandbox import Limits
+from grader.verdict import DEADLOCK, ERROR, KILLED, OUT_OF_MEMORY, TIMEOUT
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMITS = Limits(cpu_seconds=1, wall_seconds=20, memory_bytes=512 << 20)
+SANDBOX = sandbox.interpreter_paths()
+CONFINED = pytest.param(SANDBOX, id="confined", marks=pytest.mark.skipif(not sandbox.strong(), reason=sandbox.missing()))
+both = pytest.mark.parametrize("readable", [pytest.param(None, id="plain"), CONFINED])
+
+
+def until(condition, what, seconds=5):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def run(server):
+    def run(name, *arguments, ranks=1, limits=LIMITS, readable=None):
+        return server.run(f"tests.grader.misbehaving:{name}", arguments, ranks, limits, readable).ranks
+
+    run("behave")
+    before = server.process.pid
+    yield run
+    (rank,) = run("behave")
+    assert rank.observations["rank"] == 0
+    assert server.process.pid == before
+    until(lambda: not psutil.Process(before).children(recursive=True), "processes are left")
+
+
+@both
+def test_every_rank_gets_its_number_and_the_arguments(run, readable):
+    found = [rank.observations for rank in run("behave", 5, {"a": numpy.arange(3)}, ranks=3, readable=readable)]
+    assert [(one["rank"], one["ranks"]) for one in found] == [(0, 3), (1, 3), (2, 3)]
+    assert found[2]["arguments"][0] == 5 and list(found[2]["arguments"][1]["a"]) == [0, 1, 2]
+
+
+@both
+def test_an_endless_loop_ends_with_its_cpu_time(run, readable):
+    (rank,) = run("loop", readable=readable)
+    assert rank.status == TIMEOUT
+    assert "never end" in rank.message
+
+
+def test_a_wait_for_something_else_than_ranks_is_no_deadlock(run):
+    (rank,) = run("sleep")
+    assert rank.status == TIMEOUT
+    assert "never happens" in rank.message
+
+
+@both
+def test_a_deadlock_names_the_collective_and_who_waits(run, readable):
+    waiting, done, _ = run("wait_alone", ranks=3, readable=readable)
+    assert (waiting.status, waiting.waiting) == (DEADLOCK, "all_reduce")
+    assert (done.status, done.waiting) == (None, "")
+
+
+@both
+def test_a_rank_that_leaves_is_told_from_those_that_wait_for_it(run, readable):
+    first, second = run("leave", ranks=2, readable=readable)
+    assert (second.status, second.message) == (KILLED, "its process ended itself with exit status 7 before the code had finished")
+    assert (first.status, first.message) == (KILLED, "it was stopped, since another rank had failed")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "says"),
+    [("crash", (), "Segmentation fault"), ("end_by_signal", (9,), "Killed"), ("end_by_signal", (signal.SIGRTMIN + 3,), "signal 37")],
+)
+def test_a_crash_is_told_by_its_signal(run, name, arguments, says):
+    (rank,) = run(name, *arguments)
+    assert rank.status == KILLED
+    assert says in rank.message
+
+
+def test_a_stopped_rank_does_not_stop_the_box(run):
+    (rank,) = run("end_by_signal", signal.SIGSTOP)
+    assert rank.status == TIMEOUT
+
+
+@pytest.mark.parametrize(("name", "says"), [("quit", "SystemExit: 3"), ("interrupt", "KeyboardInterrupt"), ("foreign", "object can't be sent")])
+def test_exceptions_of_any_kind_are_errors_in_the_code(run, name, says):
+    (rank,) = run(name)
+    assert rank.status == ERROR
+    assert says in rank.message
+
+
+@both
+def test_a_memory_blow_up_is_called_by_its_name(run, readable):
+    (rank,) = run("grow", limits=Limits(cpu_seconds=20, memory_bytes=512 << 20), readable=readable)
+    assert (rank.status, rank.message) == (OUT_OF_MEMORY, "it wants more memory than the 512 MiB it may have")
+
+
+def test_a_flood_of_output_is_cut_in_the_middle_and_says_so(run):
+    (rank,) = run("flood", limits=Limits(cpu_seconds=20))
+    assert rank.status is None
+    assert len(rank.output) < 10_000
+    assert rank.output.startswith("the beginning\n") and rank.output.endswith("the end\n")
+    assert "bytes cut ...]" in rank.output
+
+
+def test_an_endless_flood_ends(run):
+    (rank,) = run("flood_for_ever")
+    assert rank.status == TIMEOUT
+
+
+@pytest.mark.parametrize(("name", "says"), [("huge", "more than 4,194,304"), ("objects", "arrays of object can't be sent")])
+def test_observations_that_can_not_be_sent_are_refused(run, name, says):
+    (rank,) = run(name)
+    assert rank.status == ERROR
+    assert says in rank.message
+
+
+def test_numbers_that_are_none_come_back_as_they_are(run):
+    (rank,) = run("no_numbers")
+    assert str(rank.observations) == "[nan, inf, array([nan])]"
+
+
+@both
+def test_bytes_that_are_no_message_are_an_error(run, readable):
+    (rank,) = run("write_everywhere", readable=readable)
+    assert rank.status == ERROR
+    assert "can't be used" in rank.message
+
+
+@pytest.mark.parametrize("answer", [[], {}, 5, {"status": []}, {"status": "passed"}, {"status": numpy.zeros(2)}, {"status": "grader fault"}])
+def test_an_answer_of_its_own_earns_a_rank_nothing(run, answer):
+    (rank,) = run("forge", answer)
+    assert rank.status in (ERROR, KILLED, TIMEOUT)
+
+
+@both
+def test_a_rank_that_kills_another_gets_no_further(run, readable):
+    first, second = run("kill_peer", ranks=2, readable=readable)
+    assert {first.status, second.status} <= {KILLED, ERROR}
+    assert (second.message.startswith("its process was killed")) or "PermissionError" in first.message
+
+
+@both
+@pytest.mark.parametrize("name", ["kill_parent", "kill_grandparent"])
+def test_killing_what_watches_it_is_of_no_use(run, name, readable):
+    (rank,) = run(name, readable=readable)
+    assert rank.status in (KILLED, ERROR, TIMEOUT)
+
+
+def test_output_may_be_closed(run):
+    (rank,) = run("close_output")
+    assert rank.observations == 1
+
+
+def test_a_thread_that_never_ends_harms_nobody(run):
+    (rank,) = run("leave_a_thread")
+    assert rank.observations == 1
+
+
+def test_daemons_end_with_the_run(run):
+    (rank,) = run("leave_a_daemon")
+    until(lambda: not psutil.pid_exists(rank.observations), "the daemon is still there")
+
+
+CALLER = """
+import sys
+from grader.box import Server
+server = Server()
+server.run("tests.grader.misbehaving:behave")
+print(server.process.pid, flush=True)
+server.run("tests.grader.misbehaving:" + sys.argv[1], ranks=2)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_when_its_caller_ends_all_end_with_it(number):
+    with subprocess.Popen(
+        [sys.executable, "-c", CALLER, "loop"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as caller:
+        server = psutil.Process(int(caller.stdout.readline()))
+        until(lambda: len(server.children(recursive=True)) == 4, "box, init and two ranks did not start")
+        processes = [server, *server.children(recursive=True)]
+        caller.send_signal(number)
+        _, alive = psutil.wait_procs(processes, 5)
+        assert not alive
+        assert caller.wait(5) == -number
