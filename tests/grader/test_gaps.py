@@ -1,0 +1,164 @@
+"""What a student wrote into a gap is found by the lines that were given, whatever else became of the file."""
+
+import pytest
+
+from grader import exercises, gaps
+from grader.mutants import solved
+
+FILE = "exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py"
+FILES = [
+    f"exercises/{topic}/{track}/train_cifar_{topic[3:]}.py"
+    for topic in ("01_single_gpu", "02_multi_gpu", "03_multi_node")
+    for track in ("pytorch", "chainer")
+] + ["exercises/02_multi_gpu/run_multi_gpu_training.sh", "exercises/03_multi_node/run_multi_node_training.sh"]
+
+SOLUTION = """\
+first = 1
+### BEGIN SOLUTION one: make `a`
+a = first
+### END SOLUTION
+second = 2
+third = 3
+def function():
+    fourth = 4
+    ### BEGIN SOLUTION two: make `b`
+    b = fourth
+    if b:
+        b += 1
+    ### END SOLUTION
+    fifth = 5
+    return fifth
+sixth = 6
+"""
+SMALL = gaps.exercise(SOLUTION, ".py")
+
+
+def filled(**code):
+    return gaps.fill(SMALL, gaps.answers(SOLUTION) | code)
+
+
+def found(text, gap="two", exercise=SMALL):
+    fragment = gaps.find(exercise, gap, text)
+    return fragment and fragment.code
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_gap_of_every_exercise_is_found_where_it_is(file):
+    text, answers = solved(file), gaps.answers(exercises.solution(file).read_text())
+    for gap in exercises.given_out(file).gaps:
+        fragment = gaps.find(exercises.given_out(file), gap.name, text)
+        assert fragment.code == answers[gap.name]
+        assert text.splitlines()[fragment.line - 1].strip() == answers[gap.name].splitlines()[0]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_gaps_as_they_were_given_out_are_empty(file):
+    given = exercises.given_out(file)
+    assert {gaps.find(given, gap.name, given.text).code for gap in given.gaps} == {""}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: "\ufeff" + text,
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: text.replace("\n", "\r"),
+        lambda text: text.replace("    ", "\t"),
+        lambda text: text.replace("\n", "   \n"),
+        lambda text: text.replace("\n", "\n\n"),
+        lambda text: text.rstrip("\n"),
+        lambda text: text + "\x00\udcff",
+    ],
+    ids=["byte order mark", "Windows line ends", "old Mac line ends", "tabs", "blanks at line ends", "empty lines", "no last line end", "odd bytes"],
+)
+def test_how_an_editor_saves_a_file_makes_no_difference(change):
+    text = gaps.normal(change(solved(FILE)).encode(errors="surrogateescape"))
+    for name, answer in gaps.answers(exercises.solution(FILE).read_text()).items():
+        code = found(text, name, exercises.given_out(FILE))
+        assert [line.rstrip() for line in code.splitlines() if line.strip()] == [line for line in answer.splitlines() if line.strip()]
+
+
+def test_an_answer_may_be_written_below_the_hint_or_in_its_place():
+    below = SMALL.text.replace('    raise NotImplementedError("PUT YOUR CODE: two")', "    b = 7")
+    assert found(below) == "# PUT YOUR CODE: make `b`\nb = 7"
+    assert found(filled(two="b = 7")) == "b = 7"
+
+
+def test_an_answer_beside_the_line_that_raises_is_an_answer():
+    beside = SMALL.text.replace('    raise NotImplementedError("PUT YOUR CODE: two")', '    raise NotImplementedError("PUT YOUR CODE: two")\n    b = 7')
+    assert found(beside).endswith('raise NotImplementedError("PUT YOUR CODE: two")\nb = 7')
+
+
+@pytest.mark.parametrize("nothing", ["", "pass", "# todo", '"""later"""', "...", "# todo\npass  # really"])
+def test_comments_and_pass_are_no_answer(nothing):
+    assert found(filled(two=nothing)) == ""
+
+
+@pytest.mark.parametrize("something", ["b =", "b = (", "raise ValueError", "return", "x" * 5 + "\n  y", "b = '\x00'"])
+def test_what_is_no_python_yet_is_an_answer(something):
+    assert found(filled(two=something)) == something
+
+
+def test_an_answer_may_hold_lines_that_are_given_elsewhere():
+    answer = "second = 2\nthird = 3\nb = 1\nsixth = 6"
+    assert found(filled(two=answer)) == answer
+    assert found(filled(two=answer), "one") == "a = first"
+
+
+def test_code_added_elsewhere_does_not_move_a_gap():
+    text = "import os\n\ndef helper():\n    return 1\n\n" + filled().replace("third = 3\n", "third = 3\nextra = 1\nextra = 2\n") + "print(1)\n"
+    assert found(text, "one") == "a = first"
+    assert found(text) == "b = fourth\nif b:\n    b += 1"
+
+
+@pytest.mark.parametrize("line", ["first = 1", "second = 2", "    fourth = 4", "    fifth = 5"])
+def test_one_given_line_beside_a_gap_may_be_deleted(line):
+    text = filled().replace(f"{line}\n", "")
+    assert "a = first" in found(text, "one")
+    assert "b = fourth" in found(text)
+
+
+@pytest.mark.parametrize("line", ["first = 1", "second = 2", "    fourth = 4", "    fifth = 5"])
+def test_a_given_line_beside_a_gap_that_was_edited_counts_as_part_of_the_answer(line):
+    text = filled().replace(line, f"{line} + 1")
+    gap, answer = ("one", "a = first") if line in ("first = 1", "second = 2") else ("two", "b = fourth")
+    assert answer in found(text, gap)
+    assert f"{line.strip()} + 1" in found(text, gap)
+
+
+def test_given_lines_that_are_repeated_do_not_hide_an_answer():
+    text = filled().replace("second = 2\n", "second = 2\nsecond = 2\n").replace("    fifth = 5\n", "    fifth = 5\n    fifth = 5\n")
+    assert found(text, "one").startswith("a = first")
+    assert found(text).startswith("b = fourth")
+
+
+def test_a_file_pasted_twice_has_the_answer_of_one_copy():
+    assert found(filled() + filled()).startswith("b = fourth")
+
+
+def test_a_place_of_which_nothing_is_left_is_not_found():
+    assert gaps.find(SMALL, "one", "something = else_\n") is None
+    assert gaps.find(SMALL, "two", "") is None
+    assert gaps.find(SMALL, "two", "first = 1\n") is None
+
+
+def test_with_one_gap_lost_the_other_is_found():
+    text = filled()
+    text = text[text.index("third") :]
+    assert found(text) == "b = fourth\nif b:\n    b += 1"
+    assert found(text, "one") == ""
+
+
+def test_code_moved_out_of_its_function_is_dedented():
+    text = filled(two="b = 1\nc = 2").replace("    b = 1\n    c = 2", "b = 1\nc = 2")
+    assert found(text) == "b = 1\nc = 2"
+
+
+@pytest.mark.parametrize("code", ["a = 1\n", "", "# nothing"])
+def test_python_is_readable(code):
+    assert gaps.unreadable(code) is None
+
+
+@pytest.mark.parametrize(("code", "line"), [("a = 1\nb = (\n", 2), ("a = 1\n  b\n", 2), ("\x00", 1), ("(" * 10_000, 1), ("-" * 200_000 + "1", 1)])
+def test_what_is_no_python_is_named_with_its_line(code, line):
+    assert gaps.unreadable(code)[0] == line
