@@ -1,10 +1,13 @@
 """The expected values of the Chainer track's probes, and those that misconceptions lead to: computed in one process by plain
 formulas, without a student's code. Called as grader/checks/oracles.py says."""
 
+import chainer
+import chainer.links as L
 import numpy
 from chainer.dataset import concat_examples
 
-from grader.probes.chainer import Double, flat, network, pictures, serial
+from grader.probes.chainer import Double, NetworkOfRun, flat, network, pictures, serial
+from handson.chainer.data import Enlarge
 
 
 def training(rank, ranks, case):
@@ -78,13 +81,15 @@ def evaluation(rank, ranks, case):
     model, lengths, data = network(case["seed"]), case["lengths"], list(pictures(sum(case["lengths"]), case["seed"]))
 
     def mean(part):
+        if not part:
+            return numpy.zeros(2)
         loss = model(*Double()(part, None))
         return numpy.array([float(loss.array), float(model.accuracy.array)])
 
     ends = numpy.cumsum(lengths)
     parts = [data[end - length : end] for end, length in zip(ends, lengths)]
     own = numpy.stack([mean(part) for part in parts])
-    batches = [[mean(part[at : at + case["batchsize"]]) for at in range(0, len(part), case["batchsize"])] for part in parts]
+    batches = [[mean(part[at : at + case["batchsize"]]) for at in range(0, len(part) or 1, case["batchsize"])] for part in parts]
     size = len(lengths)
     return {
         "right": numpy.stack([mean(data)] * size),
@@ -95,3 +100,15 @@ def evaluation(rank, ranks, case):
         "the script has made, and make that a multi-node one": numpy.stack([numpy.mean([numpy.mean(one, axis=0) for one in batches], axis=0)] * size),
         "the ranks' results are added up, not averaged": numpy.stack([own.sum(axis=0)] * size),
     }
+
+
+def run(rank, ranks, case):
+    """Parameters at the end of a run in one process with all images in each step."""
+    seed, spent = case["seed"] % 1000, int(case["task"] == "multi_node")  # ChainerMN's first update only makes the parameters equal
+    images = Enlarge(NetworkOfRun.SIZE)(list(pictures(case["images"], seed)), None)
+    numpy.random.seed(seed)
+    model = L.Classifier(NetworkOfRun())
+    optimizer = chainer.optimizers.MomentumSGD(case["lr"], momentum=0.9).setup(model)
+    for _ in range(spent, case["epochs"]):
+        optimizer.update(model, *images)
+    return {"parameters": flat(model.predictor)}

@@ -1,5 +1,9 @@
 """Probes for the Chainer track: each runs the code of one gap with inputs of its own."""
 
+import contextlib
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
 from types import SimpleNamespace
 
 import handson.chainer  # before chainer: lets it run on today's NumPy
@@ -14,8 +18,11 @@ from chainer.training.updaters import StandardUpdater
 
 from grader.box.rank import Wrong
 from grader.probes.communicator import join
+from grader.probes.pytorch import Printed
 from grader.probes.student import Student
+from handson import results
 from handson.chainer import devices as handson_devices
+from handson.chainer import model as handson_model
 from handson.chainer.optimizers import create_multi_node_optimizer
 from handson.chainer.reports import TimedEvaluator
 from handson.data import ImageDataset
@@ -45,13 +52,13 @@ def samples(batch):
 
 
 class Network(chainer.Chain):
-    """A small network in double precision, always the same for a seed: (N, 1, 2, 2) to (N, 10)."""
+    """A small network in double precision, always the same for a seed: (N, inputs) or (N, channels, H, W) to (N, 10)."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, inputs=4):
         super().__init__()
         random = numpy.random.RandomState(seed)
         with self.init_scope():
-            self.w1, self.b1 = chainer.Parameter(random.normal(size=(8, 4))), chainer.Parameter(random.normal(size=8))
+            self.w1, self.b1 = chainer.Parameter(random.normal(size=(8, inputs))), chainer.Parameter(random.normal(size=8))
             self.w2, self.b2 = chainer.Parameter(random.normal(size=(10, 8))), chainer.Parameter(random.normal(size=10))
 
     def forward(self, images):
@@ -288,3 +295,38 @@ def throughput(rank, ranks, source, case):
         )
         found.append([float(names.images), float(names.throughput)])
     return {"found": found}
+
+
+class NetworkOfRun(Network):
+    """In a whole run in the place of ConvNet, whose results for a batch and its parts differ by batch normalisation and rounding."""
+
+    SIZE = 4  # pixels, after enlarging
+    made = []
+
+    def __init__(self, classes=10):
+        super().__init__(numpy.random.randint(1 << 31), 3 * self.SIZE**2)  # as a run's seed has it
+        self.made.append(self)
+
+
+def run(rank, ranks, source, case):
+    """What a whole run of `train` prints, writes and ends with. Every rank has a folder for results, so that it shows who writes."""
+    handson_model.ConvNet = NetworkOfRun
+    seed, out, printed = case["seed"] % 1000, Path(tempfile.mkdtemp(dir=".")), Printed()
+    args = _options(case)
+    vars(args).update(task=case["task"], track="chainer", dataset="pictures", size=NetworkOfRun.SIZE, epoch=case["epochs"], seed=seed)
+    vars(args).update(out=out, resume=None, devices=f"{case['workers']} virtual GPUs")
+    sets = (pictures(case["images"], seed), pictures(7, seed + 1)) if rank == 0 else (None, None)
+    train = getattr(Student(source).module, "train", None)
+    if train is None:
+        raise Wrong("there is no function `train` any more")
+    with contextlib.redirect_stdout(printed):
+        train(*([join(rank, ranks, case["ranks_per_node"])] if case["task"] == "multi_node" else []), args, *sets)
+    if not NetworkOfRun.made:
+        raise Wrong("no ConvNet was made")
+    result, problem = None, ""
+    try:
+        result = asdict(results.read(out)) if (out / "result.json").exists() else None
+    except results.ResultError as error:
+        problem = str(error)
+    lines = [line for line in printed.getvalue().splitlines() if line.startswith("Throughput:")]
+    return {"lines": lines[:3], "result": result, "problem": problem, "parameters": flat(NetworkOfRun.made[-1])}

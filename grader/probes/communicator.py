@@ -1,7 +1,6 @@
 """ChainerMN among the ranks of a check: its communicator for CPUs, over gloo, since MPI can't be begun in forked processes."""
 
 import os
-from datetime import timedelta
 
 import mpi4py
 import numpy
@@ -10,20 +9,19 @@ import torch.distributed as dist
 
 mpi4py.rc.initialize = False  # importing ChainerMN would begin MPI in the process that ranks are forked from
 
+from grader.probes import pytorch  # noqa: E402
 from handson.chainer.communicators import CpuCommunicator  # noqa: E402
 
-LIMIT = timedelta(minutes=5)  # longer than any check; the box notices before that all ranks wait
 
+def join(rank, ranks, ranks_per_node=None):
+    """Form a group of the ranks that started together, and return this one's communicator.
 
-def join(rank, ranks):
-    """Form a group of `ranks` processes that started in one folder, and return this one's communicator.
-
-    Every rank's random numbers begin elsewhere, as in real runs.
+    Every rank's random numbers begin elsewhere, as in real runs. ranks_per_node: fewer than all, if they play several nodes.
     """
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting", rank=rank, world_size=ranks, timeout=LIMIT)
+    pytorch.join(rank, ranks)
     numpy.random.seed(1000 + rank)
+    if ranks_per_node:
+        os.environ["HANDSON_NODE"] = f"node{rank // ranks_per_node + 1}"
     return CpuCommunicator(Group(rank, ranks))
 
 
