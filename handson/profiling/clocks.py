@@ -55,7 +55,7 @@ def align(timelines):
     """
     first, offsets = timelines[0], {timelines[0].rank: 0}
     for other in timelines[1:]:
-        one_clock = first.host is not None and first.host == other.host
+        one_clock = bool(first.clock and first.clock == other.clock or first.host and first.host == other.host)
         offsets[other.rank] = 0 if one_clock else _offset(first, other)
         if offsets[other.rank]:
             other.shift(offsets[other.rank])

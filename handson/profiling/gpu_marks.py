@@ -4,6 +4,7 @@ import contextlib
 
 from handson.nodes import current_node
 from handson.profiling.recording import Recorder
+from handson.profiling.timeline import AFTER_TRAINING
 
 
 class GpuMarks(Recorder):
@@ -39,10 +40,14 @@ class GpuMarks(Recorder):
     def mark(self):
         if self.state == "recording":
             self.pop()
-            self.push(f"step {self.ended + 1}")
+            if self.ended < self.last:
+                self.push(f"step {self.ended + 1}")
 
     def stop(self):
-        self.pop()
+        if self.ended < self.last:  # the step that is open did not end
+            self.push(AFTER_TRAINING)
+            self.pop()
+            self.pop()
         self.open.close()
         self.profiler.stop()
 

@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from handson import virtual_gpus
 from handson.files import written_aside
 from handson.options import launcher_rank
 
@@ -210,6 +211,7 @@ class OwnRecorder(Recorder):
         facts = {
             "handson": {"unrecorded_step_seconds": self.unrecorded_step()},
             "host_name": os.uname().nodename,
+            "clock": virtual_gpus.machine(),
             "distributedInfo": {"rank": self.rank, "world_size": self.size or 1},
             "baseTimeNanoseconds": base,
         }

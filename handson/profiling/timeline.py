@@ -44,6 +44,7 @@ class Timeline:
     rank: int | None = None  # None: the file doesn't say
     size: int | None = None  # ranks in all
     host: str | None = None
+    clock: str | None = None  # what tells the machine, and so its clock, from others; virtual nodes share one
     pid: int | None = None
     on_gpu: bool = False  # whether compute is of a GPU
     source: str = ""  # file

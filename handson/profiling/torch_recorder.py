@@ -1,10 +1,13 @@
 """Recording with torch.profiler: a Chrome trace for each rank. A step goes from one optimizer.step to the next, so scripts need no marks."""
 
+import json
+
 import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
+from handson import virtual_gpus
 from handson.files import written_aside
 from handson.profiling.recording import Recorder
 from handson.profiling.timeline import AFTER_TRAINING
@@ -26,8 +29,9 @@ class TorchRecorder(Recorder):
     def mark(self):
         if self.profiler:
             self.profiler.step()
-            if self.ended == self.plan.skip and (seconds := self.unrecorded_step()):
-                self.profiler.add_metadata_json("unrecorded_step_seconds", repr(seconds))
+            if self.ended == self.plan.skip:
+                self.profiler.add_metadata_json("unrecorded_step_seconds", json.dumps(self.unrecorded_step()))
+                self.profiler.add_metadata_json("clock", json.dumps(virtual_gpus.machine()))
             return
         if dist.is_initialized():
             self.rank, self.size = dist.get_rank(), dist.get_world_size()

@@ -14,7 +14,7 @@ from handson.nodes import current_node
 
 INTERVAL = 1.0  # seconds between the samples of a training run
 MOST = 600  # samples of a run that its result keeps; more are averaged
-RESCAN = 5  # samples after which to look for new processes
+RESCAN = 5  # samples after which to look for new processes, and at once where a core has none
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -59,7 +59,7 @@ class Cores:
 
     def sample(self):
         """Of each device: utilisation in % since the last sample, memory in bytes, None."""
-        if self.samples % RESCAN == 0:
+        if self.samples % RESCAN == 0 or self.workers.keys() != set(self.cores):
             self.workers = self._pinned()
         self.samples += 1
         busy, moment = self._busy(), time.monotonic()
@@ -82,9 +82,8 @@ class Cores:
         for process in filter(str.isdigit, os.listdir("/proc")):
             try:
                 if os.stat(f"/proc/{process}").st_uid == os.getuid() and len(cores := os.sched_getaffinity(int(process))) == 1:
-                    if self.job is not None and _job(process) != self.job:
-                        continue
-                    found.setdefault(cores.pop(), []).append(process)
+                    if self.job is None or _job(process) == self.job:
+                        found.setdefault(cores.pop(), []).append(process)
             except OSError:
                 continue  # it has ended
         return found

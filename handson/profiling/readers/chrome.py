@@ -63,10 +63,12 @@ def _facts(head, tail):
         return found and found[1]
 
     facts = {"tool": "handson" if value("handson", "({)") else "torch.profiler"}
-    for key, name, pattern in (("host", "host_name", '"([^"]*)"'), ("base", "baseTimeNanoseconds", r"(\d+)"), ("rank", "rank", r"(\d+)"),
+    for key, name in ("host", "host_name"), ("clock", "clock"):
+        facts[key] = value(name, '"([^"]*)"')
+    for key, name, pattern in (("base", "baseTimeNanoseconds", r"(\d+)"), ("rank", "rank", r"(\d+)"),
                                ("size", "world_size", r"(\d+)"), ("unrecorded_step", "unrecorded_step_seconds", r"([\d.]+(?:e-\d+)?)")):  # fmt: skip
         if found := value(name, pattern):
-            facts[key] = json.loads(found) if key != "host" else found
+            facts[key] = json.loads(found)
     return facts
 
 

@@ -1,0 +1,128 @@
+"""Profiling: what recording costs a training, how fast and in how much memory profiles are read, what watching costs.
+
+Recorded and unrecorded steps take turns within each process, so that both see the same machine.
+"""
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.bench.runs import LIMIT, ROOT
+
+ROUNDS, TURNS = 3, 8  # processes, and turns in each
+EVENTS, MANY = 1_000_000, 10_000_000
+LOOKS = 20  # of `watch`, one a second
+
+# In a process of its own: read the profile, and tell seconds, events, and the memory it took at most (bytes, with Python and NumPy).
+READ = """
+import resource, sys, time
+from handson.profiling import readers
+begin = time.perf_counter()
+[timeline] = readers.read(sys.argv[1])
+print(time.perf_counter() - begin, len(timeline), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def measure(folder):
+    """Rows (what, value, target)."""
+    return recording(folder) + reading(folder) + watching()
+
+
+def recording(folder):
+    """The step time of task 1 while torch.profiler records, against that of unrecorded steps between."""
+    ratios = []
+    for turn in range(ROUNDS):
+        out = folder / f"recorded_{turn}"
+        command = [sys.executable, "-m", "tests.bench.profiling", str(out)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, cwd=ROOT, env=os.environ | {"KINETO_LOG_LEVEL": "99"})
+        if done.returncode:
+            sys.exit(f"recording failed: {done.stderr}")
+        ratios.append(float(done.stdout.split()[-1]))
+    return [("time of a recorded step / of one between them, torch.profiler, task 1", f"{statistics.median(ratios):.3f}", "under 1.10")]
+
+
+def alternate(out):
+    """Train as task 1 does, some steps recorded, some not, in turns. Prints the median ratio of their CPU times."""
+    import torch
+
+    from handson import data
+    from handson.profiling.recording import Plan
+    from handson.profiling.torch_recorder import TorchRecorder
+    from handson.pytorch import devices
+    from handson.pytorch.model import ConvNet
+
+    train_set, _ = data.load("digits")
+    devices.use(0)
+    model = ConvNet(10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    images, labels = data.enlarge(train_set.images[:32], 256), train_set.labels[:32]
+
+    def seconds():
+        begin = time.thread_time()
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        return time.thread_time() - begin
+
+    ratios = []
+    for turn in range(TURNS):
+        TorchRecorder(Plan("torch", 2, 5, Path(out) / str(turn)))
+        times = [seconds() for _ in range(11)]
+        ratios.append(statistics.median(times[2:6]) / statistics.median(times[7:]))  # number 6 ends with writing the file
+    print(statistics.median(ratios))
+
+
+def reading(folder):
+    """Traces of a million and of ten million events, as torch.profiler writes them."""
+    rows = []
+    for events in EVENTS, MANY:
+        path = folder / "trace.json"
+        size = write_trace(path, events)
+        done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, timeout=LIMIT, cwd=ROOT)
+        path.unlink()
+        if done.returncode:
+            sys.exit(f"reading failed: {done.stderr}")
+        seconds, found, memory = map(float, done.stdout.split())
+        assert found == events
+        what = f"{events:,} events ({size / 1e9:.2f} GB)"
+        rows.append((f"seconds to read {what}", f"{seconds:.2f}", "under 10" if events == EVENTS else ""))
+        rows.append((f"MB of memory to read {what}", f"{memory / 1e6:.0f}", "under 1,000"))
+    return rows
+
+
+def write_trace(path, events):
+    """A Chrome trace of so many operators, 50 to a step, in torch.profiler's layout; returns its size in bytes."""
+    with open(path, "w") as file:
+        file.write('{\n  "schemaVersion": 1,\n  "distributedInfo": {"backend": "gloo", "rank": 0, "world_size": 2},\n  "baseTimeNanoseconds": 1790857026000000000,\n')
+        file.write('  "traceEvents": [\n')
+        for number in range(events):
+            event = {"ph": "X", "cat": "cpu_op", "name": f"aten::operator_{number % 300}", "pid": 4242, "tid": 4242 + number % 2,
+                     "ts": 4328803042131.125 + 6 * number, "dur": 5.312, "args": {"External id": number, "Record function id": 0, "Ev Idx": number}}  # fmt: skip
+            file.write(f"  {json.dumps(event)},\n")
+        file.write('  {"ph": "M", "name": "process_name", "pid": 4242, "tid": 0, "ts": 0, "args": {"name": "python"}}\n  ], "traceName": "trace.json"\n}\n')
+    return path.stat().st_size
+
+
+def watching():
+    """CPU time of a look at the devices, with writing it down, against a second of a core."""
+    import tempfile
+
+    from handson.profiling import usage, watch
+
+    with tempfile.TemporaryDirectory() as folder:
+        samples = usage.Samples(Path(folder) / "samples", usage.devices(), 1)
+        begin = resource.getrusage(resource.RUSAGE_SELF)
+        for _ in range(LOOKS):
+            watch.table(samples.devices.names, samples.take(), None, 1)
+        end = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = (end.ru_utime + end.ru_stime - begin.ru_utime - begin.ru_stime) / LOOKS
+    return [("% of a core that watching takes, at a look a second", f"{100 * seconds:.3f}", "under 1")]
+
+
+if __name__ == "__main__":
+    alternate(sys.argv[1])

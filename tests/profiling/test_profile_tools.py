@@ -1,0 +1,89 @@
+"""Which tool records, and what nvprof and nsys are told, by programs that stand in for them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from handson.profiling import record, recording
+from handson.profiling.gpu_marks import GpuMarks
+
+
+@pytest.fixture
+def tools(tmp_path, monkeypatch):
+    """tools("nvprof") puts a program of that name on PATH, which prints its words and becomes those after its options."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    def put(*names):
+        for name in names:
+            (folder / name).write_text('#!/bin/sh\necho "$0" "$@"\n')
+            (folder / name).chmod(0o755)
+
+    return put
+
+
+@pytest.mark.parametrize(("on_path", "gpu", "tool", "why"), [
+    (["nvprof", "nsys"], (7, 0), "nvprof", "as the GPU has compute capability 7.0"),
+    (["nvprof", "nsys"], (8, 0), "nsys", "nvprof records those below 8.0 only"),
+    (["nsys"], (7, 5), "nsys", "nvprof is not on PATH"),
+    (["nvprof"], (9, 0), "torch", "there is no nsys on PATH"),
+    ([], (9, 0), "torch", "there is no nsys on PATH"),
+    (["nvprof", "nsys"], None, "torch", "needs no GPU, and there is none"),
+])  # fmt: skip
+def test_the_best_tool_that_works_is_chosen(tools, on_path, gpu, tool, why):
+    tools(*on_path)
+    chosen, words = record.choose("auto", gpu)
+    assert chosen == tool and why in words
+
+
+def test_nvprof_is_refused_for_a_gpu_that_it_does_not_record(tools):
+    tools("nvprof")
+    with pytest.raises(record.RecordError, match="nvprof does not record GPUs of compute capability 8.6"):
+        record.choose("nvprof", (8, 6))
+    assert record.choose("nvprof", (6, 1)) == ("nvprof", "as was asked for")
+
+
+@pytest.mark.parametrize(("tool", "words"), [
+    ("nvprof", ["--profile-child-processes", "--profile-from-start off", "-o {out}/process%p.nvprof python train.py -e 1"]),
+    ("nsys", ["profile ", "--export=sqlite", "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "-o {out}/process_%h_%p python train.py -e 1"]),
+])  # fmt: skip
+def test_the_command_runs_under_the_tool_with_a_file_for_each_process(tools, tmp_path, tool, words):
+    tools(tool, "python")
+    command = [sys.executable, "-m", "handson", "profile", "--tool", tool, "-o", tmp_path / "out", "--", "python", "train.py", "-e", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and f"bin/{tool} " in done.stdout
+    for word in words:
+        assert word.format(out=tmp_path / "out") in done.stdout
+
+
+def test_a_process_tells_nvprof_and_nsys_who_it_is_and_where_its_steps_are(monkeypatch):
+    import torch
+
+    said = []
+
+    class Names:
+        def __enter__(self):
+            said.append("names")
+
+        def __exit__(self, *error):
+            said.append("no names")
+
+    for owner, name in (torch.cuda.nvtx, "range_push"), (torch.cuda.nvtx, "mark"):
+        monkeypatch.setattr(owner, name, said.append)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: said.append("pop"))
+    monkeypatch.setattr(torch.cuda.profiler, "start", lambda: said.append("start"))
+    monkeypatch.setattr(torch.cuda.profiler, "stop", lambda: said.append("stop"))
+    monkeypatch.setattr(torch.autograd.profiler, "emit_nvtx", Names)
+    marks = GpuMarks(recording.Plan("nsys", 2, 2, Path("unused")), "pytorch")
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=1)
+    for _ in range(6):
+        parameter.grad = torch.ones(1)
+        optimizer.step()
+    marks.state = "after"  # torch keeps the hook
+    assert said[1].startswith("handson: rank 0 of 1 on ")
+    assert [said[0], *said[2:]] == ["start", "names", "step 3", "pop", "step 4", "pop", "no names", "stop"]
