@@ -4,6 +4,7 @@ import torch
 import torch._dynamo  # DistributedDataParallel imports it when first made: 0.8 s in every rank
 import torch.distributed.algorithms.join  # noqa: F401
 
+import grader.probes.cases  # noqa: F401
 import grader.probes.chainer  # noqa: F401
 import grader.probes.pytorch  # noqa: F401
 
