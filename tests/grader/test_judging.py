@@ -1,0 +1,135 @@
+"""A gap is judged by itself: what is wrong elsewhere in a student's file is said, and costs the other gaps nothing."""
+
+from dataclasses import replace
+
+import pytest
+
+from grader import exercises
+from grader.checks import UNITS
+from grader.checks.judging import judge
+from grader.mutants import solved
+from grader.verdict import DEADLOCK, ERROR, FAILED, GRADER_FAULT, KILLED, NOT_ATTEMPTED, NOT_FOUND, OUT_OF_MEMORY, PASSED, TIMEOUT
+
+SINGLE = next(part for part in UNITS["single_gpu"] if part.track == "pytorch")
+SEVERAL = next(part for part in UNITS["multi_gpu"] if part.track == "pytorch")
+
+
+@pytest.fixture
+def verdicts(server):
+    """Verdicts by gap, of the first criterion of each."""
+
+    def verdicts(text, *gaps, part=SINGLE):
+        checks = tuple(check for check in part.checks if not gaps or check.gap in gaps)
+        unit = next(unit for unit, parts in UNITS.items() if part in parts)
+        found = {}
+        for verdict in judge(unit, (replace(part, checks=checks),), lambda file: text, server):
+            found.setdefault(verdict.gap, verdict)
+        return found
+
+    return verdicts
+
+
+def statuses(found):
+    return {gap: verdict.status for gap, verdict in found.items()}
+
+
+def test_one_gap_that_is_still_empty_hides_only_the_run_of_the_whole(verdicts):
+    text = solved(SINGLE.file).replace("        batches.set_epoch(epoch)\n", "        pass\n")
+    found = verdicts(text)
+    assert statuses(found) == {
+        "device": PASSED, "optimizer": PASSED, "shuffle": NOT_ATTEMPTED, "step": PASSED, "throughput": PASSED, "run": NOT_ATTEMPTED,
+    }  # fmt: skip
+    assert found["run"].message == "fill the other gaps first: shuffle"
+
+
+def test_a_syntax_error_elsewhere_is_told_with_its_line_and_costs_nothing(verdicts):
+    text = solved(SINGLE.file).replace("    start = time.perf_counter()\n", "    start = time.perf_counter(\n")
+    line = 1 + text.splitlines().index("    start = time.perf_counter(")
+    found = verdicts(text, "optimizer", "run")
+    assert found["optimizer"].status == PASSED
+    assert f"line {line} of train_cifar_single_gpu.py is no Python ('(' was never closed)" in found["optimizer"].message
+    assert (found["run"].status, f"line {line}" in found["run"].message) == (ERROR, True)
+
+
+def test_a_syntax_error_in_a_gap_is_the_gaps_and_told_with_its_line(verdicts):
+    text = solved(SINGLE.file, optimizer="optimizer = torch.optim.SGD(model.parameters(), lr==args.lr)) ")
+    line = next(number for number, line in enumerate(text.splitlines(), start=1) if "lr==args.lr" in line)
+    found = verdicts(text, "optimizer", "step")
+    assert found["optimizer"].status == ERROR
+    assert found["optimizer"].message.endswith(f"(line {line} of train_cifar_single_gpu.py)")
+    assert "is no Python" not in found["optimizer"].message
+    assert found["step"].status == PASSED
+
+
+def test_an_import_that_fails_is_told_and_costs_nothing_where_it_is_not_needed(verdicts):
+    found = verdicts(solved(SINGLE.file).replace("import time\n", "import time\nimport no_such_module\n"), "optimizer")
+    assert found["optimizer"].status == PASSED
+    assert "line 4 of train_cifar_single_gpu.py fails: ModuleNotFoundError: No module named 'no_such_module'" in found["optimizer"].output
+
+
+def test_a_function_of_the_students_own_may_be_used_in_a_gap(verdicts):
+    text = solved(SINGLE.file, optimizer="optimizer = make_optimizer(model, args)")
+    text = text.replace("def train(", "def make_optimizer(model, args):\n    return torch.optim.SGD(model.parameters(), args.lr, 0.9)\n\n\ndef train(")
+    assert statuses(verdicts(text, "optimizer", "run")) == {"optimizer": PASSED, "run": PASSED}
+
+
+def test_another_name_than_asked_for_is_told(verdicts):
+    found = verdicts(solved(SINGLE.file).replace("optimizer = torch", "my_optimizer = torch"), "optimizer")
+    assert (found["optimizer"].status, found["optimizer"].message) == (FAILED, "after your code there is no `optimizer`")
+
+
+def test_the_line_that_raises_must_go(verdicts):
+    given = exercises.given_out(SINGLE.file)
+    text = given.text.replace('PUT YOUR CODE: device")\n', 'PUT YOUR CODE: device")\n    device = devices.use(args.gpu[0])\n')
+    found = verdicts(text, "device")
+    assert (found["device"].status, found["device"].message) == (
+        FAILED,
+        'the line `raise NotImplementedError("PUT YOUR CODE: device")` is still there: remove it',
+    )
+
+
+@pytest.mark.parametrize("text", [None, "", "print('something else')\n" * 40, "x = 1\n" * 200_000], ids=["no file", "empty", "another", "too long"])
+def test_without_a_file_or_a_place_nothing_is_found(verdicts, text):
+    found = verdicts(text, "device", "step")
+    assert set(statuses(found).values()) == {NOT_FOUND}
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "words"),
+    [
+        ("outputs = replica(images)\nloss = outputs.sum()\nif comm.rank == 0:\n    loss.backward()", DEADLOCK, "rank 0 waits in the all-reduce of"),
+        ("while True:\n    pass", TIMEOUT, "does a loop never end?"),
+        ("import os\nos._exit(0)", KILLED, "its process ended itself with exit status 0"),
+        ("import os\nos.kill(os.getpid(), 11)", KILLED, "Segmentation fault"),
+        ("loss = [bytearray(1 << 26) for _ in range(100)]", OUT_OF_MEMORY, "it wants more memory than the 1024 MiB"),
+        ("raise SystemExit(3)", ERROR, "SystemExit: 3"),
+        ("outputs = replica(images)\nif comm.rank == 1:\n    outputs.no_such_thing\nloss = outputs.mean()\nloss.backward()", ERROR, "rank 1: AttributeError"),
+    ],
+    ids=["backward on one rank", "loop", "exit", "crash", "memory", "SystemExit", "error on one rank"],
+)
+def test_what_stops_a_gap_is_named_with_rank_and_line(verdicts, code, status, words):
+    text = solved(SEVERAL.file, step=code)
+    (verdict,) = verdicts(text, "step", part=SEVERAL).values()
+    assert (verdict.status, verdict.points) == (status, 0)
+    assert words in verdict.message
+    if status != KILLED:
+        assert "of train_cifar_multi_gpu.py)" in verdict.message
+
+
+def test_a_collective_that_one_rank_calls_is_a_deadlock_of_that_rank(verdicts):
+    text = solved(SEVERAL.file, split="lengths = comm.allgather(len(train_set)) if comm.rank else [len(train_set)] * comm.size\nshard = train_set")
+    (verdict,) = verdicts(text, "split", part=SEVERAL).values()
+    assert verdict.status == DEADLOCK
+    assert "rank 1 waits in all_gather_object, but rank 0 never came there (line" in verdict.message
+
+
+def test_what_was_printed_comes_with_the_verdict_rank_by_rank(verdicts):
+    text = solved(SEVERAL.file, step="print('here is', comm.rank)\nraise ValueError")
+    (verdict,) = verdicts(text, "step", part=SEVERAL).values()
+    assert "[rank 0]\nhere is 0\n" in verdict.output and "[rank 1]\nhere is 1\n" in verdict.output
+
+
+def test_an_oracle_that_fails_is_the_graders_fault_and_no_zero(server):
+    check = replace(next(check for check in SINGLE.checks if check.gap == "step"), oracle="grader.checks.oracles:no_such_oracle")
+    found = list(judge("single_gpu", (replace(SINGLE, checks=(check,)),), lambda file: solved(SINGLE.file), server))
+    assert {(verdict.status, verdict.points) for verdict in found} == {(GRADER_FAULT, None)}
