@@ -22,19 +22,19 @@ def serve(connection, libraries):
         importlib.import_module(library)
     kernel.prctl(kernel.SUBREAPER, 1)
     gc.freeze()  # a collection in a rank would touch, and so copy, all that was loaded
-    sandbox.layers()  # tried once, known to all boxes
-    while (work := messages.receive(connection)) is not None:
+    sandbox.bound_together(sandbox.Limits())  # its layers are tried once, and known to all boxes
+    while connection.recv(1, socket.MSG_PEEK):  # the box reads it: whatever this process reads, later boxes could find in its memory
         box = os.fork()
         if box == 0:
-            _box(connection, work)
+            _box(connection)
         if not _wait(box, connection):
             return
 
 
-def _box(connection, work):
-    """Be the box: run the work, answer, end."""
+def _box(connection):
+    """Be the box: read the work, run it, answer, end."""
     try:
-        answer = watch.run(work)
+        answer = watch.run(messages.receive(connection))
     except BaseException:
         answer = {"fault": traceback.format_exc()}
     try:
@@ -46,9 +46,11 @@ def _box(connection, work):
 def _wait(box, connection):
     """Until the box has ended; kills it, and returns False, when the caller has gone."""
     ended = os.pidfd_open(box)
+    either = select.poll()
+    either.register(ended, select.POLLIN)
+    either.register(connection, select.POLLRDHUP)
     try:
-        ready, _, _ = select.select([ended, connection], [], [])
-        gone = ended not in ready and not connection.recv(1, socket.MSG_PEEK)  # what can be read may be the next piece of work
+        gone = any(descriptor != ended for descriptor, _ in either.poll())
         if gone:
             os.kill(box, signal.SIGKILL)
         _, status = os.waitpid(box, 0)

@@ -4,12 +4,12 @@
 for. `layers` says which of the parts are in force here, `strong` whether they keep files, network and processes apart.
 """
 
-from grader.sandbox.confine import SandboxError, enter, limit_rank, prepare
+from grader.sandbox.confine import SandboxError, bound_together, enter, limit_rank, prepare
 from grader.sandbox.doctor import Layer, layers, missing, strong
-from grader.sandbox.limits import Confinement, Limits, clean_environment, close_other_files
+from grader.sandbox.limits import Confinement, Limits, clean_environment, close_other_files, harmless_environment
 from grader.sandbox.namespaces import interpreter_paths
 
 __all__ = [
-    "Confinement", "Layer", "Limits", "SandboxError", "clean_environment", "close_other_files", "enter", "interpreter_paths", "layers",
-    "limit_rank", "missing", "prepare", "strong",
+    "Confinement", "Layer", "Limits", "SandboxError", "bound_together", "clean_environment", "close_other_files", "enter",
+    "harmless_environment", "interpreter_paths", "layers", "limit_rank", "missing", "prepare", "strong",
 ]  # fmt: skip

@@ -1,6 +1,6 @@
-"""A control group around a sandbox: memory and processes of all its ranks together (cgroups(7), versions 1 and 2).
+"""A control group around sandboxes: memory and processes of all ranks together (cgroups(7), versions 1 and 2).
 
-An extra, where this user may make groups. Groups of sandboxes that are over are removed when the next one is made.
+An extra, where this user may make groups. Groups whose first process has ended are removed when the next one is made.
 """
 
 import errno
@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 MOUNT = Path("/sys/fs/cgroup")
-NAME = "handson-sandbox-"
+NAME = "handson-sandboxes-"
 MEMORY = {1: "memory.limit_in_bytes", 2: "memory.max"}
 
 
@@ -35,7 +35,7 @@ def join(memory_bytes, processes):
     """Put this process, and all that it starts, into a new group."""
     for folder, version in places():
         _remove_old(folder)
-        group = folder / f"{NAME}{os.readlink('/proc/self')}"  # the number that this process has outside
+        group = folder / f"{NAME}{os.getpid()}"
         group.mkdir()
         if (group / MEMORY[version]).exists():
             (group / MEMORY[version]).write_text(str(memory_bytes))

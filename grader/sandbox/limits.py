@@ -19,7 +19,7 @@ class Limits:
 
     cpu_seconds: float = 60
     wall_seconds: float = 120  # of a whole run; its box watches the clock
-    memory_bytes: int = 4096 * MIB  # of address space, beyond what the process has when it is limited; of memory, by all together
+    memory_bytes: int = 4096 * MIB  # of address space, beyond what the process has when it is limited; of memory, in all together
     processes: int = 128  # and threads, of all ranks together
     open_files: int = 256
     file_bytes: int = 64 * MIB  # of one file

@@ -149,8 +149,11 @@ def test_processes_share_one_bound_on_memory():
     def take():
         return bytearray(b"1") * (200 * MIB)
 
-    assert run(take_twice, caller=CALLERS[0], memory_bytes=600 * MIB) == 0
-    assert run(take_twice, caller=CALLERS[0], memory_bytes=300 * MIB, tmp_bytes=MIB) in (-signal.SIGKILL, f"ended: {-signal.SIGKILL}")
+    def bounded(memory):
+        return lambda: sandbox.bound_together(sandbox.Limits(memory_bytes=memory, tmp_bytes=MIB))
+
+    assert run(take_twice, caller=CALLERS[0], before=bounded(600 * MIB)) == 0
+    assert run(take_twice, caller=CALLERS[0], before=bounded(300 * MIB)) in (-signal.SIGKILL, f"ended: {-signal.SIGKILL}")
 
 
 @pytest.mark.skipif(doctor.CGROUPS not in doctor.in_force(), reason="no control groups may be made here")
@@ -159,7 +162,7 @@ def test_groups_that_are_over_are_removed():
         with open("/proc/self/cgroup") as file:
             return next(line.strip().rpartition("/")[2] for line in file if cgroups.NAME in line)
 
-    old, new = (run(name, caller=CALLERS[0]) for _ in range(2))
+    old, new = (run(name, caller=CALLERS[0], before=lambda: sandbox.bound_together(sandbox.Limits())) for _ in range(2))
     assert old != new
     assert not [group for folder, _ in cgroups.places() for group in folder.glob(old)]
 
