@@ -209,6 +209,28 @@ needs_landlock = pytest.mark.skipif(doctor.LANDLOCK not in doctor.in_force(), re
 
 
 @needs_landlock
+@pytest.mark.parametrize("abi", [1, 2, 3, 5])
+def test_older_versions_of_landlock_serve_too(abi, only_weak_layers):
+    def older():
+        only_weak_layers()
+        newest = landlock.abi()
+        landlock.abi = lambda: min(abi, newest)
+
+    def look():
+        with open("new", "w") as file:
+            file.write("mine")
+        os.rename("new", "old")
+        return [error_of(open, "/etc/shadow"), error_of(open, __file__), error_of(open, "/tmp/new", "w")]
+
+    workplace = sandbox_runs.open_folder("workplace-")
+    workplace.chmod(0o777)
+    try:
+        assert run(look, workplace=workplace, before=older) == [errno.EACCES] * 3
+    finally:
+        shutil.rmtree(workplace)
+
+
+@needs_landlock
 @pytest.mark.parametrize("caller", CALLERS)
 def test_without_namespaces_landlock_hides_files(caller, only_weak_layers):
     workplace = sandbox_runs.open_folder("workplace-")
