@@ -178,18 +178,32 @@ def _epochs():
     """``count(line, say)`` says a line; what it tells of a training's epochs moves a bar, in terminals and notebooks."""
     from tqdm import tqdm
 
-    bars, visible = [], sys.stdout.isatty() or "ipykernel" in sys.modules
+    with contextlib.ExitStack() as bars:
+        advance = None
 
-    def count(line, say):
-        with tqdm.external_write_mode(file=sys.stdout):
-            say(line)
-        if visible and (total := EPOCHS.fullmatch(line)):
-            bars.append(tqdm(total=int(total[1]), unit="epoch", file=sys.stdout, leave=False))
-        elif bars and (epoch := EPOCH.match(line)):
-            bars[-1].update(int(epoch[1]) - bars[-1].n)
+        def count(line, say):
+            nonlocal advance
+            with tqdm.external_write_mode(file=sys.stdout):
+                say(line)
+            if total := EPOCHS.fullmatch(line):
+                advance = _bar(int(total[1]), bars)
+            elif advance and (epoch := EPOCH.match(line)):
+                advance(int(epoch[1]))
 
-    try:
         yield count
-    finally:
-        for bar in bars:
-            bar.close()
+
+
+def _bar(total, bars):
+    """Show a bar of `total` epochs, which goes when the ExitStack `bars` is closed but in notebooks; returns what advances it to an epoch."""
+    if "ipykernel" in sys.modules:
+        from IPython.display import ProgressBar
+
+        bar = ProgressBar(total)
+        bar.display()
+        return lambda epoch: setattr(bar, "progress", epoch)
+    if sys.stdout.isatty():
+        from tqdm import tqdm
+
+        bar = bars.enter_context(tqdm(total=total, unit="epoch", file=sys.stdout, leave=False))
+        return lambda epoch: bar.update(epoch - bar.n)
+    return None

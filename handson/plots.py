@@ -196,7 +196,7 @@ def training(log):
     for axes, what in ((left, "loss"), (right, "accuracy")):
         for name, words, (colour, marker, line) in ((f"main/{what}", "training", SERIES[0]), (f"validation/main/{what}", "validation", SERIES[1])):
             axes.plot(epochs, [one.get(name) or numpy.nan for one in log], color=colour, marker=marker, linestyle=line, label=words)
-        axes.set(xlabel="epoch", ylabel=what, xticks=epochs, ylim=(0, None if what == "loss" else 1))
+        axes.set(xlabel="epoch", ylabel=what, xticks=epochs, ylim=(0, None if what == "loss" else 1.03))
     left.legend(fontsize="small", edgecolor="none")
     last = ", ".join(f"{name} {value:.3g}" for name, value in log[-1].items() if "main" in name and value is not None)
     return picture(drawing, f"Loss and accuracy against epochs; after the last one {last}.")
@@ -213,3 +213,18 @@ def images(dataset, count=10):
         axes.axis("off")
     labels = ", ".join(dataset.classes[int(label)] for label in dataset.labels[:count])
     return picture(drawing, f"The first {count} images of the data set; their labels are {labels}.")
+
+
+def classes_of_shards(splits):
+    """How many images of each class each rank has; splits: name -> list of the labels of each rank's shard."""
+    drawing, all_axes = _axes(8.5, 2.6, columns=len(splits), sharey=True)
+    for axes, (name, shards) in zip(all_axes, splits.items()):
+        width = 0.8 / len(shards)
+        for rank, (labels, (colour, hatch)) in enumerate(zip(shards, (("#6FA8D6", None), ("#E69F00", "///"), ("#BBD7EE", "..."), ("#FBE3B5", "xxx")))):
+            counts = numpy.bincount(numpy.asarray(labels), minlength=10)
+            place = numpy.arange(10) + (rank - (len(shards) - 1) / 2) * width
+            axes.bar(place, counts, width, color=colour, hatch=hatch, edgecolor="0.25", linewidth=0.6, label=f"rank {rank}")
+        axes.set(title=name, xlabel="class", xticks=range(10))
+    all_axes[0].set_ylabel("images")
+    all_axes[-1].legend(fontsize="small", loc="lower right")
+    return picture(drawing, f"How many images of each class each rank has when the data is split in these ways: {', '.join(splits)}.")

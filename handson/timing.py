@@ -47,6 +47,10 @@ class Steps:
         """The seconds of each step."""
         return (self.moments[rank, :, -1] - self.moments[rank, :, 0]).tolist()
 
+    def mean(self, rank=0):
+        """The mean seconds of a step."""
+        return float(numpy.mean(self.of_steps(rank)))
+
     def began(self, part):
         """When each rank began a part: seconds since the first step began, (steps, workers)."""
         return (self.moments[:, :, PARTS.index(part)] - self.moments[:, 0, 0].min()).T

@@ -26,6 +26,7 @@ UNITS = {
         Part("exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py", "pytorch", pytorch.MULTI_GPU),
         Part("exercises/02_multi_gpu/chainer/train_cifar_multi_gpu.py", "chainer", chainer.MULTI_GPU),
         Part("exercises/02_multi_gpu/run_multi_gpu_training.sh", "", job_scripts.MULTI_GPU),
+        Part("notebooks/02_multi_gpu.ipynb", "", notebooks.MULTI_GPU),
     ),
     "multi_node": (
         Part("exercises/03_multi_node/pytorch/train_cifar_multi_node.py", "pytorch", pytorch.MULTI_NODE),

@@ -132,3 +132,105 @@ SINGLE_GPU = (
         "sum(seconds.values()) is the time of the epoch; without the part, it is shorter by seconds[part].",
     ),
 )
+
+
+def _efficiency(single, several, workers):
+    return several / single / workers
+
+
+def _waits(arrivals, other=numpy.max):
+    return other(arrivals, axis=1)[:, None] - arrivals
+
+
+def _updates(images, batchsize, workers, epochs):
+    return -(-images // (batchsize * workers)) * epochs
+
+
+def _learning_rate(update, base, workers, warmup):
+    return base * (1 + (workers - 1) * min(1, update / warmup))
+
+
+MULTI_GPU = (
+    function(
+        "speed_up",
+        "how many times as fast",
+        lambda single, several: several / single,
+        {
+            "that is how many times as long it takes; the other way round": lambda single, several: single / several,
+            "that is the difference of the throughputs": lambda single, several: several - single,
+            "that is how much faster; twice as fast is a speed-up of 2, not of 1": lambda single, several: several / single - 1,
+        },
+        "A speed-up of 2 is twice the throughput.",
+        points=1,
+    ),
+    function(
+        "efficiency",
+        "the part of the ideal speed-up",
+        _efficiency,
+        {
+            "that is the speed-up; divide it by what it ideally is": lambda single, several, workers: several / single,
+            "the workers are on the wrong side: ideally, N workers have N times the throughput of one": lambda single, several, workers: (
+                several * workers / single
+            ),
+            "that is the part that was lost": lambda single, several, workers: 1 - _efficiency(single, several, workers),
+            "upside down: the efficiency is 1 at best": lambda single, several, workers: 1 / _efficiency(single, several, workers),
+        },
+        "The ideal speed-up of N workers is N.",
+    ),
+    function(
+        "waiting",
+        "the mean wait of each rank",
+        lambda arrivals: _waits(arrivals).mean(axis=0),
+        {
+            "that is how much later each rank comes than the first one; it waits for the last": lambda arrivals: -_waits(arrivals, numpy.min).mean(axis=0),
+            "the sign is wrong: a rank waits from its own arrival until that of the last one": lambda arrivals: -_waits(arrivals).mean(axis=0),
+            "that is the sum over the steps; the mean was asked for": lambda arrivals: _waits(arrivals).sum(axis=0),
+            "that is the mean over all ranks; each rank has a number of its own": lambda arrivals: _waits(arrivals).mean(),
+            "that has a number for each step: take the mean over the steps, axis 0": lambda arrivals: _waits(arrivals).mean(axis=1),
+            "that is measured against one rank in all steps; the last rank may be another one in each step": lambda arrivals: (
+                arrivals.mean(axis=0).max() - arrivals.mean(axis=0)
+            ),
+        },
+        "arrivals.max(axis=1, keepdims=True) is when the last rank came, for each step.",
+    ),
+    function(
+        "updates",
+        "updates in all epochs",
+        _updates,
+        {
+            "an epoch's last images are left out: with fewer than a whole batch, they make an update, too": lambda images, batchsize, workers, epochs: (
+                images // (batchsize * workers) * epochs
+            ),
+            "those are the updates of one worker alone: all workers together take `workers` times as many images": (
+                lambda images, batchsize, workers, epochs: _updates(images, batchsize, 1, epochs)
+            ),
+            "the updates of all workers are added up; they all make the same update together": lambda images, batchsize, workers, epochs: (
+                _updates(images, batchsize, workers, epochs) * workers
+            ),
+            "those are the updates of one epoch": lambda images, batchsize, workers, epochs: _updates(images, batchsize, workers, 1),
+            "the number is not whole: the last images of an epoch make an update, too": lambda images, batchsize, workers, epochs: (
+                images / (batchsize * workers) * epochs
+            ),
+        },
+        "An update takes batchsize * workers images; math.ceil rounds up.",
+    ),
+    prediction("prediction_error", 0, 100, "a part in percent lies between 0 and 100"),
+    function(
+        "learning_rate",
+        "linear scaling with a warm-up",
+        _learning_rate,
+        {
+            "the rate goes on rising after the warm-up": lambda update, base, workers, warmup: base * (1 + (workers - 1) * update / warmup),
+            "that is the scaled rate from the first update on: there is no warm-up": lambda update, base, workers, warmup: base * workers,
+            "the warm-up begins at 0; it is to begin at `base`": lambda update, base, workers, warmup: base * workers * min(1, update / warmup),
+            "the rate jumps at the end of the warm-up; it is to rise in a straight line": lambda update, base, workers, warmup: (
+                base if update < warmup else base * workers
+            ),
+            "the rate is that of one worker": lambda update, base, workers, warmup: base,
+            "it rises to base * (1 + workers); the end of the warm-up is base * workers": lambda update, base, workers, warmup: (
+                base * (1 + workers * min(1, update / warmup))
+            ),
+        },
+        "min(1, update / warmup) is how far the warm-up has come.",
+    ),
+)

@@ -80,6 +80,17 @@ def _rates(chance):
     return rates | {64: top * 1.02, 128: top * 0.7}
 
 
+def _arrivals(chance, step):
+    """When three ranks come to the all-reduce of a step; now this one is last, now that one."""
+    return [step + chance.uniform(0, 0.2) for _ in range(3)]
+
+
+def _rate_of(chance, warmup):
+    """A moment within the warm-up or, in one call of three, after it."""
+    update = warmup + chance.randint(1, 9) if chance.random() < 1 / 3 else chance.randint(1, warmup - 1)
+    return {"update": update, "base": chance.uniform(0.001, 0.1), "workers": chance.randint(2, 16), "warmup": warmup}
+
+
 INPUTS = {
     "workers": lambda chance: {"select": chance.randint(1, 9), "mpiprocs": chance.randint(2, 8)},
     "throughput": lambda chance: {"batchsize": chance.randint(2, 64), "step_seconds": [chance.uniform(0.01, 0.5) for _ in range(chance.randint(2, 9))]},
@@ -88,4 +99,14 @@ INPUTS = {
         "seconds": {part: chance.uniform(0.1, 2) for part in ("load", "forward", "backward", "optimize")},
         "part": chance.choice(["load", "forward", "backward", "optimize"]),
     },
+    "speed_up": lambda chance: {"single": chance.uniform(40, 400), "several": chance.uniform(400, 900)},
+    "efficiency": lambda chance: {"single": chance.uniform(40, 400), "several": chance.uniform(400, 900), "workers": chance.randint(3, 9)},
+    "waiting": lambda chance: {"arrivals": numpy.array([_arrivals(chance, step) for step in range(7)])},
+    "updates": lambda chance: {
+        "images": 32 * 9 * chance.randint(3, 20) + chance.randint(33, 200),
+        "batchsize": chance.choice([16, 32]),
+        "workers": chance.randint(3, 9),
+        "epochs": chance.randint(3, 6),
+    },
+    "learning_rate": lambda chance: _rate_of(chance, chance.randint(2, 16)),
 }

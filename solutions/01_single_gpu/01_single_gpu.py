@@ -73,7 +73,8 @@ print(sum(parameter.numel() for parameter in parameters), "parameters, and as ma
 # %%
 optimizer = torch.optim.SGD(parameters, lr=0.02, momentum=0.9)
 optimizer.step()
-print("loss before:", round(loss.item(), 3), "  after:", round(F.cross_entropy(model(images), labels).item(), 3))
+after = F.cross_entropy(model(images), labels)
+print("loss before:", round(loss.item(), 3), "  after:", round(after.item(), 3))
 
 # %% [markdown]
 # That was one *iteration*: forward, backward, optimize. A training repeats it with batch after batch; when all images had their
@@ -85,7 +86,7 @@ print("loss before:", round(loss.item(), 3), "  after:", round(F.cross_entropy(m
 # `run_single_gpu_training.sh`. (In Chainer, the loop is inside of `StandardUpdater` and `Trainer`.)
 
 # %%
-# !grep -n "PUT YOUR CODE" {FOLDER}/{TRACK}/train_cifar_single_gpu.py {FOLDER}/run_single_gpu_training.sh | cut -c 1-140
+# !cd {FOLDER} && grep -n "# PUT YOUR CODE" {TRACK}/*.py *.sh
 
 # %% [markdown]
 # ## Run it
@@ -97,7 +98,8 @@ print("loss before:", round(loss.item(), 3), "  after:", round(F.cross_entropy(m
 # %%
 from handson.follow import follow, submit
 
-job = submit(FOLDER, "-v", f"TRACK={TRACK},OPTIONS={OPTIONS}", "-j", "oe", "run_single_gpu_training.sh")
+variables = f"TRACK={TRACK},OPTIONS={OPTIONS}"
+job = submit(FOLDER, "-v", variables, "-j", "oe", "run_single_gpu_training.sh")
 follow(job)
 
 # %%
@@ -152,7 +154,8 @@ plots.parts_of_step(steps.seconds())
 import numpy
 
 medians = {part: numpy.median(seconds) for part, seconds in steps.seconds().items()}
-print("backward / forward:", round(medians["backward"] / medians["forward"], 2), "  predicted:", prediction_backward)
+print("backward / forward:", round(medians["backward"] / medians["forward"], 2))
+print("predicted:", prediction_backward)
 print("throughput:", round(throughput(32, steps.of_steps())), "images/s")
 
 # %% [markdown]
@@ -165,7 +168,7 @@ print("throughput:", round(throughput(32, steps.of_steps())), "images/s")
 
 # %%
 seconds_of_steps = timing.batch_sizes()
-rates = {batchsize: throughput(batchsize, seconds) for batchsize, seconds in seconds_of_steps.items()}
+rates = {size: throughput(size, seconds) for size, seconds in seconds_of_steps.items()}
 plots.throughputs(rates)
 
 # %% [markdown]
@@ -175,7 +178,10 @@ plots.throughputs(rates)
 
 # %%
 def smallest_batch(rates, share=0.9):
-    """The smallest batch size with at least `share` of the best throughput; `rates`: batch size -> images/s."""
+    """The smallest batch size with at least `share` of the best throughput.
+
+    rates: batch size -> images/s.
+    """
     ### BEGIN SOLUTION smallest_batch: return a batch size, a key of the dictionary `rates`
     enough = share * max(rates.values())
     return min(batchsize for batchsize, rate in rates.items() if rate >= enough)
@@ -204,7 +210,10 @@ plots.epoch(epoch)
 
 # %%
 def limit(seconds, part):
-    """By which factor an epoch gets faster at most, if `part` is made faster; `seconds`: part -> seconds in the epoch."""
+    """By which factor an epoch gets faster at most, if `part` is made faster.
+
+    seconds: part -> the seconds it takes in the epoch.
+    """
     ### BEGIN SOLUTION limit: return the time of the epoch now, divided by its time without the part
     total = sum(seconds.values())
     return total / (total - seconds[part])
@@ -212,7 +221,8 @@ def limit(seconds, part):
 
 
 # %%
-plots.bars({part: limit(epoch, part) for part in epoch}, "speed-up of the epoch if this part cost nothing")
+limits = {part: limit(epoch, part) for part in epoch}
+plots.bars(limits, "speed-up of the epoch if this part cost nothing")
 
 # %% [markdown]
 # Two GPUs share the work of forward and backward, but not everything else. Keep the picture in mind for the next notebook.

@@ -1,0 +1,281 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Two GPUs of one node
+#
+# Task 1 of the lecture: the same training, on two GPUs at once, a process for each. How much faster is it, why not twice as fast, and
+# what becomes of the accuracy?
+
+# %%
+TRACK = "pytorch"  # or "chainer"
+OPTIONS = ""  # for the training script, such as "--epoch 2"
+EXERCISES = "../exercises"
+FOLDER = f"{EXERCISES}/02_multi_gpu"
+
+# %% [markdown]
+# ## The fourth step
+#
+# On one GPU, an iteration is forward, backward, optimize. Data parallel training puts an **all-reduce** in between: every GPU does
+# forward and backward with images of its own; then all get the mean of their gradients, so that all make the same update.
+#
+# What would become of the two networks without it?
+
+# %%
+from handson import drawings
+
+drawings.four_steps()
+
+# %% [markdown]
+# ## A part of the data for each
+#
+# Each worker gets a part, a *shard*, of the training set, and goes through it with a loader (in Chainer: an *iterator*) of its own.
+# Both tracks cut the data **at random**.
+#
+# Suppose the data set were sorted by class, and cut in the middle instead. Which digits would rank 0 see?
+
+# %%
+import torch
+from torch.utils.data import random_split
+
+from handson import data, plots
+
+labels = data.load("digits")[0].labels
+in_order = labels.sort().values.chunk(2)
+at_random = [labels[part.indices] for part in random_split(labels, [0.5, 0.5])]
+plots.classes_of_shards({"sorted, cut in the middle": in_order, "cut at random": at_random})
+
+# %% [markdown]
+# ## What distribution adds to the script
+#
+# | | PyTorch | Chainer |
+# |---|---|---|
+# | a process for each GPU | `workers.start` | `MultiprocessParallelUpdater` |
+# | its GPU | `args.gpu[comm.intra_rank]` | `devices={"main": 0, "gpu1": 1}` |
+# | its shard | `random_split` | `split_dataset_n_random` |
+# | the mean of the gradients | `DistributedDataParallel` | `MultiprocessParallelUpdater` |
+#
+# The next cell shows the lines of the new script that your single-GPU script doesn't have. How many do you expect?
+
+# %%
+SINGLE = f"{EXERCISES}/01_single_gpu/{TRACK}/train_cifar_single_gpu.py"
+MULTI = f"{FOLDER}/{TRACK}/train_cifar_multi_gpu.py"
+# !diff {SINGLE} {MULTI} | grep "^>" | cut -c 1-100
+
+# %% [markdown]
+# Fill the gaps of this script, and of `run_multi_gpu_training.sh`: one node, two GPUs, two processes.
+
+# %%
+# !cd {FOLDER} && grep -n "# PUT YOUR CODE" {TRACK}/*.py *.sh
+
+# %% [markdown]
+# ## Run it
+#
+# In a terminal: `cd exercises/02_multi_gpu` and `qsub -j oe run_multi_gpu_training.sh`. What throughput do you expect?
+
+# %%
+from handson.follow import follow, submit
+
+variables = f"TRACK={TRACK},OPTIONS={OPTIONS}"
+job = submit(FOLDER, "-v", variables, "-j", "oe", "run_multi_gpu_training.sh")
+follow(job)
+
+# %%
+from handson import runs
+
+two = runs.of_job(FOLDER, job)
+plots.training(two.log)
+
+# %% [markdown]
+# ## Speed-up and efficiency
+#
+# To compare with: your last single-GPU run under the same conditions. If there is none, it is made now.
+
+# %%
+if not [run for run in runs.like(two, EXERCISES) if run.task == "single_gpu"]:
+    script = "run_single_gpu_training.sh"
+    follow(submit(f"{EXERCISES}/01_single_gpu", "-v", variables, "-j", "oe", script))
+one = runs.single(two, EXERCISES)
+print(f"1 worker:  {one.throughput:6.1f} images/s")
+print(f"2 workers: {two.throughput:6.1f} images/s")
+
+# %% [markdown]
+# The **speed-up** says how many times as fast several workers are as one.
+
+
+# %%
+def speed_up(single, several):
+    """How many times as fast; `single` and `several` are throughputs in images/s."""
+    ### BEGIN SOLUTION speed_up: return the speed-up
+    return several / single
+    ### END SOLUTION
+
+
+# %% [markdown]
+# The **efficiency** says which part of the ideal speed-up that is. Ideally, N workers are N times as fast.
+
+
+# %%
+def efficiency(single, several, workers):
+    """The part of the ideal speed-up that was reached, 1 at best."""
+    ### BEGIN SOLUTION efficiency: return the efficiency; `workers` is the number of workers in `several`
+    return several / single / workers
+    ### END SOLUTION
+
+
+# %%
+print("speed-up:  ", round(speed_up(one.throughput, two.throughput), 2))
+print("efficiency:", round(efficiency(one.throughput, two.throughput, 2), 3))
+print("(the lecture, on two GPUs: 1.71 and 0.857)")
+plots.speed_up([1, 2], [one.throughput, two.throughput])
+
+# %% [markdown]
+# Was your prediction in `00_start` right?
+#
+# ## Why two workers are not twice as fast
+#
+# The next cell makes 20 steps with one worker, and 20 with two, and notes when each part begins and ends. The figure shows what both
+# ranks did in four of the steps.
+#
+# No rank can leave the all-reduce before the other has come to it. Look for the rank that comes first: what does it do?
+
+# %%
+from handson import timing
+
+single_steps = timing.steps(workers=1)
+steps = timing.steps(workers=2)
+plots.ranks(steps)
+
+# %% [markdown]
+# How long does each rank wait in a step, on average? `arrivals[step, rank]` is the moment, in seconds, when the rank came to the
+# all-reduce.
+
+
+# %%
+def waiting(arrivals):
+    """The mean seconds that each rank waits in a step for the last one.
+
+    arrivals: a NumPy array with a row for each step, and a column for each rank.
+    """
+    ### BEGIN SOLUTION waiting: return a list or an array with a number for each rank
+    last = arrivals.max(axis=1, keepdims=True)
+    return (last - arrivals).mean(axis=0)
+    ### END SOLUTION
+
+
+# %%
+for rank, seconds in enumerate(waiting(steps.began("all-reduce"))):
+    print(f"rank {rank} waits {1000 * seconds:.1f} ms of {1000 * steps.mean(rank):.1f} ms")
+
+# %% [markdown]
+# So a step with two workers is longer than one with a single worker: by waiting, by communication, and, because both share the memory
+# of the machine, mostly also by computation.
+
+# %%
+plots.steps_compared(single_steps, steps)
+
+# %% [markdown]
+# Two more things kept your job from a speed-up of 2: starting takes as long as before, and rank 0 alone evaluates the test set.
+#
+# ## What the bigger batch does
+#
+# Each of N workers takes 32 images, so an update is made from N x 32: the *total* batch is bigger, and there are fewer updates in an
+# epoch. Both tracks make an update from the last images of an epoch, too, even if they are fewer.
+
+
+# %%
+def updates(images, batchsize, workers, epochs):
+    """How often the parameters are updated in `epochs` epochs; `batchsize` is that of each worker."""
+    ### BEGIN SOLUTION updates: return a whole number; in each epoch, the last update may have fewer images
+    total = batchsize * workers
+    return -(-images // total) * epochs
+    ### END SOLUTION
+
+
+# %%
+for workers in (1, 2, 4, 8):
+    print(workers, "workers:", updates(1500, 32, workers, epochs=6), "updates in 6 epochs")
+
+# %% [markdown]
+# Now an experiment with small images (16 pixels), after a figure in [Train longer, generalize better](https://arxiv.org/abs/1705.08741):
+# the batch of 8 workers, at first for as many *epochs* as with one worker, then for as many *updates*.
+#
+# After 6 epochs, the single worker misreads about 9 % of the test images. And 8 workers after 6 epochs?
+
+# %%
+# Which part of the test images do 8 workers misread after 6 epochs, in percent?
+### BEGIN SOLUTION prediction_error: write `prediction_error = ` and your number, from 0 to 100
+prediction_error = 25
+### END SOLUTION
+print(f"I expect 8 workers to misread {prediction_error} % of the test images.")
+
+# %%
+from handson import big_batches
+from handson.big_batches import Plan
+
+RATE = 0.002  # the learning rate, for now the same for all
+equal_epochs = updates(1500, 32, 8, epochs=6)
+equal_updates = updates(1500, 32, 1, epochs=6)
+curves = big_batches.run({
+    "1 worker": Plan(32, [RATE] * equal_updates),
+    "8 workers, equal epochs": Plan(256, [RATE] * equal_epochs),
+    "8 workers, equal updates": Plan(256, [RATE] * equal_updates),
+})  # fmt: skip
+plots.equal_epochs_and_updates(curves)
+
+# %% [markdown]
+# The line is the mean of four runs with other seeds, the band reaches from the best to the worst.
+#
+# With equal updates, the bigger batch is as good as the small one, or better: it has seen eight times as many images. But then
+# nothing was gained in time. With equal epochs, it has simply not gone far enough.
+#
+# ## Longer steps
+#
+# The remedy of [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677): with N times the batch, take N times the learning
+# rate, since each update stands for N small ones. Rates so high can do harm in the first updates; so begin with the old rate and let
+# it rise in a straight line: a **warm-up**.
+
+
+# %%
+def learning_rate(update, base, workers, warmup):
+    """The learning rate of update number `update`, counted from 0.
+
+    It rises in a straight line from `base` in update 0 to `workers` times `base` in update `warmup`, and stays there.
+    """
+    ### BEGIN SOLUTION learning_rate: return the rate; mind what comes after the warm-up
+    progress = min(1, update / warmup)
+    return base * (1 + (workers - 1) * progress)
+    ### END SOLUTION
+
+
+# %% [markdown]
+# What will be better after 6 epochs: the rate as it was, 8 times the rate at once, or with a warm-up of one epoch?
+
+# %%
+warmup = updates(1500, 32, 8, epochs=1)
+rising = [learning_rate(update, RATE, 8, warmup) for update in range(equal_epochs)]
+scaled = big_batches.run({
+    "8 workers, 8 x rate": Plan(256, [8 * RATE] * equal_epochs),
+    "8 workers, with warm-up": Plan(256, rising),
+})  # fmt: skip
+others = {"1 worker": curves["1 worker"], "8 workers, same rate": curves["8 workers, equal epochs"]}
+plots.rates_and_errors(others | scaled)
+
+# %% [markdown]
+# The scaled rate makes up for most of what the bigger batch has lost. Whether the warm-up helps, too, depends on the rate: try
+# `RATE = 0.004`, and run the last cells again. (There is a limit: with 8 x 0.02, no warm-up saves it.)
+#
+# ## Check
+
+# %%
+from grader import check
+
+check("multi_gpu")
+
+# %% [markdown]
+# Go on with `03_multi_node.ipynb`.
