@@ -10,8 +10,9 @@ from grader import gaps
 from grader.gaps import CELL
 from handson.errors import OneSentence
 
-MAGIC = re.compile(r"^(\s*(?:!|%%?[a-zA-Z]|\?).*|[\w.]+\?\??\s*)$", re.MULTILINE)
+MAGIC = re.compile(r"^([ \t]*(?:!|%%?[a-zA-Z]|\?).*|[\w.]+\?\??[ \t]*)$", re.MULTILINE)
 LOST = "# There is no cell with the gap"  # in place of such a cell
+LONGEST, MOST_CELLS = 200_000, 1000  # characters of code; reading takes more than proportional time
 ALIKE = 0.5  # the part of a cell's given lines that a student must have kept for it to be that cell
 
 
@@ -87,9 +88,12 @@ def sources(data):
         if notebook["nbformat"] != 4:
             raise NotebookError(f"the notebook has format {notebook['nbformat']!r:.20}, not 4: open it in JupyterLab and save it")
         code = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
-        return [without_magics(source if isinstance(source, str) else "".join(source)) for source in code]
+        code = [source if isinstance(source, str) else "".join(source) for source in code]
     except (KeyError, TypeError):
         raise NotebookError("the file is JSON, but no notebook: take a copy that JupyterLab opens") from None
+    if len(code) > MOST_CELLS or sum(map(len, code)) > LONGEST:
+        raise NotebookError("the notebook has more code than a student writes: copy your answers into the one given out")
+    return list(map(without_magics, code))
 
 
 def without_magics(source):
@@ -99,9 +103,9 @@ def without_magics(source):
 
 def definitions(source):
     """The lines of a cell's functions, classes and imports; none if it is no Python."""
+    kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
     try:
         statements = ast.parse(source).body
+        return [line for statement in statements if isinstance(statement, kinds) for line in ast.unparse(statement).splitlines()]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
-    return [line for statement in statements if isinstance(statement, kinds) for line in ast.unparse(statement).splitlines()]

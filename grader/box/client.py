@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grader.box import messages
-from grader.sandbox import Limits
+from grader.sandbox import Limits, harmless_environment
 from grader.verdict import KILLED
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -62,7 +62,8 @@ class Server:
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "grader.box.server", str(theirs.fileno()), *self.libraries]
-            environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **HUGE_PAGES}
+            # Of its own environment a process keeps copies in its memory: secrets must not come in.
+            environment = {**harmless_environment(tempfile.gettempdir()), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **HUGE_PAGES}
             self.process = subprocess.Popen(
                 command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
             )

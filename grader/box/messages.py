@@ -10,6 +10,7 @@ LENGTHS = struct.Struct("!II")  # of the JSON, of all arrays, in bytes
 LIMIT = 64 << 20  # bytes
 KINDS = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"}
 ARRAY = "__array__"
+DEEPEST = 50  # lists and dictionaries in one another; what one process can read, another with less room on its stack could not
 
 
 class BadMessage(ValueError):
@@ -56,11 +57,21 @@ def unpack(data):
             position += array.nbytes
             return array
 
-        return json.loads(data[LENGTHS.size : LENGTHS.size + text_length], object_hook=restore)
+        thing = json.loads(data[LENGTHS.size : LENGTHS.size + text_length], object_hook=restore)
+        _check_depth(thing, DEEPEST)
+        return thing
     except BadMessage:
         raise
-    except (struct.error, ValueError, TypeError, RecursionError, KeyError) as error:
+    except (struct.error, ValueError, TypeError, OverflowError, RecursionError, KeyError) as error:
         raise BadMessage(f"it can't be read ({type(error).__name__})") from None
+
+
+def _check_depth(thing, left):
+    if isinstance(thing, (list, dict)):
+        if not left:
+            raise BadMessage("it is nested too deep")
+        for value in thing.values() if isinstance(thing, dict) else thing:
+            _check_depth(value, left - 1)
 
 
 def whole(buffer, limit=LIMIT):
@@ -75,11 +86,27 @@ def whole(buffer, limit=LIMIT):
 
 def receive(connection):
     """The next message of a stream socket, or None at its end."""
-    buffer = bytearray()
-    while not whole(buffer):
-        missing = LENGTHS.size if len(buffer) < LENGTHS.size else LENGTHS.size + sum(LENGTHS.unpack_from(buffer))
-        data = connection.recv(min(missing - len(buffer), 1 << 20))
-        if not data:
+    data = read(connection)
+    return None if data is None else unpack(bytes(data))
+
+
+def read(connection):
+    """The bytes of the next message, in a bytearray of which there is no copy; None at the end. Raises BadMessage."""
+    lengths = _exactly(connection, LENGTHS.size)
+    if lengths is None:
+        return None
+    whole(lengths)  # not too long
+    return _exactly(connection, sum(LENGTHS.unpack(lengths)), lengths)
+
+
+def _exactly(connection, count, begin=b""):
+    """`begin` and the next `count` bytes; None when the stream ends before."""
+    data = bytearray(len(begin) + count)
+    data[: len(begin)] = begin
+    left = memoryview(data)[len(begin) :]
+    while left:
+        got = connection.recv_into(left)
+        if not got:
             return None
-        buffer += data
-    return unpack(bytes(buffer))
+        left = left[got:]
+    return data

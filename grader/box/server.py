@@ -23,18 +23,19 @@ def serve(connection, libraries):
     kernel.prctl(kernel.SUBREAPER, 1)
     gc.freeze()  # a collection in a rank would touch, and so copy, all that was loaded
     sandbox.bound_together(sandbox.Limits())  # its layers are tried once, and known to all boxes
-    while connection.recv(1, socket.MSG_PEEK):  # the box reads it: whatever this process reads, later boxes could find in its memory
+    while (work := messages.read(connection)) is not None:
         box = os.fork()
         if box == 0:
-            _box(connection)
+            _box(connection, work)
+        work[:] = bytes(len(work))  # later boxes begin as copies of this process: what is left of earlier ones could be found there
         if not _wait(box, connection):
             return
 
 
-def _box(connection):
-    """Be the box: read the work, run it, answer, end."""
+def _box(connection, work):
+    """Be the box: run the work, answer, end."""
     try:
-        answer = watch.run(messages.receive(connection))
+        answer = watch.run(messages.unpack(bytes(work)))
     except BaseException:
         answer = {"fault": traceback.format_exc()}
     try:
@@ -46,11 +47,9 @@ def _box(connection):
 def _wait(box, connection):
     """Until the box has ended; kills it, and returns False, when the caller has gone."""
     ended = os.pidfd_open(box)
-    either = select.poll()
-    either.register(ended, select.POLLIN)
-    either.register(connection, select.POLLRDHUP)
     try:
-        gone = any(descriptor != ended for descriptor, _ in either.poll())
+        ready, _, _ = select.select([ended, connection], [], [])
+        gone = ended not in ready and not connection.recv(1, socket.MSG_PEEK)  # what can be read may be the next piece of work
         if gone:
             os.kill(box, signal.SIGKILL)
         _, status = os.waitpid(box, 0)

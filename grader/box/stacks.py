@@ -2,7 +2,7 @@
 
 import re
 
-FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<function>\S+)', re.MULTILINE)
+FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d{1,9}) in (?P<function>\S+)', re.MULTILINE)
 STUDENT = "student:"  # how the names of files with student code begin, in compiled code
 COLLECTIVES = (
     "torch/distributed/distributed_c10d.py",

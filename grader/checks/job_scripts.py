@@ -27,7 +27,7 @@ def requests(text, case):
         if problem:
             found["problems"].setdefault(next((key for key, pattern in KEYS.items() if re.search(pattern, line)), None), problem)
         found |= values
-    ranks = re.search(r"^\s*mpiexec\b.*?\s-n\s*(\d+)", text, re.MULTILINE)
+    ranks = re.search(r"^[ \t]*mpiexec\b.*?\s-n[ \t]*(\d{1,9})\b", text, re.MULTILINE)
     return found | {"ranks": ranks and int(ranks[1])}
 
 

@@ -31,15 +31,20 @@ def equal_on_all_ranks(values, what):
 
 def partition(parts, samples):
     """None if every one of `samples` samples is in exactly one of the ranks' parts, else what is wrong."""
-    counts = numpy.bincount(numpy.concatenate([numpy.asarray(part, dtype="int64") for part in parts]), minlength=samples)
+    numbers = numpy.concatenate([numpy.asarray(part, dtype="int64") for part in parts])
+    if strange := [number for number in numbers if not 0 <= number < samples]:
+        return f"there is no image {strange[0]}: they are numbered from 0 to {samples - 1}"
+    counts = numpy.bincount(numbers, minlength=samples)
     if len(parts) > 1 and all(sorted(part) == sorted(parts[0]) for part in parts) and counts.max() == len(parts):
         return f"all {len(parts)} ranks have the same {len(parts[0])} images; each image belongs to one rank only"
-    if missing := list(numpy.flatnonzero(counts == 0)):
-        return f"{len(missing)} of {samples} images are on no rank ({some(missing)}); no image may be dropped"
-    if repeated := list(numpy.flatnonzero(counts > 1)):
-        holders = [rank for rank, part in enumerate(parts) if repeated[0] in part]
-        return f"{len(repeated)} images are used more than once (image {repeated[0]} by {ranks(holders)})"
-    return None
+    missing, repeated = list(numpy.flatnonzero(counts == 0)), list(numpy.flatnonzero(counts > 1))
+    holders = ranks([rank for rank, part in enumerate(parts) if repeated[0] in part]) if repeated else ""
+    lost = f"{len(missing)} of {samples} images {'is' if len(missing) == 1 else 'are'} on no rank ({some(missing)})"
+    if missing and repeated and len(parts) > 1:
+        return f"{lost}, and {len(repeated)} are used more than once (image {repeated[0]} by {holders}): do all ranks cut in the same order, from the same seed?"
+    if missing:
+        return f"{lost}: no image may be dropped, also where the division leaves a remainder"
+    return f"{len(repeated)} images are used more than once (image {repeated[0]} by {holders})" if repeated else None
 
 
 def balanced(parts):

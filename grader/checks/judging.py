@@ -5,6 +5,7 @@ import secrets
 
 from grader import exercises, gaps
 from grader.box import BoxFault, Outcome, RankOutcome
+from grader.checks import judges
 from grader.notebooks import LOST, NotebookError
 from grader.sandbox import Limits
 from grader.verdict import (
@@ -23,7 +24,9 @@ from grader.verdict import (
 
 BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT)  # of several ranks that ended badly, the first of these is told
 LIMITS = Limits(cpu_seconds=6, wall_seconds=60, memory_bytes=1 << 30)  # of a gap in one case, which takes well under a second
-LONGEST_FILE = 200_000  # characters
+LONGEST_FILE = 100_000  # characters
+MOST_LINES = 3_000
+LONGEST_TEXT = 2000  # characters of a string that a probe observed, or of a message
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Read error")
 
 
@@ -41,6 +44,8 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, trac
             text, missing = read(part.file), f"there is no file {part.file}"
         except NotebookError as problem:
             text, missing = None, f"{part.file}: {problem}"
+        if text and (len(text) > LONGEST_FILE or text.count("\n") > MOST_LINES):
+            text, missing = None, f"{part.file} is longer than what a student writes: copy your answers into the one given out"
         for check in part.checks:
             cases = check.cases + tuple((hidden or {}).get((unit, part.track, check.gap), ()))
             common = {"unit": unit, "track": part.track, "gap": check.gap}
@@ -52,7 +57,7 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, trac
                     status=status,
                     points={PASSED: criterion.points, GRADER_FAULT: None}.get(status, 0),
                     max_points=criterion.points,
-                    message=message,
+                    message=_bounded_text(message),
                     hint="" if status == PASSED else criterion.hint,
                     output=_output(outcome),
                     seconds=outcome.seconds if outcome else 0.0,
@@ -64,26 +69,55 @@ def _judge_gap(check, cases, part, text, missing, server, readable, seed):
     """(status, message, outcome) for each criterion of a check."""
     if text is None:
         return [(NOT_FOUND, missing, None)] * len(check.criteria)
-    source, status, message = _source(check, part, text)
-    if status:
-        return [(status, message, None)] * len(check.criteria)
     cases = [{"seed": secrets.randbelow(1 << 31) if seed is None else seed} | case for case in cases]
     try:
-        seen, bad = _probe(check, cases, source, server, readable)
-        found = [(PASSED, message, seen[-1][2] if seen else None)] * len(check.criteria)
-        expected = _expected(check, [case for case, _, _ in seen], server)
-        for (case, observations, outcome), right in zip(seen, expected):
-            for number, criterion in enumerate(check.criteria):
-                if found[number][0] == PASSED and (problem := criterion.judge(observations, case, right)):
-                    found[number] = (FAILED, f"{problem}{_case(case)}{message}", outcome)
+        found, odd = _apply(check, cases, part, text, server, readable)
+        if odd and not _works_for_the_solution(check, cases, part, server, readable):
+            raise BoxFault(f"what this gap did can't be judged ({odd})")
     except BoxFault as fault:
         return [(GRADER_FAULT, f"not graded: {str(fault).strip().splitlines()[-1]}", None)] * len(check.criteria)
-    except Exception as error:  # a criterion met what it does not expect, such as observations that a student's code made up
-        return [(GRADER_FAULT, f"not graded: what this gap did can't be judged ({type(error).__name__}: {error})"[:500], None)] * len(check.criteria)
+    return found
+
+
+def _apply(check, cases, part, text, server, readable):
+    """As `_judge_gap`, and what a criterion, or a probe that only reads, could not cope with, or "". Raises BoxFault."""
+    source, status, message = _source(check, part, text)
+    if status:
+        return [(status, message, None)] * len(check.criteria), ""
+    odd = ""
+    try:
+        seen, bad = _probe(check, cases, source, server, readable)
+    except BoxFault:
+        raise
+    except Exception as error:  # of a probe that reads the text
+        odd = f"{type(error).__name__}: {error}"
+        return [(FAILED, f"what is in it can't be read ({odd})", None)] * len(check.criteria), odd
+    found = [(PASSED, message, seen[-1][2] if seen else None)] * len(check.criteria)
+    expected = _expected(check, [case for case, _, _ in seen], server)
+    for (case, observations, outcome), right in zip(seen, expected):
+        for number, criterion in enumerate(check.criteria):
+            try:
+                problem = criterion.judge(observations, case, right) if found[number][0] == PASSED else None
+            except Exception as error:
+                odd = f"{type(error).__name__}: {error}"
+                problem = f"what it gave can't be judged ({odd})"
+            if problem:
+                found[number] = (FAILED, f"{problem}{_case(case)}{message}", outcome)
     if bad:
         status, problem, outcome = bad
         found = [one if one[0] == FAILED else (status, f"{problem}{message}", outcome) for one in found]
-    return found
+    return found, odd
+
+
+def _works_for_the_solution(check, cases, part, server, readable):
+    """Whether the check, which met something it can't cope with, does what it should for the right answer: then the student's is to blame."""
+    try:
+        solution = exercises.solution(part.file).read_text()
+    except OSError:  # students don't have it
+        return False
+    right = gaps.fill(exercises.given_out(part.file), gaps.answers(solution))
+    found, _ = _apply(check, cases, part, right, server, readable)
+    return all(status == PASSED for status, _, _ in found)
 
 
 def _probe(check, cases, source, server, readable):
@@ -94,6 +128,8 @@ def _probe(check, cases, source, server, readable):
             outcome = Outcome([RankOutcome(None, [check.probe(source["text"], case) for case in group])])
         else:
             outcome = server.run("grader.probes.cases:each", [check.probe, [source], group], ranks, LIMITS, readable)
+            for rank in outcome.ranks:
+                rank.observations = _bounded(rank.observations)
         if bad := _what_went_wrong(outcome, source):
             return seen, (*bad, outcome)
         if any(not isinstance(one, list) or len(one) != len(group) for one in outcome.observations):
@@ -105,8 +141,6 @@ def _probe(check, cases, source, server, readable):
 
 def _source(check, part, text):
     """(source, None, "" or a note for the student), or (None, a status, a sentence) where there is nothing to run."""
-    if len(text) > LONGEST_FILE:
-        return None, NOT_FOUND, f"{part.file} has {len(text):,} characters, more than a student writes: start again from the one given out"
     exercise = exercises.given_out(part.file)
     source = {"file": part.file.rsplit("/", 1)[1], "text": text, "code": "", "line": 1}
     if check.whole:
@@ -114,7 +148,7 @@ def _source(check, part, text):
         unfilled = [name for name, fragment in fragments.items() if not fragment or not fragment.code]
         return (None, NOT_ATTEMPTED, f"fill the other gaps first: {', '.join(unfilled)}") if unfilled else (source, None, "")
     if f"{LOST} {check.gap}\n" in text:
-        return all_alike(NOT_FOUND, f"the cell of this gap is not found in {part.file}: copy its given lines anew")
+        return None, NOT_FOUND, f"the cell of this gap is not found in {part.file}: copy its given lines anew"
     fragment = gaps.find(exercise, check.gap, text)
     if fragment is None:
         return None, NOT_FOUND, f"the place of this gap is not found in {part.file}: the lines around it have changed; copy them anew"
@@ -155,9 +189,12 @@ def _what_went_wrong(outcome, source):
     who = f"rank {rank}: " if len(outcome.ranks) > 1 else ""
     where = f" ({_place(worst.line, source)})" if worst.line else ""
     if worst.status == DEADLOCK:
-        waits = [f"rank {number} waits in {one.waiting}" for number, one in bad if one.waiting]
+        where_each = {}
+        for number, one in bad:
+            where_each.setdefault(one.waiting, []).append(number)
+        waits = [f"{judges.ranks(numbers)} wait{'s' * (len(numbers) == 1)} in {place}" for place, numbers in where_each.items() if place]
         others = [number for number, one in enumerate(outcome.ranks) if not one.waiting]
-        never = f", but rank{'s' * (len(others) > 1)} {', '.join(map(str, others))} never came there" if others else ""
+        never = f", but {judges.ranks(others)} never came there" if others else ""
         return DEADLOCK, f"{'; '.join(waits)}{never}{where}"
     return worst.status, f"{who}{worst.message}{where}"
 
@@ -179,3 +216,18 @@ def _case(case):
 def _output(outcome):
     printed = [(rank, of_rank.output) for rank, of_rank in enumerate(outcome.ranks) if of_rank.output] if outcome else []
     return "\n".join(f"[rank {rank}]\n{text}" if len(outcome.ranks) > 1 else text for rank, text in printed)
+
+
+def _bounded(thing):
+    """Observations without long strings, which some criteria would take too long for."""
+    if isinstance(thing, str):
+        return _bounded_text(thing)
+    if isinstance(thing, list):
+        return [_bounded(one) for one in thing]
+    return {_bounded_text(key): _bounded(value) for key, value in thing.items()} if isinstance(thing, dict) else thing
+
+
+def _bounded_text(text):
+    """Text of any origin that can be stored, and is not too long."""
+    text = text.encode(errors="replace").decode()
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} [... {len(text) - LONGEST_TEXT} characters cut ...]"
