@@ -17,8 +17,11 @@ from grader.verdict import counted
 from handson.errors import OneSentence
 
 TRACKS = ("pytorch", "chainer")
-SERVER = Server(("grader.probes.libraries",))  # kept, since loading its libraries takes seconds
-atexit.register(SERVER.stop)
+# Kept, since loading the libraries takes seconds; a notebook's own gaps need none of those.
+FOR_SCRIPTS = Server(("grader.probes.libraries",))
+FOR_NOTEBOOKS = Server(("grader.probes.cases", "grader.probes.notebooks"))
+for server in (FOR_SCRIPTS, FOR_NOTEBOOKS):
+    atexit.register(server.stop)
 
 
 class CheckError(OneSentence, ValueError):
@@ -67,10 +70,12 @@ def check(unit, track=None, folder=None):
     executed, found = executed_cells(), []
     try:
         show.now(gaps[0], 0, len(gaps))
-        for verdict in judge(unit, parts, lambda file: read(folder, file, executed), SERVER):
-            found.append(verdict)
-            if len(found) < len(gaps):
-                show.now(gaps[len(found)], len(found), len(gaps))
+        for part in parts:
+            server = FOR_NOTEBOOKS if part.file.endswith(".ipynb") else FOR_SCRIPTS
+            for verdict in judge(unit, (part,), lambda file: read(folder, file, executed), server):
+                found.append(verdict)
+                if len(found) < len(gaps):
+                    show.now(gaps[len(found)], len(found), len(gaps))
     except KeyboardInterrupt:
         show.end("The check was stopped.")
         raise Stopped("the check was stopped; run it again whenever you like") from None

@@ -12,21 +12,21 @@ from grader.verdict import DEADLOCK, FAILED, GRADER_FAULT, NOT_ATTEMPTED, NOT_FO
 
 HEADINGS = ("Gap", "What is checked", "Result", "Points", "What to look at")
 SIGNS = {PASSED: "✓", NOT_ATTEMPTED: "–", NOT_FOUND: "–", GRADER_FAULT: "?"}  # all others: ✗
-STYLE = """
+STYLE = """/* The class stands twice to count more than the rules of JupyterLab. */
 .handson-check { font-family: var(--jp-ui-font-family, sans-serif); font-size: 13px; line-height: 1.45; }
-.handson-check table { border-collapse: collapse; margin: 0; }
-.handson-check caption { caption-side: top; text-align: left; padding: 0 0 6px; font-size: 15px; color: inherit; }
-.handson-check table tr { background: none; }
-.handson-check table :is(th, td) { text-align: left; vertical-align: top; padding: 5px 10px; white-space: normal; max-width: 44em;
+.handson-check.handson-check table { border-collapse: collapse; margin: 0; }
+.handson-check.handson-check caption { caption-side: top; text-align: left; padding: 0 0 6px; font-size: 15px; color: inherit; }
+.handson-check.handson-check table tr { background: none; }
+.handson-check.handson-check table :is(th, td) { text-align: left; vertical-align: top; padding: 5px 10px; white-space: normal; max-width: 44em;
     border: 0; border-top: 1px solid rgba(128, 128, 128, .45); background: none; color: inherit; }
-.handson-check thead th { font-weight: 600; border-top: 0; }
-.handson-check tbody th { font-weight: 600; font-family: var(--jp-code-font-family, monospace); }
-.handson-check table td.points { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-.handson-check table td.result { white-space: nowrap; border-left: 4px solid #8a8a8a; }
-.handson-check table td.passed { border-left-color: #2e9e5b; }
-.handson-check table td.failed { border-left-color: #d9483b; }
-.handson-check .hint { font-style: italic; }
-.handson-check pre { max-height: 14em; overflow: auto; white-space: pre-wrap; margin: 4px 0 0; }
+.handson-check.handson-check thead th { font-weight: 600; border-top: 0; }
+.handson-check.handson-check tbody th { font-weight: 600; font-family: var(--jp-code-font-family, monospace); }
+.handson-check.handson-check table td.points { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.handson-check.handson-check table td.result { white-space: nowrap; border-left: 4px solid #8a8a8a; }
+.handson-check.handson-check table td.passed { border-left-color: #2e9e5b; }
+.handson-check.handson-check table td.failed { border-left-color: #d9483b; }
+.handson-check.handson-check .hint { font-style: italic; }
+.handson-check.handson-check pre { max-height: 14em; overflow: auto; white-space: pre-wrap; margin: 4px 0 0; }
 """
 
 
