@@ -86,7 +86,7 @@ def evaluator(rank, ranks, case):
     means = own / numpy.maximum(lengths, 1)
     return {
         "right": own.sum(axis=0) / lengths.sum(),
-        "they are those of this rank's part of the test set: the parts are not put together (`all_ranks`)": means[0],
+        "these are of rank 0's own part of the test set: the parts are not put together (`all_ranks`)": means[0],
         "the model is in training mode while it is evaluated: batch normalisation then uses the batch's own statistics, and spoils the "
         "running ones; `model.eval()` comes first": sum(training) / lengths.sum(),
         "the means of the ranks are averaged: a rank with few images then weighs as much as one with many; add up the sums and the "

@@ -44,8 +44,15 @@ def updates_as_sgd(seen, case, expected):
         "the learning rate is not args.lr but 0.01": trace(0.01, 0.9),
         "it uses Nesterov's momentum; the lecture's is the plain one": trace(case["lr"], 0.9, nesterov=True),
     }
-    problem = judges.explained(found, trace(case["lr"], 0.9), wrong)
-    return problem if problem != "" else f"the updates are not those of SGD with learning rate {case['lr']} and momentum 0.9"
+    right = trace(case["lr"], 0.9)
+    problem = judges.explained(found, right, wrong)
+    if problem is None:
+        return None
+    moved, should = (numpy.abs(values[-1] - found[0]).max() for values in (found, right))
+    return (
+        f"{problem or 'the updates are not those of SGD with momentum'}: three updates move parameters by up to {moved:.2g}; with learning rate "
+        f"{case['lr']} and momentum 0.9 by up to {should:.2g}"
+    )
 
 
 def new_order_every_epoch(seen, case, expected):
@@ -53,25 +60,32 @@ def new_order_every_epoch(seen, case, expected):
     if any(sorted(order) != list(range(length)) for order in epochs):
         return f"an epoch does not contain each of the {length} images of the shard once"
     if len(set(epochs)) == 1:
-        return "every epoch has the same batches in the same order: the sampler is not told which epoch it is (or always the same)"
+        first = ", ".join(map(str, epochs[0][:3]))
+        return f"every epoch has the same order (images {first}, ...): the sampler is not told which epoch it is, or always the same"
     return None if len(set(epochs)) == len(epochs) else "some epochs have the same order as others"
 
 
 def order_follows_epoch(seen, case, expected):
-    if tuple(seen[0]["resumed"]) == tuple(seen[0]["epochs"][2]):
+    whole, resumed = list(seen[0]["epochs"][2]), list(seen[0]["resumed"])
+    if whole == resumed:
         return None
-    return "a run that is resumed at epoch 2 sees another order than one that came there by itself: the number must be `epoch`"
+    return (
+        f"in epoch 2 a run begins with images {', '.join(map(str, whole[:3]))}; the same run, resumed at epoch 2, with "
+        f"{', '.join(map(str, resumed[:3]))}: the number that is set must be `epoch`"
+    )
 
 
 def one_step(seen, case, expected):
     found = seen[0]["parameters"]
     wrong = {sentence: values for sentence, values in expected.items() if sentence != "right"}
     problem = judges.explained(found, expected["right"], wrong)
-    if problem == "":
-        step = next(step for step in range(case["steps"]) if not judges.close(found[step], expected["right"][step]))
-        difference = numpy.abs(found[step] - expected["right"][step]).max()
-        problem = f"after step {step} parameters differ by up to {difference:.2g} from those of one process with all images in one batch"
-    return problem
+    if problem is None:
+        return None
+    step = next(step for step in range(case["steps"]) if not judges.close(found[step], expected["right"][step]))
+    difference = numpy.abs(found[step] - expected["right"][step]).max()
+    images = f"{sum(case['lengths'])} images" + f" (of the ranks: {', '.join(map(str, case['lengths']))})" * (len(seen) > 1)
+    differ = f"after step {step} parameters differ by up to {difference:.2g} from those of one process with a batch of all {images}"
+    return f"{differ}: {problem}" if problem else differ
 
 
 def ranks_stay_equal(seen, case, expected):
@@ -98,7 +112,9 @@ def images_of_all(seen, case, expected):
                 -max(lengths) // case["batchsize"] * case["batchsize"] * len(lengths) * epochs
             ),
         }
-        return judges.explained(images, right, wrong) or f"rank {rank} has images = {images:g}; {right} went through the network"
+        found = f"rank {rank} has images = {images:g}, but {right} went through the network"
+        problem = judges.explained(images, right, wrong)
+        return f"{found}: {problem}" if problem else found
     return None
 
 
@@ -136,7 +152,7 @@ def lengths_of_all(seen, case, expected):
 
 
 def equal_start(seen, case, expected):
-    problem = judges.equal_on_all_ranks([of_rank["start"] for of_rank in seen], "parameters at the start")
+    problem = judges.equal_on_all_ranks([of_rank["start"] for of_rank in seen], "at the start parameters")
     if problem:
         return f"{problem}; the wrapper must send rank 0's to the others"
     return None if judges.close(seen[0]["start"], expected["start"]) else "the parameters at the start are not those of rank 0's model"
@@ -148,10 +164,11 @@ def mean_gradients(seen, case, expected):
             "after backward each rank has its own gradients: nothing averages them": expected["own"][rank],
             "the gradients are summed over the ranks, not averaged": expected["sum"],
         }
-        if problem := judges.explained(of_rank["gradients"], expected["mean"], wrong if len(seen) > 1 else {}):
-            return problem
-        if problem == "":
-            return f"the gradients of rank {rank} are not the mean of all ranks' gradients"
+        problem = judges.explained(of_rank["gradients"], expected["mean"], wrong if len(seen) > 1 else {})
+        if problem is not None:
+            found, right = (numpy.abs(values).max() for values in (of_rank["gradients"], expected["mean"]))
+            problem = problem or "the gradients are not the mean of all ranks' gradients"
+            return f"{problem} (on rank {rank} the largest is {found:.3g}; of the mean it is {right:.3g})"
     return None
 
 

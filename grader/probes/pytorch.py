@@ -97,7 +97,11 @@ def device(rank, ranks, source, case):
     student, chosen = Student(source), []
     for number in range(case["workers"]):
         comm = Communicator(number, case["workers"], number % len(case["gpu"]), 1, "gloo")
-        names = student.run(args=SimpleNamespace(gpu=list(case["gpu"])), comm=comm, devices=SimpleNamespace(use=use))
+        try:
+            names = student.run(args=SimpleNamespace(gpu=list(case["gpu"])), comm=comm, devices=SimpleNamespace(use=use))
+        except IndexError:
+            where = f"rank {number}, of intra_rank {comm.intra_rank},"
+            raise Wrong(f"{where} finds no GPU at its place in args.gpu, which lists those of one node: {case['gpu']}") from None
         made = torch.device(names.device)
         chosen.append(made.index if made.index is not None else -1)
     return {"gpu": chosen}
