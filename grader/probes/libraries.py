@@ -1,5 +1,9 @@
 """Everything that probes need, imported once, so that a forked rank begins at once."""
 
+import multiprocessing.popen_fork  # noqa: F401  (Chainer's updaters and iterators that start workers use these)
+import multiprocessing.queues  # noqa: F401
+import multiprocessing.synchronize  # noqa: F401
+
 import torch
 import torch._dynamo  # DistributedDataParallel imports it when first made: 0.8 s in every rank
 import torch.distributed.algorithms.join  # noqa: F401
