@@ -1,13 +1,13 @@
-"""The calls of a box: `bound_together` in what forks it, `prepare` before it forks a process, `enter` in that one, `limit_rank` in each rank before a student's code."""
+"""What boxes call: `bound_together` where they are forked, `prepare` before they fork a process, `enter` in that one, and `limit_rank`
+in each rank before a student's code."""
 
 import os
 import signal
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from grader.sandbox import cgroups, kernel, landlock, limits, namespaces, seccomp
 from grader.sandbox.doctor import CGROUPS, FILES, LANDLOCK, NAMES, NETWORK, PROCESSES, USERS, in_force, works
-
 
 TRUSTED = 8  # processes around the ranks
 
@@ -80,7 +80,8 @@ def _fork():
 
 def _confine(confinement, on):
     _State.address_space = limits.address_space()
-    Path("/proc/self/oom_score_adj").write_text("1000")  # when memory is short, the kernel ends sandboxes first
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")  # when memory is short, the kernel ends sandboxes first
     workplace = os.path.realpath(confinement.workplace)
     readable = [os.path.abspath(path) for path in confinement.readable]
     if NETWORK in on:

@@ -102,7 +102,7 @@ def _try_namespaces(writing, workplace):
     try:
         user = namespaces.users()
     except OSError as error:
-        refused = {name: [error.errno, str(error)] for name in (USERS, PROCESSES, NETWORK, NAMES, FILES)}
+        refused = {name: [error.errno, error.strerror] for name in (USERS, PROCESSES, NETWORK, NAMES, FILES)}
     else:
         refused = _refused(PROCESSES, kernel.unshare, kernel.NEW_PROCESSES)
         if child := os.fork():

@@ -75,12 +75,14 @@ def _kill_orphans():
     """Kill all children that this process has and gets, until there are none: they exist where there is no PID namespace."""
     end = time.monotonic() + ORPHANS_DIE
     while time.monotonic() < end:
-        for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-            os.kill(int(child), signal.SIGKILL)
         try:
-            os.waitpid(-1, 0)
+            if os.waitpid(-1, os.WNOHANG)[0]:
+                continue
         except ChildProcessError:
             return
+        for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
+        time.sleep(0.001)
 
 
 def new_network():
