@@ -10,7 +10,8 @@ from pathlib import Path
 
 from grader.sandbox import cgroups, kernel, landlock, namespaces, seccomp
 
-USERS, PROCESSES, NETWORK, NAMES, FILES = "user namespace", "PID namespace", "network namespace", "IPC and UTS namespaces", "mount namespace"
+USERS, PROCESSES, NETWORK = "user namespace", "PID namespace", "network namespace"
+NAMES, FILES = "IPC and UTS namespaces", "mount namespace"
 LANDLOCK, SECCOMP, LIMITS, CGROUPS = "Landlock", "seccomp", "resource limits", "control groups"
 GUARDS = {
     USERS: "lets ordinary users make the others; for root, another user",
@@ -27,7 +28,7 @@ GUARDS = {
 
 @dataclass(frozen=True)
 class Layer:
-    """One part of the sandbox. strength: "strong" parts confine by themselves, a "second" one adds to them, a "limit" bounds what is used."""
+    """One part of the sandbox. strength: what is "strong" confines by itself, a "second" one adds to that, a "limit" bounds what is used."""
 
     name: str
     in_force: bool
@@ -149,8 +150,8 @@ def _why_not(name, number, error):
     if number == errno.ENOSYS:
         return "this kernel is too old for namespaces with read-only mounts: Linux 5.12 or newer has them"
     return (
-        f"namespaces are refused ({error}), as in most containers: "
-        "start the container with `--cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined`, or grade outside it"
+        f"namespaces are refused ({error}), as in most containers: start the container with `--cap-add SYS_ADMIN "
+        "--security-opt seccomp=unconfined --security-opt apparmor=unconfined`, or grade outside it"
     )
 
 

@@ -73,7 +73,9 @@ def run(function, *arguments, ranks=1, **options):
     return answers[0] if ranks == 1 and answers else answers
 
 
-def start(function, *arguments, folder, ranks=1, caller="user", readable=(), workplace=None, keep=(), before=None, prepared=False, **limits):
+def start(
+    function, *arguments, folder, ranks=1, caller="user", readable=(), workplace=None, keep=(), before=None, prepared=False, **limits
+):
     """Start the sandbox; returns the process outside that waits for it, and a pipe that all processes inside hold open.
 
     before: called before the sandbox is made. prepared: as a box does it, with one fork less.

@@ -98,7 +98,8 @@ def test_no_process_is_traced(caller):
 
 def test_peers_cannot_read_each_others_memory(caller):
     def attack(rank):
-        return [error_of(open, f"/proc/{pid}/{name}") for pid in range(1, 20) if pid != os.getpid() for name in ("mem", "maps", "environ", "fd/0")]
+        others = [pid for pid in range(1, 20) if pid != os.getpid()]
+        return [error_of(open, f"/proc/{pid}/{name}") for pid in others for name in ("mem", "maps", "environ", "fd/0")]
 
     assert all(0 not in errors for errors in run(attack, ranks=2, caller=caller))
 
@@ -238,8 +239,8 @@ def test_no_mounts_and_namespaces_can_be_made(caller):
 
 @pytest.mark.skipif(kernel.ARCHITECTURE != "x86-64", reason="the numbers are those of x86-64")
 def test_rare_system_calls_are_refused(caller):
-    calls = {"bpf": 321, "perf_event_open": 298, "io_uring_setup": 425, "userfaultfd": 323, "keyctl": 250, "add_key": 248, "kexec_load": 246}
-    calls |= {"process_vm_readv": 310, "personality": 135, "settimeofday": 164, "getpid of x32": 0x40000000 + 39}
+    calls = {"bpf": 321, "perf_event_open": 298, "io_uring_setup": 425, "userfaultfd": 323, "keyctl": 250, "add_key": 248}
+    calls |= {"kexec_load": 246, "process_vm_readv": 310, "personality": 135, "settimeofday": 164, "getpid of x32": 0x40000000 + 39}
 
     def attack():
         return {name: error_of_call("syscall", number, 0, 0, 0, 0, 0) for name, number in calls.items()}
@@ -265,7 +266,8 @@ def test_programs_give_no_rights(caller):
             fields = dict(line.split(":\t") for line in file.read().splitlines() if ":\t" in line)
         su = subprocess.run(["/usr/bin/su", "-c", "true"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
         mount = subprocess.run(["/usr/bin/mount", "-t", "tmpfs", "x", "/tmp"], stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
-        return [fields["NoNewPrivs"], int(fields["CapEff"], 16) | int(fields["CapPrm"], 16), os.getuid() != 0, su.returncode != 0, mount.returncode != 0]
+        capabilities = int(fields["CapEff"], 16) | int(fields["CapPrm"], 16)
+        return [fields["NoNewPrivs"], capabilities, os.getuid() != 0, su.returncode != 0, mount.returncode != 0]
 
     assert run(attack, caller=caller) == ["1", 0, True, True, True]
 
@@ -320,7 +322,8 @@ def test_the_environment_keeps_no_secrets(caller):
 
 def test_programs_still_run(caller):
     def work():
-        return subprocess.run(["sh", "-c", "echo $((6 * 7)); pwd; id -un; uname -n"], capture_output=True, text=True, timeout=10).stdout.split()
+        command = ["sh", "-c", "echo $((6 * 7)); pwd; id -un; uname -n"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.split()
 
     answer, folder, user, host = run(work, caller=caller)
     assert (answer, user, host) == ("42", "student", "sandbox") and "sandbox-" in folder
