@@ -28,7 +28,7 @@ GUARDS = {
 
 @dataclass(frozen=True)
 class Layer:
-    """One part of the sandbox. strength: what is "strong" confines by itself, a "second" one adds to that, a "limit" bounds what is used."""
+    """One part of the sandbox. strength: a "strong" one confines by itself, a "second" one adds to that, a "limit" bounds what is used."""
 
     name: str
     in_force: bool
