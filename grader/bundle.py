@@ -15,9 +15,10 @@ WHOLE = (
     "LICENSE", "build-constraints.txt", "datasets/README.md", "datasets/datasets.toml", "datasets/digits.npz", "docs/launching.md",
     "environment.yml", "grader/__init__.py", "grader/box", "grader/checks", "grader/exercises.py", "grader/gaps.py", "grader/notebooks.py",
     "grader/probes", "grader/sandbox", "grader/self_check.py", "grader/showing.py", "grader/verdict.py", "handson", "jobs/pbs/run_doctor.sh",
-    "jobs/pbs/run_network.sh", "jobs/sites", "pyproject.toml", "requirements.txt", "setup_environment.sh",
+    "jobs/pbs/run_network.sh", "jobs/sites", "pyproject.toml", "setup_environment.sh",
 )  # fmt: skip
 ELSEWHERE = {"grader/__main__.py": "grader/check_command.py", "README.md": "grader/for_students/README.md", "Makefile": "grader/for_students/Makefile"}
+FOR_TESTS = "# Students do without what follows"  # in requirements.txt
 NOT_FOR_STUDENTS = {"handson/tour.py", "jobs/sites/CHOSEN"}
 BEGINNING = (1980, 1, 1, 0, 0, 0)  # the time of every entry, so that the same course gives the same archive
 
@@ -36,6 +37,7 @@ def bundle(built, path, site=None, root=exercises.ROOT):
         files[Path(file)] = (root / source).read_bytes(), 0o644
     for file in [file for file in files if file.suffix == ".sh" and file.parts[0] == "jobs"]:
         files[file] = sites.fitted(files[file][0].decode(), here).encode(), files[file][1]
+    files[Path("requirements.txt")] = (root / "requirements.txt").read_text().partition(FOR_TESTS)[0].encode(), 0o644
     files |= {file: (text.encode(), mode) for file, (text, mode) in built.files.items()}
     files[Path("grader/exercises.json")] = exercises.recorded(built.exercises).encode(), 0o644
     files[Path("jobs/sites/CHOSEN")] = f"{name}\n".encode(), 0o644

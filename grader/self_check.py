@@ -17,7 +17,7 @@ from grader.verdict import counted
 from handson.errors import OneSentence
 
 TRACKS = ("pytorch", "chainer")
-# Kept, since loading the libraries takes seconds; a notebook's own gaps need none of those.
+# Kept, since loading libraries takes seconds; a unit of a notebook alone needs few of them.
 FOR_SCRIPTS = Server(("grader.probes.libraries",))
 FOR_NOTEBOOKS = Server(("grader.probes.cases", "grader.probes.notebooks"))
 for server in (FOR_SCRIPTS, FOR_NOTEBOOKS):
@@ -67,15 +67,14 @@ def check(unit, track=None, folder=None):
     folder, begin, show = folder or course_folder(), time.monotonic(), showing.Progress(unit, in_notebook())
     parts = [part for part in UNITS[unit] if part.track in (track or part.track, "")]
     gaps = [check.gap for part in parts for check in part.checks for _ in check.criteria]
+    server = FOR_SCRIPTS if any(part.file.endswith(".py") for part in parts) else FOR_NOTEBOOKS
     executed, found = executed_cells(), []
     try:
         show.now(gaps[0], 0, len(gaps))
-        for part in parts:
-            server = FOR_NOTEBOOKS if part.file.endswith(".ipynb") else FOR_SCRIPTS
-            for verdict in judge(unit, (part,), lambda file: read(folder, file, executed), server):
-                found.append(verdict)
-                if len(found) < len(gaps):
-                    show.now(gaps[len(found)], len(found), len(gaps))
+        for verdict in judge(unit, parts, lambda file: read(folder, file, executed), server):
+            found.append(verdict)
+            if len(found) < len(gaps):
+                show.now(gaps[len(found)], len(found), len(gaps))
     except KeyboardInterrupt:
         show.end("The check was stopped.")
         raise Stopped("the check was stopped; run it again whenever you like") from None

@@ -108,7 +108,9 @@ def test_a_student_submits_a_job_in_it(unpacked):
 def test_make_and_the_environment_are_those_of_the_course(unpacked):
     assert os.access(unpacked / "setup_environment.sh", os.X_OK)
     assert "make lab" in subprocess.run(["make", "-C", unpacked], capture_output=True, text=True, check=True).stdout
-    for name in ("requirements.txt", "build-constraints.txt", "pyproject.toml", "environment.yml"):
+    required = (unpacked / "requirements.txt").read_text()
+    assert (ROOT / "requirements.txt").read_text().startswith(required) and "torch==" in required and "pytest" not in required
+    for name in ("build-constraints.txt", "pyproject.toml", "environment.yml"):
         assert (unpacked / name).read_bytes() == (ROOT / name).read_bytes()
 
 
