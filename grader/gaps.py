@@ -2,7 +2,7 @@
 
     ### BEGIN SOLUTION name: the hint that students read
     the solution
-    ### GIVEN a line that students get in place of the solution (job scripts)
+    ### GIVEN a line that students get in place of the solution: of a job script, or of code that runs, but badly
     ### END SOLUTION
 
 The markers are nbgrader's, so that its tools understand the sources too. Only text is handled here; nothing of a student's is run.
@@ -18,9 +18,10 @@ from handson.errors import OneSentence
 
 BEGIN = re.compile(r"( *)### BEGIN SOLUTION ([a-z][a-z0-9_]*): (\S.*)")
 END = re.compile(r" *### END SOLUTION")
-GIVEN = re.compile(r" *### GIVEN (.*)")
+GIVEN = re.compile(r"( *)### GIVEN(?: (.*))?")
 LIKE_A_MARKER = re.compile(r"\s*#+\s*(begin|end|given)\b|.*\b(begin|end)\s*_?solution", re.IGNORECASE)
 TO_DO = "PUT YOUR CODE"
+RAISES = re.compile(rf' *raise NotImplementedError\("{TO_DO}: ')
 CELL = "# %%"  # how a cell begins in a percent script, the text of a notebook
 
 
@@ -65,7 +66,7 @@ class Fragment:
 def exercise(solution, kind, where="text"):
     """The Exercise that the source of a solution gives; kind: the file's suffix, ".py" or ".sh". Raises GapError.
 
-    In Python an unfilled gap raises NotImplementedError with its name, so that running it says which one it is.
+    In Python an unfilled gap raises NotImplementedError with its name, so that running it says which one it is; unless lines are given.
     """
     lines, gaps, begun = [], [], None
     for number, line in enumerate(solution.splitlines(), start=1):
@@ -80,15 +81,16 @@ def exercise(solution, kind, where="text"):
                 raise GapError(f"{at}: the gap {name} touches the gap {gaps[-1].name}; put a line that students keep between them")
             begun, first = number, len(lines)
             lines += [f"{indent}# {part}" for part in textwrap.wrap(f"{TO_DO}: {hint}", 100)]
-            if kind == ".py":
-                lines.append(f'{indent}raise NotImplementedError("{TO_DO}: {name}")')
+            to_raise = [f'{indent}raise NotImplementedError("{TO_DO}: {name}")'] if kind == ".py" else []
         elif END.fullmatch(line):
             if not begun:
                 raise GapError(f"{at}: END SOLUTION without a BEGIN SOLUTION; remove it, or add the beginning")
+            lines += to_raise
             gaps.append(Gap(name, hint, first, len(lines)))
             begun = None
         elif begun and (given := GIVEN.fullmatch(line)):
-            lines.append(given[1])
+            lines.append(given[1] + given[2] if given[2] else "")
+            to_raise = []
         elif LIKE_A_MARKER.match(line):
             raise GapError(f"{at}: {line.strip()!r} is no marker; write `### BEGIN SOLUTION name: hint`, `### GIVEN line` or `### END SOLUTION`")
         elif not begun:
@@ -127,11 +129,17 @@ def find(exercise, name, submitted):
     while lines and not lines[0].strip():
         lines.pop(0)
         first += 1
-    code = textwrap.dedent("\n".join(lines)).rstrip()
-    given_out = {line.strip() for line in exercise.lines[gap.first : gap.end]}
+    code = textwrap.dedent("\n".join(lines)).rstrip() or "pass"  # all that was given may have been deleted
+    return Fragment(code if _attempted(exercise, exercise.lines[gap.first : gap.end], lines) else "", first + 1)
+
+
+def _attempted(exercise, given, lines):
+    """Whether the `lines` in a gap are more than those `given` in it; where code was given to be mended, whether they are other code."""
+    if exercise.kind == ".py" and not any(RAISES.match(line) for line in given):
+        return _code(given) != _code(lines)
+    given_out = {line.strip() for line in given}
     written = "\n".join(line for line in lines if line.strip() not in given_out)
-    attempted = written.strip() if exercise.kind == ".sh" else _does_something(textwrap.dedent(written))
-    return Fragment(code if attempted else "", first + 1)
+    return bool(written.strip()) if exercise.kind == ".sh" else _does_something(textwrap.dedent(written))
 
 
 def _near(pair, edge, given, direction):
@@ -161,6 +169,15 @@ def _does_something(code):
         not isinstance(statement, ast.Pass) and not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
         for statement in statements
     )
+
+
+def _code(lines):
+    """The code in some lines, without comments and layout; the text of what can't be parsed."""
+    text = textwrap.dedent("\n".join(lines))
+    try:
+        return ast.dump(ast.parse(text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return text
 
 
 def answers(solution):

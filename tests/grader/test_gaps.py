@@ -163,3 +163,45 @@ def test_python_is_readable(code):
 @pytest.mark.parametrize(("code", "line"), [("a = 1\nb = (\n", 2), ("a = 1\n  b\n", 2), ("\x00", 1), ("(" * 10_000, 1), ("-" * 200_000 + "1", 1)])
 def test_what_is_no_python_is_named_with_its_line(code, line):
     assert gaps.unreadable(code)[0] == line
+
+
+MENDED = """\
+first = 1
+def function():
+    ### BEGIN SOLUTION mend: do it once
+    total = work()
+    ### GIVEN for step in range(3):
+    ### GIVEN     total = work()
+    ### GIVEN     wait()  # for the others
+    ### GIVEN
+    ### GIVEN     wait()
+    ### END SOLUTION
+    return total
+"""
+
+
+def mended(change=lambda text: text):
+    """What is found in the gap of an exercise that gives code to be mended, after a student's change."""
+    given = gaps.exercise(MENDED, ".py")
+    return found(change(given.text), "mend", given)
+
+
+@pytest.mark.parametrize("change", [
+    lambda text: text,
+    lambda text: text.replace("  # for the others", ""),
+    lambda text: text.replace("range(3)", "range( 3 )").replace("\n\n", "\n"),
+    lambda text: text.replace("    # PUT YOUR CODE: do it once\n", "    # I think it is the waiting\n"),
+    lambda text: text.replace("first = 1", "first = 2"),
+], ids=["as given", "a comment less", "other layout", "another comment", "a change elsewhere"])  # fmt: skip
+def test_code_that_was_given_to_be_mended_is_no_answer(change):
+    assert mended(change) == ""
+
+
+@pytest.mark.parametrize(("change", "code"), [
+    (lambda text: text.replace("        wait()\n", ""), "# PUT YOUR CODE: do it once\nfor step in range(3):\n    total = work()\n    wait()  # for the others"),
+    (lambda text: text[: text.index("    # PUT")] + "    return total\n", "pass"),
+    (lambda text: text.replace("range(3)", "range(3"), None),
+    (lambda text: gaps.fill(gaps.exercise(MENDED, ".py"), gaps.answers(MENDED)), "total = work()"),
+], ids=["a line deleted", "all deleted", "syntax error", "mended"])  # fmt: skip
+def test_code_that_was_given_and_changed_is_an_answer(change, code):
+    assert mended(change) == code if code else mended(change).endswith("wait()")

@@ -13,7 +13,7 @@ import pytest
 
 from grader.checks import UNITS, Part
 from grader.checks.check import Check, Criterion
-from grader.gaps import GapError, exercise
+from grader.gaps import GapError, answers, exercise
 from grader.release import points, release
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +49,15 @@ def test_a_gap_shows_its_hint_and_raises_its_name():
     exec(text, namespace)
     with pytest.raises(NotImplementedError, match="PUT YOUR CODE: speed"):
         namespace["speed"](1, 2)
+
+
+def test_code_that_is_given_to_be_mended_runs_and_is_no_part_of_the_solution():
+    source = SOURCE.replace("    ### END", "    ### GIVEN result = 0\n    ### GIVEN for image in range(images):\n    ### GIVEN     result += 1 / seconds\n    ### END")
+    text, namespace = exercise(source, ".py").text, {}
+    assert "images / seconds" not in text and "raise" not in text and "    # PUT YOUR CODE: images a second, as `result`\n    result = 0\n" in text
+    exec(text, namespace)
+    assert namespace["speed"](6, 2) == 3
+    assert answers(source) == {"speed": "result = images / seconds"}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "exercises").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
