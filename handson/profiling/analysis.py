@@ -153,9 +153,11 @@ def verdict(run, of_ranks=None):
     """The Finding about a Run; `of_ranks`: its shares, if they are known already."""
     of_ranks = of_ranks or shares(run)
     waiter = max(of_ranks, key=lambda rank: rank.share("waiting"))
-    if waiter.share("waiting") >= 0.1:
-        return _waiting(of_ranks, waiter)
     mean = {part: sum(rank.share(part) for rank in of_ranks) / len(of_ranks) for part in PARTS}
+    if waiter.share("waiting") >= 0.1:
+        finding = _waiting(of_ranks, waiter)
+        if finding.slow_rank is not None or finding.share > mean["communication"]:
+            return finding
     worst = max(("loading", "copy", "communication", "host"), key=mean.get)
     if mean[worst] < 0.1:
         return Finding("compute", mean["compute"], f"{_percent(mean['compute'])} of each step is computation: nothing else is worth improving")

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from handson.profiling import analysis, readers
+from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY
 
-LONGEST = 5  # operators to name
+LONGEST = 4  # operators to name
 NAME = 60  # characters of an operator's name to show
 
 
@@ -35,10 +36,15 @@ def text(run):
     for rank, offset in run.offsets.items():
         if abs(offset) > 1e6:
             lines.append(f"The clock of rank {rank} was set {offset / 1e6:+.3f} ms, as collectives show.")
-    lines.append(f"Longest, of rank {timelines[0].rank}:")
-    for name, seconds, calls in analysis.operators(timelines[0], analysis.common_steps(run)[0])[:LONGEST]:
-        name = name if len(name) <= NAME else f"{name[: NAME - 3]}..."
-        lines.append(f"  {name:{NAME}}  {1000 * seconds:8.3f} ms a step, {calls:.4g} calls")
+    first, steps = timelines[0], analysis.common_steps(run)[0]
+    for words, kinds in (("computation", (COMPUTE,)), ("copies", (COPY,)), ("collectives, with waiting", (COMMUNICATION,))):
+        longest = analysis.operators(first, steps, kinds)[:LONGEST]
+        lines += [f"Longest {words}, of rank {first.rank}:"] * bool(longest)
+        lines += [f"  {_short(name):{NAME}}  {1000 * seconds:8.3f} ms a step, {calls:.4g} calls" for name, seconds, calls in longest]
     finding = analysis.verdict(run, of_ranks)
     lines.append(f"Verdict: {finding.sentence}.")
     return lines
+
+
+def _short(name):
+    return name if len(name) <= NAME else f"{name[: NAME - 3]}..."

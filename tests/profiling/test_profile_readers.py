@@ -134,6 +134,12 @@ def test_two_profiles_of_one_rank_are_refused(tmp_path):
     refused("both of rank 1", tmp_path)
 
 
+def test_profiles_left_by_a_run_with_more_ranks_are_noticed(tmp_path):
+    for rank, size in (0, 2), (1, 2), (2, 4):
+        made.chrome_trace(tmp_path / f"rank{rank}.json", [("cpu_op", "aten::mm", 1, 1)], distributedInfo={"rank": rank, "world_size": size})
+    refused("of runs with 2 and 4 ranks", tmp_path)
+
+
 def refused(words, *paths):
     with pytest.raises(ProfileError, match=words) as error:
         readers.load(paths)

@@ -46,16 +46,28 @@ def test_a_rank_with_twice_the_work_is_named_with_computation():
     assert analysis.verdict(made.run(*ranks)).sentence == "rank 1 waits 45 % of each step for rank 0: computation"
 
 
-def test_ranks_that_wait_in_turns_are_not_called_slow():
-    """As with jitter that a barrier in every step exposes."""
+def in_turns(early, late, end):
+    """Two ranks that come late to every other collective, ms of a step of 100."""
     ranks = []
     for rank in (0, 1):
         events = []
         for number in range(4):
-            ready = 100 * number + (80 if number % 2 == rank else 50)
-            events += [made.step(number, 100 * number, 100 * number + 100), ("compute", 100 * number, ready), ("communication", ready, 100 * number + 82)]
+            at = 100 * number
+            ready = at + (late if number % 2 == rank else early)
+            events += [made.step(number, at, at + 100), ("compute", at, ready), ("communication", ready, at + end)]
         ranks.append(made.timeline(rank, events, host="a"))
-    finding = analysis.verdict(made.run(*ranks))
+    return made.run(*ranks)
+
+
+def test_more_communication_than_waiting_is_a_matter_of_communication():
+    """As with parameters that are sent about in every step, by ranks that are a little uneven."""
+    assert analysis.verdict(in_turns(early=56, late=80, end=82)).kind == "waiting"
+    assert analysis.verdict(in_turns(early=30, late=54, end=95)).kind == "communication"
+
+
+def test_ranks_that_wait_in_turns_are_not_called_slow():
+    """As with jitter that a barrier in every step exposes."""
+    finding = analysis.verdict(in_turns(early=50, late=80, end=82))
     assert "wait for each other in turns" in finding.sentence and finding.slow_rank is None
 
 

@@ -77,6 +77,9 @@ def _give_ranks(timelines):
     for timeline in timelines:
         if timeline.rank is not None and (other := taken.setdefault(timeline.rank, timeline)) is not timeline:
             raise ProfileError(f"{other.source} and {timeline.source} are both of rank {timeline.rank}: keep each run's profiles in a folder of its own")
+    if len(sizes := {timeline.size for timeline in timelines if timeline.size}) > 1:
+        raise ProfileError(f"the profiles in {Path(timelines[0].source).parent} are of runs with {' and '.join(map(str, sorted(sizes)))} ranks: "
+                           "keep each run's profiles in a folder of its own")  # fmt: skip
     free = (rank for rank in range(len(timelines)) if rank not in taken)
     for timeline in sorted((one for one in timelines if one.rank is None), key=lambda one: (one.pid or 0, one.source)):
         timeline.rank = next(free)

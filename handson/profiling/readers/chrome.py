@@ -22,7 +22,7 @@ def read(path):
         with _open(path) as file:
             head, tail = _ends(file)
             file.seek(0)
-            builder, pids, on_gpu = _events(file, "item" if head.lstrip().startswith("[") else "traceEvents.item")
+            builder, pid, on_gpu = _events(file, "item" if head.lstrip().startswith("[") else "traceEvents.item")
     except (ijson.JSONError, EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:
         first = str(error).strip().splitlines() or ["it is cut off"]
         raise ProfileError(f"{path} is damaged or was not written to its end ({first[0][:80]}): record again") from None
@@ -30,7 +30,7 @@ def read(path):
         raise ProfileError(f"{path} is no trace of torch.profiler ({type(error).__name__}: {str(error)[:80]}): give another file") from None
     facts = _facts(head, tail)
     base = facts.pop("base", 0)
-    timeline = builder.finish(on_gpu=on_gpu, pid=max(pids, key=pids.get, default=None), **facts)
+    timeline = builder.finish(on_gpu=on_gpu, pid=pid, **facts)
     timeline.kind[timeline.kind == kinds.OPERATOR] = HOST if on_gpu else COMPUTE
     timeline.shift(base)
     return timeline
@@ -73,8 +73,8 @@ def _facts(head, tail):
 
 
 def _events(file, prefix):
-    """A Builder with all complete events, the number of events by process id, and whether a GPU took part."""
-    builder, pids, on_gpu, known, lanes = Builder(), {}, False, {}, {}
+    """A Builder with all complete events, the id of the process, and whether a GPU took part."""
+    builder, pid, on_gpu, known, lanes = Builder(), None, False, {}, {}
     for event in ijson.items(file, prefix, use_float=True):
         if event.get("ph") != "X":
             continue
@@ -85,13 +85,12 @@ def _events(file, prefix):
         if kind is None:
             continue
         if (place := (category in GPU_CATEGORIES, event["pid"], event["tid"])) not in lanes:
-            lanes[place] = f"GPU {place[1]}, stream {place[2]}" if place[0] else f"thread {place[2]}"
-        if place[0]:
-            on_gpu = True
-        else:
-            pids[event["pid"]] = pids.get(event["pid"], 0) + 1
+            gpu, process, thread = place
+            lanes[place] = f"GPU {process}, stream {thread}" if gpu else f"thread {thread}"
+            on_gpu = on_gpu or gpu
+            pid = process if pid is None and not gpu else pid
         begin = round(event["ts"] * 1000)
         builder.add(begin, begin + round(event.get("dur", 0) * 1000), name, kind, lanes[place])
-    return builder, pids, on_gpu
+    return builder, pid, on_gpu
 
 
