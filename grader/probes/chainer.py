@@ -1,9 +1,5 @@
 """Probes for the Chainer track: each runs the code of one gap with inputs of its own."""
 
-import contextlib
-import tempfile
-from dataclasses import asdict
-from pathlib import Path
 from types import SimpleNamespace
 
 import handson.chainer  # before chainer: lets it run on today's NumPy
@@ -17,10 +13,9 @@ from chainer.serializers import DictionarySerializer, NpzDeserializer
 from chainer.training.updaters import StandardUpdater
 
 from grader.box.rank import Wrong
+from grader.probes import whole
 from grader.probes.communicator import join
-from grader.probes.pytorch import Printed
 from grader.probes.student import Student
-from handson import results
 from handson.chainer import devices as handson_devices
 from handson.chainer import model as handson_model
 from handson.chainer.optimizers import create_multi_node_optimizer
@@ -107,7 +102,11 @@ def device(rank, ranks, source, case):
             inter_rank=number // per_node,
             inter_size=-(-case["workers"] // per_node),
         )
-        found = student.run(args=SimpleNamespace(gpu=list(case["gpu"])), comm=comm).device
+        try:
+            found = student.run(args=SimpleNamespace(gpu=list(case["gpu"])), comm=comm).device
+        except IndexError:
+            where = f"rank {number}, of intra_rank {comm.intra_rank},"
+            raise Wrong(f"{where} finds no GPU at its place in args.gpu, which lists those of one node: {case['gpu']}") from None
         if not isinstance(found, Gpu):
             raise Wrong(f"`device` is {found!r}, no device: `devices.use` gives one for the id of a GPU")
         chosen.append(found.gpu)
@@ -309,24 +308,13 @@ class NetworkOfRun(Network):
 
 
 def run(rank, ranks, source, case):
-    """What a whole run of `train` prints, writes and ends with. Every rank has a folder for results, so that it shows who writes."""
-    handson_model.ConvNet = NetworkOfRun
-    seed, out, printed = case["seed"] % 1000, Path(tempfile.mkdtemp(dir=".")), Printed()
-    args = _options(case)
+    """What a whole run of `train` prints, writes and ends with."""
+    handson_model.ConvNet, seed, args = NetworkOfRun, case["seed"] % 1000, _options(case)
     vars(args).update(task=case["task"], track="chainer", dataset="pictures", size=NetworkOfRun.SIZE, epoch=case["epochs"], seed=seed)
-    vars(args).update(out=out, resume=None, devices=f"{case['workers']} virtual GPUs")
+    vars(args).update(resume=None, devices=f"{case['workers']} virtual GPUs")
     sets = (pictures(case["images"], seed), pictures(7, seed + 1)) if rank == 0 else (None, None)
-    train = getattr(Student(source).module, "train", None)
-    if train is None:
-        raise Wrong("there is no function `train` any more")
-    with contextlib.redirect_stdout(printed):
-        train(*([join(rank, ranks, case["ranks_per_node"])] if case["task"] == "multi_node" else []), args, *sets)
+    comm = [join(rank, ranks, case["ranks_per_node"])] if case["task"] == "multi_node" else []
+    observations = whole.run(source, args, comm, sets)
     if not NetworkOfRun.made:
         raise Wrong("no ConvNet was made")
-    result, problem = None, ""
-    try:
-        result = asdict(results.read(out)) if (out / "result.json").exists() else None
-    except results.ResultError as error:
-        problem = str(error)
-    lines = [line for line in printed.getvalue().splitlines() if line.startswith("Throughput:")]
-    return {"lines": lines[:3], "result": result, "problem": problem, "parameters": flat(NetworkOfRun.made[-1])}
+    return observations | {"parameters": flat(NetworkOfRun.made[-1])}

@@ -1,13 +1,7 @@
 """Probes for the PyTorch track: each runs the code of one gap with inputs of its own."""
 
-import contextlib
-import io
 import itertools
 import os
-import sys
-import tempfile
-from dataclasses import asdict
-from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -21,8 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from grader.box.rank import Wrong
+from grader.probes import whole
 from grader.probes.student import Student
-from handson import results
 from handson.data import ImageDataset
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
@@ -231,39 +225,23 @@ def pictures(images, alike, seed):
     return ImageDataset(shown[:1].expand_as(shown).clone() if alike else shown, labels, "pictures", None, tuple("0123456789"))
 
 
-class Printed(io.StringIO):
-    """Standard output that can be looked at afterwards."""
-
-    def write(self, text):
-        sys.__stdout__.write(text)
-        return super().write(text)
-
-
 def run(rank, ranks, source, case):
-    """What a whole run of `train` prints, writes and ends with. Every rank has a folder for results, so that it shows who writes."""
+    """What a whole run of `train` prints, writes and ends with."""
     models, start = [], ConvNet.__init__
 
     def note(model, *args, **options):
         start(model, *args, **options)
         models.append(model)
 
-    seed, out, printed = case["seed"] % 1000, Path(tempfile.mkdtemp(dir=".")), Printed()
+    seed = case["seed"] % 1000
     args = SimpleNamespace(task=case["task"], track="pytorch", dataset="pictures", size=64, batchsize=case["batchsize"], epoch=case["epochs"])
-    vars(args).update(lr=0.02, seed=seed, out=out, resume=None, gpu=list(range(ranks)), devices=f"{ranks} virtual GPUs")
+    vars(args).update(lr=0.02, seed=seed, resume=None, gpu=list(range(ranks)), devices=f"{ranks} virtual GPUs")
     sets = pictures(case["images"], case["task"] != "single_gpu", seed), pictures(7, False, seed)
     if case["task"] == "multi_node" and rank > 0:
         sets = None, None
-    train = getattr(Student(source).module, "train", None)
-    if train is None:
-        raise Wrong("there is no function `train` any more")
-    with mock.patch.object(ConvNet, "__init__", note), contextlib.redirect_stdout(printed):
-        train(*([] if case["task"] == "single_gpu" else [join(rank, ranks, case.get("ranks_per_node"))]), args, *sets)
+    comm = [] if case["task"] == "single_gpu" else [join(rank, ranks, case.get("ranks_per_node"))]
+    with mock.patch.object(ConvNet, "__init__", note):
+        observations = whole.run(source, args, comm, sets)
     if not models:
         raise Wrong("no ConvNet was made")
-    result, problem = None, ""
-    try:
-        result = asdict(results.read(out)) if any(out.iterdir()) else None
-    except results.ResultError as error:
-        problem = str(error)
-    lines = [line for line in printed.getvalue().splitlines() if line.startswith("Throughput:")]
-    return {"lines": lines[:3], "result": result, "problem": problem, "parameters": flat(models[-1].parameters())}
+    return observations | {"parameters": flat(models[-1].parameters())}
