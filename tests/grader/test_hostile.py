@@ -1,0 +1,129 @@
+"""Whatever a submission does, its score is not above that of its answer, nothing of it is left, it has read and written nothing that it
+should not, and the next one is graded as if it had never been."""
+
+import os
+import secrets
+import socket
+import tempfile
+import time
+import tomllib
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import psutil
+import pytest
+import sandbox_runs
+
+from grader.box import Server
+from grader.checks import UNITS, judging
+from grader.grade import work
+from grader.mutants import solved
+from grader.sandbox import Limits
+from grader.verdict import GRADER_FAULT
+
+pytestmark = sandbox_runs.needs_strong
+
+ROOT = Path(__file__).resolve().parents[2]
+SUBMISSIONS = tomllib.loads(Path(__file__).with_name("hostile.toml").read_text())["submission"]
+LIMITS = Limits(cpu_seconds=2, wall_seconds=20, memory_bytes=512 << 20)
+PLACES = {"optimizer": "single_gpu", "run": "single_gpu", "step": "multi_gpu", "split": "multi_gpu"}
+RIGHT = {
+    "optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)",
+    "step": "optimizer.zero_grad()\noutputs = replica(images)\nloss = F.cross_entropy(outputs, labels, reduction='sum') * comm.size / total\n"
+    "loss.backward()\noptimizer.step()",
+}
+WRONG = {
+    "optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)",
+    "step": "optimizer.zero_grad()\noutputs = model(images)\nloss = F.cross_entropy(outputs, labels)\nloss.backward()\noptimizer.step()",
+    "split": "shard, lengths = train_set, [len(train_set)] * comm.size",
+}
+
+
+class World:
+    """A server, secrets around it that no submission may read, and folders in which none may write."""
+
+    def __init__(self, folder):
+        self.folder, self.token = folder, secrets.token_hex(8)
+        names = ("gradebook.sqlite", ".ssh/id_ed25519", "security/ipcontroller-engine.json", "another/exercises/train.py")
+        self.secrets = [folder / name for name in names]
+        for path in self.secrets:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"CANARY-{self.token}-{path.name}")
+        self.canaries = [*map(str, self.secrets), f"/proc/{os.getpid()}/environ", str(ROOT / "solutions"), str(ROOT / "grader/hidden")]
+        self.leaks = [self.token, "LEAKED", "BEGIN SOLUTION", (ROOT / "grader/hidden/multi_gpu_pytorch.toml").read_text().splitlines()[0]]
+        self.outside = [folder, ROOT, ROOT / "grader", Path.home(), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm")]
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.server = Server(("grader.probes.libraries",))
+
+    def code(self, submission):
+        answers = RIGHT if submission.get("right") else WRONG
+        gap = filled(submission.get("gap", "optimizer"))
+        code = submission["code"].strip("\n")
+        for name, value in {"canaries": self.canaries, "outside": list(map(str, self.outside)), "port": self.listener.getsockname()[1]}.items():
+            code = code.replace(f"{{{name}}}", str(value))
+        return code.replace("ANSWER", answers[gap]) if "\nANSWER\n" in code else f"{code}\n{answers[gap]}"
+
+    def verdicts(self, gap, code):
+        unit = PLACES[gap]
+        part = next(part for part in UNITS[unit] if part.track == "pytorch")
+        text = solved(part.file, **{filled(gap): code})
+        only = replace(part, checks=tuple(check for check in part.checks if check.gap == gap))
+        return list(judging.judge(unit, (only,), lambda file: text, self.server, readable=work.readable(), seed=7))
+
+
+def filled(gap):
+    """The gap that the code is put into: the whole run is checked with a wrong optimizer."""
+    return "optimizer" if gap == "run" else gap
+
+
+def until(condition, what, seconds=5):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.01)
+
+
+def score(verdicts):
+    return sum(verdict.points for verdict in verdicts)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("world")
+        world = World(folder)
+        patch.setenv("TOKEN", f"CANARY-{world.token}-environment")
+        patch.setattr(judging, "LIMITS", LIMITS)
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("workplaces")))
+        world.server.start()
+        world.honest = {gap: world.verdicts(gap, f"# CANARY-{world.token}-earlier\n{WRONG[filled(gap)]}") for gap in PLACES}
+        yield world
+        world.server.stop()
+        world.listener.close()
+
+
+@pytest.mark.parametrize("submission", [pytest.param(one, id=one["name"]) for one in SUBMISSIONS])
+def test_nothing_is_gained_and_nothing_is_left(world, submission):
+    gap = submission.get("gap", "optimizer")
+    found = world.verdicts(gap, world.code(submission))
+    assert GRADER_FAULT not in {verdict.status for verdict in found}, found
+    if submission.get("right"):
+        assert score(found) == sum(verdict.max_points for verdict in found), found
+    else:
+        assert score(found) <= score(world.honest[gap]), found
+    if "status" in submission:
+        assert {verdict.status for verdict in found} == {submission["status"]}, found
+    assert any(submission.get("says", "") in verdict.message for verdict in found), found
+    told = "".join(str(value) for verdict in found for value in asdict(verdict).values())
+    assert not [leak for leak in world.leaks if leak in told], told
+    assert len(told) < 50_000
+    assert not [folder for folder in world.outside if (folder / "hostile_was_here").exists()]
+    assert all(world.token in path.read_text() for path in world.secrets)
+    assert not os.listdir(tempfile.gettempdir()), "a workplace was left"
+    until(lambda: not psutil.Process(world.server.process.pid).children(recursive=True), "processes are left")
+    following = world.verdicts("optimizer", RIGHT["optimizer"])
+    assert score(following) == sum(verdict.max_points for verdict in following), following
+
+
+def test_there_are_enough_of_them():
+    assert len({one["name"] for one in SUBMISSIONS}) == len(SUBMISSIONS) >= 50
