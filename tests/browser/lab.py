@@ -1,0 +1,98 @@
+"""JupyterLab in a headless Chromium, as a student drives it: open a notebook, type into cells, run, look."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+TOKEN = "student"
+CHROMIUM = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
+SETTINGS = {  # every cell is drawn, so that all can be looked at; no questions and no news
+    "@jupyterlab/notebook-extension/tracker.jupyterlab-settings": {"windowingMode": "none"},
+    "@jupyterlab/apputils-extension/notification.jupyterlab-settings": {"fetchNews": "false", "checkForUpdates": False},
+}
+
+
+@contextmanager
+def server(course, home):
+    """JupyterLab at the folder `course`, with settings, jobs and logs of its own in `home`; yields its address."""
+    for name, values in SETTINGS.items():
+        path = home / "settings" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(values))
+    environment = os.environ | {
+        "PYTHONPATH": str(course),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HANDSON_PBS_HOME": str(home / "pbs"),
+        "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
+        "JUPYTER_CONFIG_DIR": str(home / "config"),
+        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+    }
+    command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ServerApp.port=0", f"--ServerApp.root_dir={course}"]
+    command += [f"--IdentityProvider.token={TOKEN}", "--LabApp.expose_app_in_browser=True"]
+    with open(home / "server.log", "w") as log, subprocess.Popen(command, env=environment, cwd=course, stdout=log, stderr=log) as process:
+        try:
+            yield _address(process, home)
+        finally:
+            process.terminate()
+
+
+def _address(process, home):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        for path in (home / "runtime").glob("jpserver-*.json"):
+            try:
+                return json.loads(path.read_text())["url"]
+            except json.JSONDecodeError:
+                pass  # being written
+        time.sleep(0.05)
+    raise AssertionError(f"JupyterLab did not start: {(home / 'server.log').read_text()}")
+
+
+class Notebook:
+    """A notebook that is open on a `page` of the browser."""
+
+    def __init__(self, page, address, path):
+        self.page = page
+        page.goto(f"{address}lab/tree/{path}?token={TOKEN}&reset")
+        page.wait_for_function("/\\| Idle/.test(document.querySelector('#jp-main-statusbar')?.innerText)", timeout=60_000)
+
+    def cells(self):
+        """Sources, kinds, outputs and whether run, from the notebook as JupyterLab has it."""
+        return self.page.evaluate("window.jupyterapp.shell.currentWidget.content.model.toJSON().cells")
+
+    def type(self, number, text):
+        """Click into a cell and type `text` in place of what is there."""
+        editor = self.page.locator(".jp-Notebook > .jp-WindowedPanel-outer .jp-Cell").nth(number).locator(".jp-InputArea-editor .cm-content")
+        editor.scroll_into_view_if_needed()
+        editor.click()
+        self.page.keyboard.press("Control+A")
+        self.page.keyboard.insert_text(text)
+
+    def run_cell(self):
+        """Run the cell that was typed into last."""
+        self.page.keyboard.press("Control+Enter")
+
+    def run_all(self):
+        self.page.get_by_role("menuitem", name="Run", exact=True).click()
+        self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+
+    def wait(self, seconds):
+        """Until every code cell has run, or one has failed."""
+        ended = """() => { const code = window.jupyterapp.shell.currentWidget.content.model.toJSON().cells
+            .filter(cell => cell.cell_type == 'code' && cell.source.length);
+            return code.every(cell => cell.execution_count) && /\\| Idle/.test(document.querySelector('#jp-main-statusbar').innerText)
+                || code.some(cell => cell.outputs.some(output => output.output_type == 'error')) }"""
+        self.page.wait_for_function(ended, timeout=seconds * 1000, polling=200)
+
+    def picture(self, path):
+        """Keep a picture of the whole notebook."""
+        height = self.page.evaluate("document.querySelector('.jp-WindowedPanel-outer').scrollHeight")
+        self.page.set_viewport_size({"width": 1400, "height": min(height + 200, 15_000)})
+        self.page.evaluate("document.querySelector('.jp-WindowedPanel-outer').scrollTop = 0")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=path)
