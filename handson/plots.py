@@ -226,5 +226,5 @@ def classes_of_shards(splits):
             axes.bar(place, counts, width, color=colour, hatch=hatch, edgecolor="0.25", linewidth=0.6, label=f"rank {rank}")
         axes.set(title=name, xlabel="class", xticks=range(10))
     all_axes[0].set_ylabel("images")
-    all_axes[-1].legend(fontsize="small", loc="lower right")
+    all_axes[-1].legend(fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return picture(drawing, f"How many images of each class each rank has when the data is split in these ways: {', '.join(splits)}.")

@@ -32,5 +32,6 @@ UNITS = {
         Part("exercises/03_multi_node/pytorch/train_cifar_multi_node.py", "pytorch", pytorch.MULTI_NODE),
         Part("exercises/03_multi_node/chainer/train_cifar_multi_node.py", "chainer", chainer.MULTI_NODE),
         Part("exercises/03_multi_node/run_multi_node_training.sh", "", job_scripts.MULTI_NODE),
+        Part("notebooks/03_multi_node.ipynb", "", notebooks.MULTI_NODE),
     ),
 }

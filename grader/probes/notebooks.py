@@ -91,6 +91,25 @@ def _rate_of(chance, warmup):
     return {"update": update, "base": chance.uniform(0.001, 0.1), "workers": chance.randint(2, 16), "warmup": warmup}
 
 
+def _parts(chance, ranks):
+    """How many images each rank has, and how many of them are correct."""
+    images = [chance.randint(10, 99) for _ in range(ranks)]
+    return {"correct": [chance.randint(0, of_rank) for of_rank in images], "images": images}
+
+
+def _throughputs(chance):
+    """Workers -> images/s, not in order."""
+    single = chance.uniform(40, 400)
+    return {workers: single * workers * chance.uniform(0.4, 1) for workers in (8, 2, 4)} | {1: single}
+
+
+def _table(chance):
+    """A scaling table, and an efficiency between those of its rows; the efficiency falls, but for one row."""
+    efficiencies = {1: 1, 2: chance.uniform(0.9, 0.99), 4: chance.uniform(0.7, 0.75), 8: chance.uniform(0.8, 0.85), 16: chance.uniform(0.3, 0.5)}
+    table = [[workers, 50.0 * workers * one, workers * one, one] for workers, one in efficiencies.items()]
+    return {"table": table, "least": chance.choice([0.65, 0.78, 0.87])}
+
+
 INPUTS = {
     "workers": lambda chance: {"select": chance.randint(1, 9), "mpiprocs": chance.randint(2, 8)},
     "throughput": lambda chance: {"batchsize": chance.randint(2, 64), "step_seconds": [chance.uniform(0.01, 0.5) for _ in range(chance.randint(2, 9))]},
@@ -109,4 +128,13 @@ INPUTS = {
         "epochs": chance.randint(3, 6),
     },
     "learning_rate": lambda chance: _rate_of(chance, chance.randint(2, 16)),
+    "intra_rank": lambda chance: {"rank": chance.randint(4, 40), "per_node": chance.randint(2, 8)},
+    "total_accuracy": lambda chance: _parts(chance, chance.randint(2, 5)),
+    "scaling": lambda chance: {"throughputs": _throughputs(chance)},
+    "most_workers": lambda chance: _table(chance),
+    "allreduce_seconds": lambda chance: {
+        "parameters": chance.randint(10_000, 90_000_000),
+        "workers": chance.randint(3, 16),
+        "megabits": chance.choice([20, 100, 1000, 10_000]),
+    },
 }

@@ -180,7 +180,7 @@ for rank, seconds in enumerate(waiting(steps.began("all-reduce"))):
 plots.steps_compared(single_steps, steps)
 
 # %% [markdown]
-# Two more things kept your job from a speed-up of 2: starting takes as long as before, and rank 0 alone evaluates the test set.
+# One more thing kept your job from a speed-up of 2: rank 0 alone evaluates the test set, and the other rank waits for it.
 #
 # ## What the bigger batch does
 #
@@ -199,7 +199,7 @@ def updates(images, batchsize, workers, epochs):
 
 # %%
 for workers in (1, 2, 4, 8):
-    print(workers, "workers:", updates(1500, 32, workers, epochs=6), "updates in 6 epochs")
+    print(f"{workers} x 32 images:", updates(1500, 32, workers, epochs=6), "updates in 6 epochs")
 
 # %% [markdown]
 # Now an experiment with small images (16 pixels), after a figure in [Train longer, generalize better](https://arxiv.org/abs/1705.08741):
@@ -221,11 +221,12 @@ from handson.big_batches import Plan
 RATE = 0.002  # the learning rate, for now the same for all
 equal_epochs = updates(1500, 32, 8, epochs=6)
 equal_updates = updates(1500, 32, 1, epochs=6)
-curves = big_batches.run({
+plans = {
     "1 worker": Plan(32, [RATE] * equal_updates),
     "8 workers, equal epochs": Plan(256, [RATE] * equal_epochs),
     "8 workers, equal updates": Plan(256, [RATE] * equal_updates),
-})  # fmt: skip
+}
+curves = big_batches.run(plans)
 plots.equal_epochs_and_updates(curves)
 
 # %% [markdown]
@@ -245,7 +246,8 @@ plots.equal_epochs_and_updates(curves)
 def learning_rate(update, base, workers, warmup):
     """The learning rate of update number `update`, counted from 0.
 
-    It rises in a straight line from `base` in update 0 to `workers` times `base` in update `warmup`, and stays there.
+    It rises in a straight line from `base` in update 0 to `workers` times `base`
+    in update `warmup`, and stays there.
     """
     ### BEGIN SOLUTION learning_rate: return the rate; mind what comes after the warm-up
     progress = min(1, update / warmup)
@@ -259,12 +261,15 @@ def learning_rate(update, base, workers, warmup):
 # %%
 warmup = updates(1500, 32, 8, epochs=1)
 rising = [learning_rate(update, RATE, 8, warmup) for update in range(equal_epochs)]
-scaled = big_batches.run({
+plans = {
     "8 workers, 8 x rate": Plan(256, [8 * RATE] * equal_epochs),
     "8 workers, with warm-up": Plan(256, rising),
-})  # fmt: skip
-others = {"1 worker": curves["1 worker"], "8 workers, same rate": curves["8 workers, equal epochs"]}
-plots.rates_and_errors(others | scaled)
+}
+same_rate = {
+    "1 worker": curves["1 worker"],
+    "8 workers, same rate": curves["8 workers, equal epochs"],
+}
+plots.rates_and_errors(same_rate | big_batches.run(plans))
 
 # %% [markdown]
 # The scaled rate makes up for most of what the bigger batch has lost. Whether the warm-up helps, too, depends on the rate: try

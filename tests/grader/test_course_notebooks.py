@@ -10,8 +10,8 @@ from grader.checks import UNITS
 from grader.exercises import ROOT, given_out
 from grader.mutants import solved
 
-NOTEBOOKS = {"start": "00_start", "single_gpu": "01_single_gpu", "multi_gpu": "02_multi_gpu"}
-PICTURES = {"start": 3, "single_gpu": 6, "multi_gpu": 8}
+NOTEBOOKS = {"start": "00_start", "single_gpu": "01_single_gpu", "multi_gpu": "02_multi_gpu", "multi_node": "03_multi_node"}
+PICTURES = {"start": 3, "single_gpu": 6, "multi_gpu": 8, "multi_node": 5}
 OPTIONS = "--epoch 2 --size 64"  # for the training jobs, in place of the lecture's
 
 

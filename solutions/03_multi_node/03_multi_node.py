@@ -1,0 +1,314 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Two nodes
+#
+# Task 2 of the lecture: two nodes with two GPUs each. Processes on several nodes are started by MPI, and their gradients travel
+# through a network.
+
+# %%
+TRACK = "pytorch"  # or "chainer"
+OPTIONS = ""  # for the training script, such as "--epoch 2"
+EXERCISES = "../exercises"
+FOLDER = f"{EXERCISES}/03_multi_node"
+
+# %% [markdown]
+# ## Ranks
+#
+# `mpiexec -n 4` starts four processes, and gives each a number: its **rank**. The number on its own node is the **intra_rank**, and
+# that of its node the **inter_rank**.
+
+# %%
+from handson import drawings
+
+drawings.nodes(2, per_node=2)
+
+# %% [markdown]
+# Which of these numbers must choose the GPU? GPUs are counted on each node from 0.
+
+
+# %%
+def intra_rank(rank, per_node):
+    """The number of a rank on its node, where every node has `per_node` ranks."""
+    ### BEGIN SOLUTION intra_rank: return the intra_rank; the first `per_node` ranks are on the first node
+    return rank % per_node
+    ### END SOLUTION
+
+
+# %%
+print("2 nodes x 2:", [intra_rank(rank, 2) for rank in range(4)])
+print("2 nodes x 3:", [intra_rank(rank, 3) for rank in range(6)])
+
+# %% [markdown]
+# ## What several nodes add to the script
+#
+# | | PyTorch | Chainer |
+# |---|---|---|
+# | the ranks find each other | `create_communicator(args)` | `create_communicator(name)` |
+# | the data, from rank 0 to all | `scatter_dataset` | `scatter_dataset` |
+# | the mean of the gradients | `DistributedDataParallel` | `create_multi_node_optimizer` |
+# | evaluation on all ranks | `Evaluator(..., all_ranks=True)` | `create_multi_node_evaluator` |
+#
+# All ranks run the same script; only rank 0 prints and writes files. What would the output look like otherwise?
+
+# %% [markdown]
+# ## Evaluation on all ranks
+#
+# In task 1, rank 0 evaluated the whole test set while the other waited. Now every rank takes a part, and the parts are put together.
+# If their sizes differ, the mean of the ranks' accuracies is *not* the accuracy: 1 of 1 and 1 of 3 images make 2 of 4.
+
+
+# %%
+def total_accuracy(correct, images):
+    """The accuracy on the whole test set.
+
+    correct: how many images each rank got right; images: how many it had.
+    """
+    ### BEGIN SOLUTION total_accuracy: return the accuracy; `correct` and `images` are lists with a number for each rank
+    return sum(correct) / sum(images)
+    ### END SOLUTION
+
+
+# %%
+print(total_accuracy([1, 1], [1, 3]), "should be 0.5")
+
+# %% [markdown]
+# ## The scripts
+#
+# Fill the gaps of the training script, and those of the job script:
+#
+# - `select=2`: two nodes (*chunks*, as PBS calls them)
+# - `ngpus=2`: the GPUs of each
+# - `mpiprocs=2`: the MPI processes on each
+# - `ompthreads=1`: the threads of each process
+
+# %%
+# !cd {FOLDER} && grep -n "# PUT YOUR CODE" {TRACK}/*.py *.sh
+
+# %% [markdown]
+# ## Run it
+#
+# First a prediction. Think of what four workers need, and of what this machine has: on two cores, four virtual GPUs share them.
+
+# %%
+# Which efficiency will four workers reach here, as a part of 1?
+### BEGIN SOLUTION prediction_efficiency: write `prediction_efficiency = ` and your number
+prediction_efficiency = 0.4
+### END SOLUTION
+print(f"I expect four workers to be {4 * prediction_efficiency:.2f} times as fast as one.")
+
+# %% [markdown]
+# In a terminal: `cd exercises/03_multi_node` and `qsub -j oe run_multi_node_training.sh`.
+
+# %%
+from handson.follow import follow, submit
+
+variables = f"TRACK={TRACK},OPTIONS={OPTIONS}"
+job = submit(FOLDER, "-v", variables, "-j", "oe", "run_multi_node_training.sh")
+follow(job)
+
+# %%
+from handson import plots, runs
+
+four = runs.of_job(FOLDER, job)
+plots.training(four.log)
+
+# %% [markdown]
+# ## The scaling table
+#
+# Your runs of all three tasks under the same conditions belong together. If one is missing, it is made now.
+
+# %%
+for name in ("single_gpu", "multi_gpu"):
+    if not [run for run in runs.like(four, EXERCISES) if run.task == name]:
+        place = {"single_gpu": "01_single_gpu", "multi_gpu": "02_multi_gpu"}[name]
+        script = f"run_{name}_training.sh"
+        follow(submit(f"{EXERCISES}/{place}", "-v", variables, "-j", "oe", script))
+
+# %%
+from handson import compare
+
+results = runs.like(four, EXERCISES)
+throughputs = {row.workers: row.mean for row in compare.table(results)}
+print({workers: round(rate, 1) for workers, rate in throughputs.items()}, "images/s")
+
+# %% [markdown]
+# The lecture reports 51.1, 87.6 and 172.1 images/s on 1, 2 and 4 GPUs: speed-ups of 1.71 and 3.37, efficiencies of 0.857 and 0.842.
+# Make such a table of yours.
+
+
+# %%
+def scaling(throughputs):
+    """Rows [workers, images/s, speed-up, efficiency], by the number of workers.
+
+    throughputs: workers -> images/s, with 1 worker among them.
+    """
+    ### BEGIN SOLUTION scaling: return a list of such rows; both are against 1 worker
+    rows = []
+    for workers, rate in sorted(throughputs.items()):
+        speed_up = rate / throughputs[1]
+        rows.append([workers, rate, speed_up, speed_up / workers])
+    return rows
+    ### END SOLUTION
+
+
+# %%
+print("workers  images/s  speed-up  efficiency")
+for workers, rate, speed_up, efficiency in scaling(throughputs):
+    print(f"{workers:7}  {rate:8.1f}  {speed_up:8.2f}  {efficiency:10.3f}")
+print("predicted efficiency of 4 workers:", prediction_efficiency)
+
+# %%
+for line in compare.shared_cores(results):
+    print(line)
+compare.picture(results)
+
+# %% [markdown]
+# How many GPUs should one take? More give the result sooner, but each is used worse. A computing centre may ask that an efficiency is
+# kept. Read from a table how many workers that allows.
+
+
+# %%
+def most_workers(table, least):
+    """The largest number of workers whose efficiency is at least `least`.
+
+    table: rows [workers, images/s, speed-up, efficiency].
+    """
+    ### BEGIN SOLUTION most_workers: return a number of workers
+    return max(workers for workers, _, _, efficiency in table if efficiency >= least)
+    ### END SOLUTION
+
+
+# %%
+lecture = scaling({1: 51.1, 2: 87.6, 4: 172.1})
+for least in (0.95, 0.85, 0.8):
+    most = most_workers(lecture, least), most_workers(scaling(throughputs), least)
+    print(f"efficiency {least}: {most[0]} workers in the lecture, {most[1]} here")
+
+# %% [markdown]
+# # For the fast
+#
+# ## One node
+#
+# The multi-node script also runs on one node with two GPUs, as the multi-GPU script does. Which will be faster there?
+
+# %%
+from pathlib import Path
+
+from handson.results import read
+
+script = Path(FOLDER, "run_multi_node_training.sh").read_text()
+one_node = Path(FOLDER, "results/run_one_node_training.sh")
+one_node.write_text(script.replace("mpiexec -n 4", "mpiexec -n 2"))
+
+select = "select=1:ngpus=2:mpiprocs=2:ompthreads=1"
+options = f"TRACK={TRACK},OPTIONS={OPTIONS} -o results/fast/one_node"
+follow(submit(FOLDER, "-v", options, "-l", select, "-j", "oe", f"results/{one_node.name}"))
+
+# %%
+one_by_two = read(f"{FOLDER}/results/fast/one_node").throughput
+names = {"multi-GPU script": throughputs[2], "multi-node script, 1 x 2": one_by_two}
+plots.bars(names, "throughput of two workers [images/s]")
+
+# %% [markdown]
+# ## A slow network
+#
+# Virtual nodes have a network of their own, which can be slowed down. In a ring all-reduce, each of N ranks sends
+# 2 (N - 1) / N times the size of the gradients, and each number takes 4 bytes. How long does that take?
+
+
+# %%
+def allreduce_seconds(parameters, workers, megabits):
+    """The seconds of a ring all-reduce, with a gradient for each of `parameters`.
+
+    megabits: what a rank can send, in Mbit/s.
+    """
+    ### BEGIN SOLUTION allreduce_seconds: return the seconds; a byte has 8 bits, and Mbit/s are a million bits a second
+    sent = 2 * (workers - 1) / workers * 4 * parameters
+    return 8 * sent / (megabits * 1e6)
+    ### END SOLUTION
+
+
+# %%
+PARAMETERS = 71_706
+for megabits in (10_000, 1_000, 100, 20):
+    print(f"{megabits:6} Mbit/s: {1000 * allreduce_seconds(PARAMETERS, 4, megabits):7.2f} ms")
+
+# %% [markdown]
+# Compare that with the time of a step. At which rate does the network matter? The next cell trains for an epoch at three rates.
+
+# %%
+from handson import virtual_nodes
+
+rates = ("none", "100mbit", "20mbit")
+if why := virtual_nodes.why_not():
+    rates = ()
+    print("There are no virtual nodes here, so there is nothing to slow down:", why)
+for rate in rates:
+    options = f"TRACK={TRACK},OPTIONS={OPTIONS} -e 1 -o results/fast/{rate}"
+    network = f"HANDSON_NETWORK={rate},{options}"
+    print(f"\nNetwork: {rate}")
+    follow(submit(FOLDER, "-v", network, "-j", "oe", "run_multi_node_training.sh"))
+
+# %% [markdown]
+# The marks are what your function predicts from the run at full speed, if nothing is computed during the all-reduce.
+
+# %%
+measured, predicted = {}, {}
+for rate in rates:
+    run = read(f"{FOLDER}/results/fast/{rate}")
+    measured[rate] = run.images / run.train_seconds
+    if rate != "none":
+        step = 4 * run.batchsize / measured["none"]
+        megabits = int(rate.removesuffix("mbit"))
+        slow_step = step + allreduce_seconds(PARAMETERS, 4, megabits)
+        predicted[rate] = 4 * run.batchsize / slow_step
+plots.bars(measured, "throughput of four workers [images/s]", predicted) if rates else None
+
+# %% [markdown]
+# ## Communicators
+#
+# ChainerMN's `create_communicator` knows several ways to bring gradients together: `naive`, `flat`, `hierarchical`, `two_dimensional`,
+# `single_node`, `non_cuda_aware`, `pure_nccl`. Most need GPUs; the first line of a job's output says which one runs instead. What helps on a slow network: gradients as *float16* (half the bytes), and *double buffering*
+# (communicate the last gradients while computing the next).
+#
+# Which will be fastest on the slowest of the networks above? (This needs the script of the Chainer track.)
+
+# %%
+variants = {
+    "hierarchical": "--communicator hierarchical",
+    "float16": "--communicator hierarchical --allreduce-grad-dtype float16",
+    "float16, double buffering": "--allreduce-grad-dtype float16 --double-buffering",
+}
+script = Path(FOLDER, "chainer/train_cifar_multi_node.py").read_text()
+if "raise NotImplementedError" in script:
+    variants = {}
+    print("Nothing to compare yet: the Chainer script is still to be filled.")
+for number, option in enumerate(variants.values()):
+    options = f"TRACK=chainer,OPTIONS={OPTIONS} -e 1 {option} -o results/fast/{number}"
+    network = f"HANDSON_NETWORK={rates[-1] if rates else 'none'},{options}"
+    print(f"\n{option}")
+    follow(submit(FOLDER, "-v", network, "-j", "oe", "run_multi_node_training.sh"))
+
+# %%
+found = [read(f"{FOLDER}/results/fast/{number}") for number in range(len(variants))]
+names = {name: run.images / run.train_seconds for name, run in zip(variants, found)}
+plots.bars(names, "throughput of four workers [images/s]") if variants else None
+
+# %% [markdown]
+# ## Check
+
+# %%
+from grader import check
+
+check("multi_node")
+
+# %% [markdown]
+# That was the hands-on: from one GPU to two nodes. What you now know to look for: the throughput, the efficiency, where the time of a
+# step goes, and what the bigger batch does to the accuracy.

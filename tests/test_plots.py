@@ -1,0 +1,52 @@
+"""The notebooks' drawings and figures: pictures with words for people who cannot see them, which hold the numbers that are drawn."""
+
+import numpy
+import pytest
+from IPython.display import Image
+
+from handson import data, drawings, plots
+from handson.big_batches import Curve, Plan
+from handson.timing import Steps
+
+
+def two_ranks():
+    """Steps of 10 ms in which rank 0 waits 2 ms for rank 1, and both communicate 3 ms."""
+    of_step = numpy.array([[0, 0, 0, 2, 4, 9, 10], [0, 0, 0, 3, 6, 9, 10]]) / 1000
+    return Steps(numpy.stack([[moments + 0.010 * step for step in range(10)] for moments in of_step]), 32)
+
+
+def a_curve(updates):
+    moments = numpy.arange(1, updates + 1)
+    return Curve(Plan(32, [0.1] * updates), moments, moments / 10, numpy.array([1 / moments, 0.8 / moments]))
+
+
+SINGLE = Steps(numpy.array([[numpy.array([0, 0, 0, 2, 4, 4, 5]) / 1000 + 0.005 * step for step in range(10)]]), 32)
+LOG = [{"main/loss": 2.0, "main/accuracy": 0.5}, {"main/loss": 1.0, "main/accuracy": 0.75, "validation/main/accuracy": 0.625}]
+PICTURES = {
+    "data parallel": (drawings.data_parallel, (), "mean of their gradients"),
+    "model parallel": (drawings.model_parallel, (), "activations"),
+    "all-reduce": (drawings.all_reduce, (), "4 ranks"),
+    "four steps": (drawings.four_steps, (), "all-reduce"),
+    "nodes": (drawings.nodes, (2, 2), "intra_ranks begin at 0"),
+    "parts": (plots.parts_of_step, (SINGLE.seconds(),), "forward 2.0 ms, backward 2.0 ms, optimize 1.0 ms"),
+    "throughputs": (plots.throughputs, ({1: 50, 2: 90},), "1: 50 images/s, 2: 90 images/s"),
+    "epoch": (plots.epoch, ({"load": 0.5, "forward": 1.5},), "load 0.50 s, forward 1.50 s"),
+    "speed-up": (plots.speed_up, ([1, 2], [50, 80]), "2 workers 1.60"),
+    "ranks": (plots.ranks, (two_ranks(),), "2 ranks"),
+    "steps": (plots.steps_compared, (SINGLE, two_ranks()), "rank 0: compute 5.0 ms, waiting 2.0 ms, communication 3.0 ms"),
+    "epochs and updates": (plots.equal_epochs_and_updates, ({"one": a_curve(20), "other": a_curve(10)},), "one: 4.5 %, other: 9.0 %"),
+    "rates": (plots.rates_and_errors, ({"one": a_curve(20)},), "one: 4.5 %"),
+    "bars": (plots.bars, ({"a": 1, "b": 2}, "size [m]", {"b": 3}), "a 1, b 2"),
+    "training": (plots.training, (LOG,), "main/loss 1"),
+    "images": (plots.images, (data.load_arrays("digits")[0],), "first 10 images"),
+    "shards": (plots.classes_of_shards, ({"in order": [[0, 0], [1, 1]], "at random": [[0, 1], [1, 0]]},), "in order, at random"),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_says_what_it_shows(name):
+    draw, arguments, words = PICTURES[name]
+    picture = draw(*arguments)
+    assert isinstance(picture, Image) and picture.data.startswith(b"\x89PNG")
+    assert words in picture.alt and picture.alt.endswith(".")

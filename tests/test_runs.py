@@ -1,0 +1,62 @@
+"""A student's own runs are found again, and only what may be compared is."""
+
+import os
+
+import pytest
+
+from handson import runs
+from handson.results import Result, ResultError, write
+
+
+@pytest.fixture
+def exercises(tmp_path):
+    """A function that leaves a run behind, as a job does; later ones are younger."""
+    made = []
+
+    def run(task="single_gpu", job=1, rate=100.0, **changes):
+        workers = {"single_gpu": 1, "multi_gpu": 2, "multi_node": 4}[task]
+        out = tmp_path / f"0_{task}" / "results" / f"{task}_pytorch_{job}"
+        fields = dict(track="pytorch", workers=workers, nodes=1, device="virtual GPU", dataset="digits", size=64, batchsize=32, epochs=2, seed=0)
+        path = write(Result(task=task, images=3000, seconds=3000 / rate, **fields | changes), out)
+        made.append(path)
+        os.utime(path, (len(made), len(made)))
+        return out
+
+    run.root = tmp_path
+    return run
+
+
+def test_a_job_s_run_is_found_by_its_number(exercises):
+    exercises(job=1, rate=50)
+    exercises(job=11, rate=60)
+    assert runs.of_job(exercises.root / "0_single_gpu", "1.host").throughput == pytest.approx(50)
+
+
+def test_a_job_without_results_is_named(exercises):
+    with pytest.raises(ResultError, match="job 7.host has left no results"):
+        runs.of_job(exercises.root / "0_single_gpu", "7.host")
+
+
+def test_runs_under_other_conditions_are_left_out(exercises):
+    exercises("single_gpu", 1)
+    exercises("single_gpu", 2, epochs=4)
+    exercises("single_gpu", 3, track="chainer")
+    exercises("multi_gpu", 4)
+    (exercises("multi_gpu", 5) / "result.json").write_text("half a ru")
+    two = runs.find(exercises.root, task="multi_gpu")[-1]
+    assert [run.task for run in runs.like(two, exercises.root)] == ["single_gpu", "multi_gpu"]
+
+
+def test_the_youngest_single_run_is_the_one_to_compare_with(exercises):
+    exercises("single_gpu", 1, rate=50)
+    exercises("single_gpu", 2, rate=60)
+    exercises("multi_gpu", 3)
+    two = runs.find(exercises.root, task="multi_gpu")[-1]
+    assert runs.single(two, exercises.root).throughput == pytest.approx(60)
+
+
+def test_a_missing_single_run_is_named_with_its_conditions(exercises):
+    exercises("multi_gpu", 3)
+    two = runs.find(exercises.root, task="multi_gpu")[-1]
+    with pytest.raises(ResultError, match="digits, 64 px, batch 32 per worker, 2 epochs"):
+        runs.single(two, exercises.root)

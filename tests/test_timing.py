@@ -1,0 +1,83 @@
+"""Measuring steps: every worker in a process of its own, by one clock; and the notebook's process stays as it was."""
+
+import multiprocessing
+import os
+import time
+
+import numpy
+import pytest
+import torch
+
+from handson import timing
+from handson.timing import MeasurementFailed, on_gpus
+
+
+@pytest.fixture(scope="module")
+def two_workers():
+    return timing.steps(workers=2, batchsize=8, size=32, count=5)
+
+
+def the_rank(rank, workers, number):
+    return rank, workers, number
+
+
+def fails(rank, workers):
+    raise ValueError("of the test")
+
+
+def never_ends(rank, workers):
+    time.sleep(600)
+
+
+def mean_gradients(rank, workers):
+    training = timing._Training(rank, workers, batchsize=8, size=32)
+    for parameter in training.model.parameters():
+        parameter.grad = torch.full_like(parameter, 1.0 + rank)
+    training.average_gradients()
+    return {parameter.grad.mean().item() for parameter in training.model.parameters()}
+
+
+def test_answers_come_in_the_order_of_ranks_and_the_caller_is_not_pinned():
+    cores = os.sched_getaffinity(0)
+    assert on_gpus(the_rank, 7, workers=2) == [(0, 2, 7), (1, 2, 7)]
+    assert os.sched_getaffinity(0) == cores and not multiprocessing.active_children()
+
+
+def test_a_worker_that_fails_is_named():
+    with pytest.raises(MeasurementFailed, match="worker 0 ended without an answer"):
+        on_gpus(fails)
+
+
+def test_a_measurement_that_never_ends_is_given_up(monkeypatch):
+    monkeypatch.setattr(timing, "LIMIT", 0.1)
+    with pytest.raises(MeasurementFailed, match="has not measured anything"):
+        on_gpus(never_ends)
+    assert not multiprocessing.active_children()
+
+
+def test_the_all_reduce_gives_all_ranks_the_mean():
+    assert on_gpus(mean_gradients, workers=2) == [{1.5}, {1.5}]
+
+
+def test_parts_follow_each_other_and_add_up_to_the_step(two_workers):
+    assert two_workers.moments.shape == (2, 5, 7)
+    assert (numpy.diff(two_workers.moments) >= 0).all()
+    assert sum(two_workers.seconds(1).values()).tolist() == pytest.approx(two_workers.of_steps(1))
+    assert two_workers.mean(0) == pytest.approx(sum(two_workers.of_steps(0)) / 5)
+
+
+def test_no_rank_leaves_an_all_reduce_before_the_last_has_come(two_workers):
+    """This also holds both ranks to one clock."""
+    assert (two_workers.ended("all-reduce") >= two_workers.began("all-reduce").max(axis=1, keepdims=True)).all()
+
+
+def test_batch_sizes_are_timed_with_about_as_many_images_each():
+    found = timing.batch_sizes(sizes=(4, 16), size=32, images=64)
+    assert {size: len(seconds) for size, seconds in found.items()} == {4: 16, 16: 4}
+    assert all(second > 0 for seconds in found.values() for second in seconds)
+
+
+def test_an_epoch_is_made_of_its_parts():
+    found = timing.epoch(batchsize=64, size=16)
+    assert list(found) == ["load", "enlarge", "forward", "backward", "optimize", "evaluate"]
+    assert min(found.values()) > 0
