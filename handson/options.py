@@ -16,7 +16,7 @@ class OneSentenceParser(argparse.ArgumentParser):
 
     def error(self, message):
         rank, sentence = launcher_rank(), f"{self.prog}: {message} (see --help)\n"
-        if {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"} & os.environ.keys():
+        if under_mpiexec():
             _end_in_mpi(rank, sentence)
         if rank:
             time.sleep(3)  # torchrun ends this rank after rank 0 has said it
@@ -39,6 +39,11 @@ def _end_in_mpi(rank, sentence):
         os._exit(2)
     MPI.Finalize()
     sys.exit(2)
+
+
+def under_mpiexec():
+    """Whether an mpiexec started this process."""
+    return not {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"}.isdisjoint(os.environ)
 
 
 def launcher_rank():

@@ -160,3 +160,16 @@ def test_the_agent_starts_without_torch():
     """mpiexec waits for it on every node."""
     script = "import sys; import handson.launcher; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_a_chainer_rank_does_not_wait_for_ever_for_one_that_ends_before_mpi_starts(tmp_path):
+    script = tmp_path / "lonely.py"
+    script.write_text(
+        "import os, sys, handson.mpi\n"
+        "if os.environ['PMI_RANK'] == '1': sys.exit(3)\n"
+        "handson.mpi.MEETING = 1\n"
+        "import handson.chainer\n"
+        "import chainermn\n"
+    )
+    done = subprocess.run(["mpiexec", "-n", "2", sys.executable, script], text=True, capture_output=True, timeout=60)
+    assert done.returncode and "Alarm clock" in done.stdout

@@ -6,7 +6,6 @@ compare what they were asked to do; only then do they form the process group tha
 
 import json
 import os
-import signal
 import socket
 import sys
 import traceback
@@ -17,14 +16,14 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from handson import data, virtual_gpus
+from handson import data, mpi, virtual_gpus
 from handson.nodes import current_node
 from handson.options import fail, launcher_rank
 from handson.pytorch import devices, supervisor
 from handson.pytorch.batches import division_problem
 from handson.pytorch.workers import TIMEOUT, Communicator, leave, loopback, lost_peer, stop_together
 
-MEETING = timedelta(minutes=2)  # for all ranks to start and to find each other
+MEETING = timedelta(seconds=mpi.MEETING)  # for all ranks to start and to find each other
 NOT_COMPARED = {"out", "resume"}  # only rank 0 writes, and a node may have its files elsewhere
 
 
@@ -137,10 +136,7 @@ def _meet_by_environment():
 
 def _meet_by_mpi():
     """mpiexec's way: rank 0 opens a store and tells the others over MPI where. MASTER_PORT chooses its port, if need be."""
-    signal.setitimer(signal.ITIMER_REAL, MEETING.total_seconds())  # MPI would wait for ever for a rank that cannot start
-    from mpi4py import MPI
-
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    MPI = mpi.start()
     world = MPI.COMM_WORLD
     promised = int(_launcher_variable("PMI_SIZE", "OMPI_COMM_WORLD_SIZE") or world.size)
     if promised != world.size:
