@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def server(course, home):
         path.write_text(json.dumps(values))
     environment = os.environ | {
         "PYTHONPATH": str(course),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{programs(course, home / 'bin')}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "HANDSON_PBS_HOME": str(home / "pbs"),
         "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
@@ -39,6 +40,16 @@ def server(course, home):
             yield _address(process, home)
         finally:
             process.terminate()
+
+
+def programs(course, folder):
+    """A folder for PATH whose `python`, and commands of the course, use the course's own packages, in jobs too."""
+    folder.mkdir()
+    for name in ("python", *tomllib.loads((course / "pyproject.toml").read_text())["project"]["scripts"]):
+        program = Path(sys.executable).parent / name
+        (folder / name).write_text(f'#!/bin/sh\nPYTHONPATH="{course}" exec "{program}" "$@"\n')
+        (folder / name).chmod(0o755)
+    return folder
 
 
 def _address(process, home):
