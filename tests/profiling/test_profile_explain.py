@@ -52,6 +52,15 @@ def test_each_cause_gets_what_was_planted(planted, causes):
     assert explanation.loss == pytest.approx(1 - 65 / step)
 
 
+def test_more_calls_of_an_operator_are_overhead_and_longer_ones_contention():
+    def run(*calls, size):
+        events = [made.step(1, 0, sum(calls)), *(("compute", sum(calls[:n]), sum(calls[: n + 1]), "copy") for n in range(len(calls)))]
+        return made.run(*(made.timeline(rank, events, size=size) for rank in range(size)))
+
+    explanation = explain.split(run(10, size=1), run(15, 15, size=2))
+    assert explanation.causes == pytest.approx({"communication": 0, "imbalance": 0, "contention": 5 / 30, "overhead": 15 / 30})
+
+
 def result(workers, seconds, **changes):
     facts = dict(task="multi_gpu", track="pytorch", nodes=1, device="d", dataset="digits", size=256, batchsize=32, epochs=1, seed=0, images=1500, seconds=seconds)
     return Result(workers=workers, train_seconds=seconds, **facts | changes)

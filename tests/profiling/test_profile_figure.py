@@ -87,8 +87,7 @@ def test_the_bars_of_an_explanation_add_up(runs):
 
 
 def command(*words, cwd):
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return subprocess.run([sys.executable, "-m", "handson", *map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-m", "handson", *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=60)
 
 
 def trace(path, rank, compute):

@@ -91,6 +91,12 @@ def test_a_synchronisation_in_every_step_of_a_gpu_is_named():
     assert finding.sentence == "50 % of each step is time between operators in which the GPU idles, and cudaDeviceSynchronize is called 1 times"
 
 
+def test_what_a_core_computes_to_load_a_batch_is_loading():
+    events = [made.step(1, 0, 100), ("loading", 0, 30), ("compute", 5, 25, "aten::stack"), ("compute", 28, 90)]
+    [rank] = analysis.shares(made.run(made.timeline(0, events)))
+    assert rank.parts == pytest.approx(dict(compute=0.06, loading=0.03, copy=0, communication=0, waiting=0, host=0.01))
+
+
 def test_loading_costs_a_gpu_only_what_it_does_not_hide():
     events = [made.step(1, 0, 100), ("loading", 0, 60), ("compute", 20, 90), ("copy", 85, 95)]
     [rank] = analysis.shares(made.run(made.timeline(0, events, on_gpu=True)))

@@ -60,6 +60,14 @@ def test_the_command_runs_under_the_tool_with_a_file_for_each_process(tools, tmp
         assert word.format(out=tmp_path / "out") in done.stdout
 
 
+def test_the_cost_of_a_recording_is_that_of_its_steps_against_those_before():
+    """Step 1 may load code, and the tool warms up in the last step to skip: neither counts."""
+    recorder = recording.Recorder(recording.Plan("torch", 5, 2, Path("out")))
+    recorder.ended, recorder.moments = 7, dict(enumerate((10, 20, 20.1, 20.2, 24, 24.11, 24.22), start=1))
+    assert recorder.sentence() == "Recorded 2 steps in out: a step took 110.0 ms, 100.0 ms before that (+10 %)"
+    assert recorder.unrecorded_step() == pytest.approx(0.1)
+
+
 def test_a_process_tells_nvprof_and_nsys_who_it_is_and_where_its_steps_are(monkeypatch):
     import torch
 
