@@ -61,7 +61,7 @@ class Server:
         self.stop()
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", "grader.box.server", str(theirs.fileno()), *self.libraries]
+            command = [sys.executable, "-P", "-m", "grader.box.server", str(theirs.fileno()), *self.libraries]
             # Of its own environment a process keeps copies in its memory: secrets must not come in.
             environment = {**harmless_environment(tempfile.gettempdir()), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **HUGE_PAGES}
             self.process = subprocess.Popen(

@@ -24,7 +24,8 @@ def be_rank(number, work, limits, channel, output, stack):
         for descriptor, replaced in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(descriptor, replaced)
         sys.stdout.reconfigure(line_buffering=True)
-        faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True, chain=False)
+        for asked in (signal.SIGUSR1, signal.SIGXCPU):  # asked by the box; or out of CPU time, and then ended
+            faulthandler.register(asked, file=stack, all_threads=True, chain=asked == signal.SIGXCPU)
         kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
         close_other_files((channel.fileno(), stack))
         clean_environment(os.getcwd())

@@ -92,7 +92,7 @@ def run(work):
     finally:
         end_children()
     for rank in ranks:
-        while _read("output", rank, rank.output):  # what it printed last may still be in the pipe
+        while _read("output", rank, rank.output) or _read("stack", rank, rank.stack):  # what came last may still be in the pipes
             pass
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {

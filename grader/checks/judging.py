@@ -1,6 +1,5 @@
 """From what a student handed in to verdicts: finds each gap's code, has it probed in a box, and applies the criteria."""
 
-import itertools
 import secrets
 
 from grader import exercises, gaps
@@ -63,6 +62,13 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, trac
                     seconds=outcome.seconds if outcome else 0.0,
                     cpu_seconds=outcome.cpu_seconds if outcome else 0.0,
                 )
+
+
+def longest(check, hidden):
+    """Seconds that judging one gap can take at the very most, with a number of `hidden` cases."""
+    if callable(check.probe):
+        return 0
+    return 2 * (len(check.cases) + hidden) * LIMITS.wall_seconds + Limits().wall_seconds  # twice: see _works_for_the_solution
 
 
 def _judge_gap(check, cases, part, text, missing, server, readable, seed):
@@ -165,9 +171,15 @@ def _source(check, part, text):
 
 
 def _together(cases):
-    """(ranks, cases) of each run: cases with one rank in a row share it."""
-    for ranks, group in itertools.groupby(cases, lambda case: case.get("ranks", 1)):
-        yield from [(1, list(group))] if ranks == 1 else [(ranks, [case]) for case in group]
+    """(ranks, cases) of each run: cases with the same number of ranks share it, since processes cost more than cases."""
+    runs = {}
+    for case in cases:
+        runs.setdefault(_ranks(case), []).append(case)
+    return runs.items()
+
+
+def _ranks(case):
+    return case.get("ranks", 1)
 
 
 def _expected(check, cases, server):
@@ -209,8 +221,7 @@ def _place(line, source):
 
 def _case(case):
     """In what case something was wrong, where that says more than one process."""
-    ranks = case.get("ranks", 1)
-    return f" (with {ranks} ranks)" if ranks > 1 else ""
+    return f" (with {_ranks(case)} ranks)" if _ranks(case) > 1 else ""
 
 
 def _output(outcome):

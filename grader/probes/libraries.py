@@ -26,3 +26,5 @@ import pytorch_pfn_extras.reporting  # noqa: F401
 import pytorch_pfn_extras.training  # noqa: F401
 
 torch.set_num_threads(1)
+torch.manual_seed(0)  # reads source files when it is first called
+torch._dynamo.trace_rules.clear_lru_cache()  # what forming a process group does in each rank, which takes long when much is in there

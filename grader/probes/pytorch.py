@@ -1,6 +1,5 @@
 """Probes for the PyTorch track: each runs the code of one gap with inputs of its own."""
 
-import itertools
 import os
 from types import SimpleNamespace
 from unittest import mock
@@ -22,16 +21,13 @@ from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
 from handson.pytorch.workers import Communicator
 
-MEETINGS = itertools.count()
-
 
 def join(rank, ranks, ranks_per_node=None):
-    """Form the process group and return this rank's communicator. Every rank's random numbers begin elsewhere, as in real runs."""
-    if dist.is_initialized():  # of the case before; only a rank that is alone gets another
-        dist.destroy_process_group()
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting{next(MEETINGS)}", rank=rank, world_size=ranks)
+    """Form a process group and return this rank's communicator. Every rank's random numbers begin elsewhere, as in real runs."""
+    if not dist.is_initialized():  # it is for all cases that run in these ranks
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting", rank=rank, world_size=ranks)
     torch.manual_seed(1000 + rank)
     per_node = ranks_per_node or ranks
     return Communicator(rank, ranks, rank % per_node, -(-ranks // per_node), "gloo")

@@ -56,6 +56,12 @@ def test_an_endless_loop_ends_with_its_cpu_time(run, readable):
     assert "never end" in rank.message
 
 
+def test_a_rank_that_the_kernel_ends_for_its_cpu_time_says_where_it_was(run):
+    (rank,) = run("end_by_signal", signal.SIGXCPU)
+    assert rank.status == TIMEOUT
+    assert "never end" in rank.message
+
+
 def test_a_wait_for_something_else_than_ranks_is_no_deadlock(run):
     (rank,) = run("sleep")
     assert rank.status == TIMEOUT
