@@ -57,10 +57,13 @@ def test_the_untouched_exercise_gets_nothing_and_is_told_so(unit, part, server):
         assert (verdict.status, verdict.points) == (NOT_ATTEMPTED, 0)
 
 
-@pytest.mark.parametrize(("unit", "part"), PARTS)
-def test_every_criterion_has_a_mutant(unit, part):
-    meant = {(mutant.get("check", mutant["gap"]), mutant["criterion"]) for mutant in known(unit, part.track)[0]}
-    there_are = {(check.gap, criterion.title) for check in part.checks for criterion in check.criteria}
+def test_every_criterion_has_a_mutant():
+    """In one of the units, where several have the same."""
+    meant, there_are = set(), set()
+    for unit, parts in UNITS.items():
+        for part in parts:
+            meant |= {(part.track, mutant.get("check", mutant["gap"]), mutant["criterion"]) for mutant in known(unit, part.track)[0]}
+            there_are |= {(part.track, check.gap, criterion.title) for check in part.checks for criterion in check.criteria}
     assert there_are - meant == set()
 
 
