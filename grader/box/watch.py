@@ -224,13 +224,17 @@ def _activity():
     """CPU seconds of all processes below, and whether one of them computes now (or would, on a less busy machine)."""
     ticks, running = 0, False
     for process in _below(os.getpid()):
-        try:
-            state, *fields = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        ticks += sum(map(int, fields[10:14]))  # utime, stime, cutime, cstime of proc_pid_stat(5)
-        running |= state in "RD"
+        ticks += sum(map(int, _stat(f"/proc/{process}")[11:15]))  # utime, stime, cutime, cstime
+        running |= any(_stat(thread)[:1] in (["R"], ["D"]) for thread in glob.glob(f"/proc/{process}/task/*"))
     return ticks / os.sysconf("SC_CLK_TCK"), running
+
+
+def _stat(folder):
+    """What proc_pid_stat(5) has from the state on; nothing once the process or thread has ended."""
+    try:
+        return Path(folder, "stat").read_text().rpartition(") ")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def _below(process):
