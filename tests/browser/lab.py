@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 import time
 import tomllib
 from contextlib import contextmanager
@@ -24,16 +25,16 @@ def server(course, home):
         path = home / "settings" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(values))
-    environment = os.environ | {
-        "PYTHONPATH": str(course),
-        "PATH": f"{programs(course, home / 'bin')}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+    programs = environment_of(course, home / "venv")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
+        "PATH": f"{programs}:{os.environ['PATH']}",
         "HANDSON_PBS_HOME": str(home / "pbs"),
         "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
         "JUPYTER_CONFIG_DIR": str(home / "config"),
         "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
     }
-    command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ServerApp.port=0", f"--ServerApp.root_dir={course}"]
+    command = [programs / "python", "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ServerApp.port=0", f"--ServerApp.root_dir={course}"]
     command += [f"--IdentityProvider.token={TOKEN}", "--LabApp.expose_app_in_browser=True"]
     with open(home / "server.log", "w") as log, subprocess.Popen(command, env=environment, cwd=course, stdout=log, stderr=log) as process:
         try:
@@ -42,14 +43,23 @@ def server(course, home):
             process.terminate()
 
 
-def programs(course, folder):
-    """A folder for PATH whose `python`, and commands of the course, use the course's own packages, in jobs too."""
-    folder.mkdir()
-    for name in ("python", *tomllib.loads((course / "pyproject.toml").read_text())["project"]["scripts"]):
-        program = Path(sys.executable).parent / name
-        (folder / name).write_text(f'#!/bin/sh\nPYTHONPATH="{course}" exec "{program}" "$@"\n')
-        (folder / name).chmod(0o755)
-    return folder
+def environment_of(course, folder):
+    """A virtual environment in `folder` that has what this one has, but the packages and commands of the bundle at `course`."""
+    ours = Path(sys.prefix)
+    packages = Path(sysconfig.get_path("purelib")).relative_to(ours)
+    (folder / packages).mkdir(parents=True)
+    (folder / "bin").mkdir()
+    for path in [*ours.iterdir(), *(ours / "bin").iterdir(), *(ours / packages.parent.parent).iterdir(), *(ours / packages).iterdir()]:
+        place = folder / path.relative_to(ours)
+        if not place.exists() and not path.name.startswith("__editable__"):
+            place.symlink_to(path)
+    (folder / packages / "course.pth").write_text(f"{course}\n")
+    for name, entry in tomllib.loads((course / "pyproject.toml").read_text())["project"]["scripts"].items():
+        module, function = entry.split(":")
+        (folder / "bin" / name).unlink()
+        (folder / "bin" / name).write_text(f"#!{folder}/bin/python\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+        (folder / "bin" / name).chmod(0o755)
+    return folder / "bin"
 
 
 def _address(process, home):
