@@ -15,6 +15,7 @@
 # %%
 TRACK = "pytorch"  # or "chainer"
 OPTIONS = ""  # for the training script, such as "--epoch 2"
+SIZE = 256  # side of the images in the measurements below, in pixels
 FOLDER = "../exercises/01_single_gpu"
 
 # %% [markdown]
@@ -147,7 +148,7 @@ print(f"I expect backward to take {prediction_backward} times as long as forward
 # %%
 from handson import timing
 
-steps = timing.steps(batchsize=32)
+steps = timing.steps(batchsize=32, size=SIZE)
 plots.parts_of_step(steps.seconds())
 
 # %%
@@ -167,7 +168,7 @@ print("throughput:", round(throughput(32, steps.of_steps())), "images/s")
 # What will the curve look like? Draw it in the air.
 
 # %%
-seconds_of_steps = timing.batch_sizes()
+seconds_of_steps = timing.batch_sizes(size=SIZE)
 rates = {size: throughput(size, seconds) for size, seconds in seconds_of_steps.items()}
 plots.throughputs(rates)
 
@@ -200,7 +201,7 @@ print("90 % of the best throughput is reached with batch size", smallest_batch(r
 # Which share will these have together?
 
 # %%
-epoch = timing.epoch()
+epoch = timing.epoch(size=SIZE)
 plots.epoch(epoch)
 
 # %% [markdown]

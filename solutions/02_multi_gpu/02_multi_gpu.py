@@ -15,6 +15,8 @@
 # %%
 TRACK = "pytorch"  # or "chainer"
 OPTIONS = ""  # for the training script, such as "--epoch 2"
+SIZE = 256  # side of the images in the measurement of steps, in pixels
+SEEDS = 4  # repetitions of the experiment with bigger batches
 EXERCISES = "../exercises"
 FOLDER = f"{EXERCISES}/02_multi_gpu"
 
@@ -147,8 +149,8 @@ plots.speed_up([1, 2], [one.throughput, two.throughput])
 # %%
 from handson import timing
 
-single_steps = timing.steps(workers=1)
-steps = timing.steps(workers=2)
+single_steps = timing.steps(workers=1, size=SIZE)
+steps = timing.steps(workers=2, size=SIZE)
 plots.ranks(steps)
 
 # %% [markdown]
@@ -226,11 +228,11 @@ plans = {
     "8 workers, equal epochs": Plan(256, [RATE] * equal_epochs),
     "8 workers, equal updates": Plan(256, [RATE] * equal_updates),
 }
-curves = big_batches.run(plans)
+curves = big_batches.run(plans, SEEDS)
 plots.equal_epochs_and_updates(curves)
 
 # %% [markdown]
-# The line is the mean of four runs with other seeds, the band reaches from the best to the worst.
+# The line is the mean of several runs with other seeds, the band reaches from the best to the worst.
 #
 # With equal updates, the bigger batch is as good as the small one, or better: it has seen eight times as many images. But then
 # nothing was gained in time. With equal epochs, it has simply not gone far enough.
@@ -269,7 +271,7 @@ same_rate = {
     "1 worker": curves["1 worker"],
     "8 workers, same rate": curves["8 workers, equal epochs"],
 }
-plots.rates_and_errors(same_rate | big_batches.run(plans))
+plots.rates_and_errors(same_rate | big_batches.run(plans, SEEDS))
 
 # %% [markdown]
 # The scaled rate makes up for most of what the bigger batch has lost. Whether the warm-up helps, too, depends on the rate: try
