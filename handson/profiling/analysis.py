@@ -90,34 +90,35 @@ def waiting(collectives, index):
 
 def _shares(run, index, steps, collectives):
     timeline, count = run.timelines[index], len(steps)
-    within = spans.union(steps[:, 1], steps[:, 2])
-
-    def seconds(moments):
-        return spans.length(spans.both(moments, within)) / 1e9 / count
-
-    moments, communication = parts_of(timeline)
-    parts = {name: seconds(of_part) for name, of_part in moments.items()}
-    waits = {run.timelines[other].rank: seconds(spans.both(moments["communication"], of_other)) for other, of_other in waiting(collectives, index).items()}
-    step = seconds(within)
-    parts["waiting"] = min(sum(waits.values()), parts["communication"])
+    waits = {run.timelines[other].rank: moments for other, moments in waiting(collectives, index).items()}
+    totals = dict.fromkeys((*PARTS, "all", "hidden", "step"), 0) | {rank: 0 for rank in waits}  # ns
+    for piece, within in timeline.pieces(steps):
+        moments, communication = parts_of(piece)
+        exposed = moments["communication"]
+        moments |= {"all": communication, "hidden": spans.both(communication, moments["compute"]), "step": within}
+        moments |= {rank: spans.both(exposed, of_other) for rank, of_other in waits.items()}
+        for name, of_part in moments.items():
+            totals[name] += spans.length(spans.both(of_part, within))
+    seconds = {name: total / 1e9 / count for name, total in totals.items()}
+    parts = {part: seconds[part] for part in PARTS}
+    parts["waiting"] = min(sum(seconds[rank] for rank in waits), parts["communication"])
     parts["communication"] -= parts["waiting"]
-    parts["host"] = max(step - sum(parts.values()), 0.0)
-    hidden = seconds(spans.both(communication, moments["compute"]))
-    return Shares(timeline.rank, count, step, parts, seconds(communication), hidden, waits)
+    parts["host"] = max(seconds["step"] - sum(parts.values()), 0.0)
+    return Shares(timeline.rank, count, seconds["step"], parts, seconds["all"], seconds["hidden"], {rank: seconds[rank] for rank in waits})
 
 
 def operators(timeline, steps, kinds=(COMPUTE, COMMUNICATION, COPY)):
     """[(name, seconds a step, calls a step), ...], longest first: events of a device, without what they call in turn."""
-    inside = numpy.isin(timeline.kind, kinds)
-    at = numpy.searchsorted(steps[:, 1], timeline.begin, "right") - 1
-    inside &= (at >= 0) & (timeline.begin < steps[at, 2])
-    times = numpy.zeros(len(timeline.names))
-    calls = numpy.bincount(timeline.name[inside], minlength=len(times))
-    for lane in set(timeline.lane[inside].tolist()):
-        chosen = numpy.flatnonzero(inside & (timeline.lane == lane))
-        times += numpy.bincount(timeline.name[chosen], self_times(timeline.begin[chosen], timeline.end[chosen]), minlength=len(times))
+    times, calls = numpy.zeros(len(timeline.names)), numpy.zeros(len(timeline.names), int)
+    for piece, within in timeline.pieces(steps):
+        at = numpy.searchsorted(within[:, 0], piece.begin, "right") - 1
+        inside = numpy.isin(piece.kind, kinds) & (at >= 0) & (piece.begin < within[at, 1])
+        calls += numpy.bincount(piece.name[inside], minlength=len(calls))
+        for lane in set(piece.lane[inside].tolist()):
+            chosen = numpy.flatnonzero(inside & (piece.lane == lane))
+            times += numpy.bincount(piece.name[chosen], self_times(piece.begin[chosen], piece.end[chosen]), minlength=len(times))
     order = numpy.argsort(-times, kind="stable")
-    return [(timeline.names[i], times[i] / 1e9 / len(steps), calls[i] / len(steps)) for i in order if calls[i]]
+    return [(timeline.names[i], float(times[i]) / 1e9 / len(steps), calls[i] / len(steps)) for i in order if calls[i]]
 
 
 def self_times(begin, end):

@@ -62,7 +62,7 @@ def _draw(axes, run, window, shown):
     collectives = clocks.find(run.timelines)
     ticks = []
     for index, one in enumerate(run.timelines):
-        moments, communication = analysis.parts_of(one)
+        moments, communication = analysis.parts_of(one.between(begin, end))
         moments["waiting"] = spans.either(*analysis.waiting(collectives, index).values())
         moments["communication"] = spans.without(communication, moments["waiting"])
         for lane, parts in enumerate(LANES.values()):

@@ -6,7 +6,7 @@ Times are nanoseconds since 1970 by the clock of the process's machine. Events a
 
 import re
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy
 
@@ -24,6 +24,10 @@ STEP = 6  # an iteration, from one optimizer step to the next
 KINDS = ("compute", "communication", "copy", "loading", "host", "range", "step")
 
 EVALUATION, AFTER_TRAINING = NO_STEPS = "evaluation", "after training"  # ranges: a step in which one is, is none to measure
+
+
+COLUMNS = ("begin", "end", "name", "kind", "lane")
+AT_ONCE = 1_000_000  # events to work on at a time
 
 
 class ProfileError(OneSentence, ValueError):
@@ -76,7 +80,20 @@ class Timeline:
         steps = numpy.stack([numbers, self.begin[chosen], self.end[chosen]], axis=1)
         others = (self.kind == RANGE) & numpy.isin(self.name, [i for i, name in enumerate(self.names) if name in NO_STEPS])
         evaluation = spans.union(self.begin[others], self.end[others])
-        return steps[[not len(spans.both(step[None, 1:], evaluation)) for step in steps]]
+        return steps[[not len(spans.both(step[None, 1:], evaluation)) for step in steps]] if len(evaluation) else steps
+
+    def between(self, begin, end):
+        """The Timeline of the events that are at work at some moment of [begin, end), and perhaps of others before it."""
+        first = int(numpy.searchsorted(numpy.maximum.accumulate(self.end), begin))
+        chosen = slice(first, max(first, int(numpy.searchsorted(self.begin, end))))
+        return replace(self, **{column: getattr(self, column)[chosen] for column in COLUMNS})
+
+    def pieces(self, steps):
+        """(Timeline, spans of steps) of AT_ONCE events, and of the next, and so on: what is derived from all at once takes much memory."""
+        cuts = self.begin[AT_ONCE::AT_ONCE]
+        edges = [steps[0, 1], *cuts[(cuts > steps[0, 1]) & (cuts < steps[-1, 2])], steps[-1, 2]]
+        for begin, end in zip(edges, edges[1:]):
+            yield self.between(begin, end), spans.both(spans.union(steps[:, 1], steps[:, 2]), numpy.array([[begin, end]]))
 
     def shift(self, nanoseconds):
         """Set the clock of this process forward."""
@@ -108,7 +125,7 @@ class Builder:
     """Collects the events of one process, one by one."""
 
     def __init__(self):
-        self.columns = {name: array(code) for name, code in zip(("begin", "end", "name", "kind", "lane"), "qqiBH")}
+        self.columns = {name: array(code) for name, code in zip(COLUMNS, "qqiBH")}
         self.names, self.lanes = {}, {}
         self._adders = [column.append for column in self.columns.values()]
 

@@ -3,6 +3,7 @@
 A file of samples has a line of JSON for the devices, then one for each sample. It may be read while it is written.
 """
 
+import contextlib
 import json
 import os
 import threading
@@ -134,17 +135,23 @@ class Samples:
         return sample
 
 
-_at_work = threading.Lock()  # held while a sample is taken: a process forked meanwhile would inherit a lock that nobody releases
-os.register_at_fork(before=_at_work.acquire, after_in_parent=_at_work.release, after_in_child=_at_work.release)
+# Held while a sample is taken, and by who forks: a process forked in the midst of it could inherit a lock that nobody releases.
+_at_work = threading.RLock()
+os.register_at_fork(before=lambda: _at_work.acquire(timeout=2), after_in_parent=lambda: _release(), after_in_child=lambda: _release())
+
+
+def _release():
+    with contextlib.suppress(RuntimeError):  # a sample that hangs has kept the lock
+        _at_work.release()
 
 
 def record(folder, gpus):
     """Sample the devices `gpus` (ids as in -g) into `folder` from now on, until this process ends. Training scripts are not kept by errors."""
     try:
         samples = Samples(Path(folder) / f"usage_{current_node()}.jsonl", devices(gpus), INTERVAL)
-    except OSError:
+        threading.Thread(target=_keep_sampling, args=(samples,), name="usage of devices", daemon=True).start()
+    except (OSError, RuntimeError):  # no /proc, a full disk, no more threads
         return
-    threading.Thread(target=_keep_sampling, args=(samples,), name="usage of devices", daemon=True).start()
 
 
 def _keep_sampling(samples):

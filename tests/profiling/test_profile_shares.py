@@ -4,7 +4,7 @@ import made_profiles as made
 import numpy
 import pytest
 
-from handson.profiling import analysis, tell
+from handson.profiling import analysis, spans, tell
 from handson.profiling.timeline import ProfileError
 
 
@@ -28,6 +28,15 @@ def test_the_parts_of_a_step_are_those_computed_by_hand():
     assert (zero.overlap, one.overlap) == (pytest.approx(0.4), pytest.approx(0.2))
     assert (zero.busy, one.busy) == (pytest.approx(0.8), pytest.approx(0.55))
     assert one.waits == {0: pytest.approx(0.015)}
+
+
+def test_profiles_too_long_for_one_piece_give_the_same(monkeypatch):
+    run = two_ranks()
+    whole, longest = analysis.shares(run), analysis.operators(run.timelines[0], run.timelines[0].steps())
+    monkeypatch.setattr("handson.profiling.timeline.AT_ONCE", 4)
+    assert [len(list(one.pieces(one.steps()))) for one in run.timelines] == [2, 2]
+    assert sum(spans.length(within) for _, within in run.timelines[0].pieces(run.timelines[0].steps())) == 200 * made.MS
+    assert analysis.shares(run) == whole and analysis.operators(run.timelines[0], run.timelines[0].steps()) == longest
 
 
 def test_parts_add_up_to_the_step():
