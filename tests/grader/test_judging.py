@@ -120,7 +120,7 @@ def test_a_collective_that_one_rank_calls_is_a_deadlock_of_that_rank(verdicts):
     text = solved(SEVERAL.file, split="lengths = comm.allgather(len(train_set)) if comm.rank else [len(train_set)] * comm.size\nshard = train_set")
     (verdict,) = verdicts(text, "split", part=SEVERAL).values()
     assert verdict.status == DEADLOCK
-    assert "rank 1 waits in all_gather_object, but rank 0 never came there (line" in verdict.message
+    assert "ranks 1, 2 wait in all_gather_object, but rank 0 never came there (line" in verdict.message
 
 
 def test_what_was_printed_comes_with_the_verdict_rank_by_rank(verdicts):
