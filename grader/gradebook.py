@@ -140,7 +140,8 @@ class Gradebook:
         return missing
 
     def store(self, submission, unit, verdicts, version, resources=""):
-        """Make `verdicts` the one current result of a submission's unit, entirely or not at all. On the disk when it returns."""
+        """Make `verdicts` the one current result of a submission's unit, entirely or not at all. On the disk when it returns, or when
+        the `together` around it ends."""
         for verdict in verdicts:
             ungraded = verdict.points is None
             if verdict.unit != unit or verdict.status not in STATUSES or ungraded != (verdict.status == GRADER_FAULT):
@@ -200,8 +201,15 @@ class Gradebook:
         ]
         return [row for _, _, row in sorted(rows, key=lambda entry: entry[:2])]
 
+    def together(self):
+        """What is stored in a `with` of this is on the disk at its end, all of it or nothing: writing it once takes as long as one result."""
+        return self._transaction()
+
     @contextlib.contextmanager
     def _transaction(self):
+        if self._database.in_transaction:
+            yield
+            return
         try:
             self._database.execute("BEGIN IMMEDIATE")
             yield

@@ -1,13 +1,17 @@
 """The engines: of a cluster that is started here, or of one that runs already. Engines are trusted; no student's code runs in them."""
 
+import functools
 import logging
 import os
 import shutil
 import sys
 import tempfile
-from contextlib import contextmanager
+import threading
+import time
+from contextlib import contextmanager, suppress
 
 import ipyparallel
+import psutil
 from traitlets.config import Config
 
 from handson.errors import OneSentence
@@ -15,6 +19,7 @@ from handson.errors import OneSentence
 STARTING = 60  # seconds for a cluster to be there
 HEARTBEAT = 500  # milliseconds; the default of 3,000 makes a start take 6 seconds
 MISSED = 60  # heartbeats that a busy engine may miss before it counts as dead; one that ends is noticed at once
+LOOK = 1.0  # seconds between looks at the engines' processes
 
 
 class ClusterError(OneSentence, RuntimeError):
@@ -49,10 +54,11 @@ def started(engines):
             cluster.start_controller_sync()
             client = cluster.connect_client_sync(timeout=STARTING)
             cluster.start_engines_sync(engines)
-            client.wait_for_engines(engines, timeout=STARTING, interactive=False)
-        except (TimeoutError, OSError, RuntimeError) as error:
+            there = Engines(client, engines, cluster)
+            _wait_for_one(there)
+        except Exception as error:  # ipyparallel's have no kind in common
             raise ClusterError(f"the cluster of {engines} engines did not start within {STARTING} seconds: {error}") from error
-        yield Engines(client, engines, cluster)
+        yield there
         client.close()
     finally:
         try:
@@ -60,6 +66,16 @@ def started(engines):
         except Exception:
             pass  # what is left is tied to this process
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_for_one(engines):
+    """Until the first engine is there; the others come while it works."""
+    deadline = time.monotonic() + STARTING
+    while not engines.ids():
+        if time.monotonic() > deadline:
+            raise TimeoutError("no engine came")
+        engines.replace_lost()
+        time.sleep(0.05)
 
 
 @contextmanager
@@ -73,7 +89,7 @@ def running(profile=None, cluster_file=None):
         else:
             client = ipyparallel.Client(profile=profile, timeout=STARTING)
         client.wait_for_engines(1, timeout=STARTING, interactive=False)
-    except (OSError, TimeoutError, RuntimeError) as error:
+    except Exception as error:
         raise ClusterError(f"no engine of {where} answers ({error}): start the cluster with `ipcluster start`") from error
     try:
         yield Engines(client, len(client.ids))
@@ -86,7 +102,8 @@ class Engines:
 
     def __init__(self, client, wanted, cluster=None):
         self.client, self.wanted, self.cluster = client, wanted, cluster
-        self.starting = 0
+        self.processes = {}  # engine -> its process, where it is ours
+        self.news, self.looked = threading.Event(), 0.0
 
     def ids(self):
         """The engines that are there."""
@@ -94,7 +111,28 @@ class Engines:
 
     def submit(self, engine, function, *arguments):
         """Have an engine call a function; returns ipyparallel's AsyncResult."""
-        return self.client[engine].apply_async(function, *arguments)
+        if self.cluster and engine not in self.processes:
+            self.processes[engine] = None
+            self.client[engine].apply_async(os.getpid).add_done_callback(functools.partial(self._note_process, engine))
+        result = self.client[engine].apply_async(function, *arguments)
+        result.add_done_callback(lambda result: self.news.set())
+        return result
+
+    def _note_process(self, engine, result):
+        with suppress(Exception):  # it has ended
+            self.processes[engine] = psutil.Process(result.get(0))
+            self.forget(result)
+
+    def wait(self, seconds):
+        """Until something that was submitted is done, but not longer than some seconds."""
+        self.news.wait(seconds)
+        self.news.clear()
+
+    def end(self, engine):
+        """Kill an engine that does not answer, if it is ours."""
+        if process := self.processes.get(engine):
+            with suppress(psutil.Error):
+                process.kill()
 
     def forget(self, result):
         """Drop what the client keeps of a result, for it never would."""
@@ -104,16 +142,19 @@ class Engines:
             pass
 
     def replace_lost(self):
-        """Start as many engines as have ended, if they are ours. Returns how many."""
-        there = len(self.ids())
-        if there >= self.wanted:
-            self.starting = 0
-        missing = self.wanted - there - self.starting
-        if self.cluster is None or missing <= 0:
-            return 0
-        self.cluster.start_engines_sync(missing)
-        self.starting += missing
-        return missing
+        """Start as many engines as have ended, if they are ours. One that is stopped, or that the controller has given up, is ended."""
+        if self.cluster is None or time.monotonic() - self.looked < LOOK:
+            return
+        self.looked, there = time.monotonic(), self.ids()
+        for engine, process in list(self.processes.items()):
+            with suppress(psutil.Error):
+                if process and (engine not in there or process.status() == psutil.STATUS_STOPPED):
+                    process.kill()
+            if engine not in there:
+                del self.processes[engine]
+        missing = self.wanted - _engines_alive()
+        if missing > 0:
+            self.cluster.start_engines_sync(missing)
 
     def controller_alive(self):
         """Whether the cluster still has a controller, as far as can be told."""
@@ -121,3 +162,12 @@ class Engines:
             return True
         process = getattr(self.cluster.controller, "process", None)
         return bool(process and process.is_running() and process.status() != "zombie")
+
+
+def _engines_alive():
+    """How many engine processes this one has."""
+    alive = 0
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            alive += "ipyparallel.engine" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE
+    return alive

@@ -1,6 +1,7 @@
 """``python -m grader grade``: from a folder of submissions to a gradebook and reports. Interrupted, the same command goes on."""
 
 import sys
+import time
 from collections import defaultdict
 from contextlib import nullcontext
 
@@ -16,6 +17,7 @@ from grader.tell import tell
 from handson.errors import OneSentence
 
 RESTARTS = 5  # of a controller that ends
+KEEPING = 0.5  # seconds: results that come faster are written to the disk together
 
 
 class GradeError(OneSentence, RuntimeError):
@@ -75,22 +77,43 @@ def _grade(book, missing, versions, resources, engines, profile, cluster_file, t
 
 
 def _grade_on(engines, left, book, versions, resources, trusted, seconds, tick):
-    open_pieces, verdicts = {}, defaultdict(list)
+    open_pieces, verdicts, finished = {}, defaultdict(list), []
+    kept = 0.0
 
     def pieces():
         for (student, unit), submission in list(left.items()):
             made = work.pieces(submission, unit)
             open_pieces[student, unit] = len(made)
-            yield from made
+            for piece in made:
+                if piece.data is None:
+                    take(piece, work.not_handed_in(piece))
+                else:
+                    yield piece
 
-    for piece, found in Placer(engines, pieces(), trusted, seconds).results():
+    def take(piece, found):
         key = piece.student, piece.unit
         verdicts[key] += found
         open_pieces[key] -= 1
         if open_pieces[key] == 0:
-            book.store(left.pop(key), piece.unit, work.in_order(piece.unit, verdicts.pop(key)), versions[piece.unit], resources)
-            del open_pieces[key]
+            finished.append(key)
+
+    def keep():
+        with book.together():
+            for student, unit in finished:
+                book.store(left[student, unit], unit, work.in_order(unit, verdicts[student, unit]), versions[unit], resources)
+        for key in finished:
+            del left[key], verdicts[key], open_pieces[key]
             tick(key, len(engines.ids()))
+        finished.clear()
+
+    try:
+        for piece, found in Placer(engines, pieces(), trusted, seconds).results():
+            take(piece, found)
+            if finished and time.monotonic() - kept > KEEPING:
+                keep()
+                kept = time.monotonic()
+    finally:
+        keep()
 
 
 def _progress(units, say):

@@ -4,11 +4,13 @@ was doing is done again elsewhere."""
 import itertools
 import time
 
+from ipyparallel.error import EngineError
+
 from grader.grade import work
 
-TRIES = 3  # for a piece, when the grader or an engine fails
-PATIENCE = 300  # seconds for a piece, before its engine counts as stuck
-TICK = 0.01  # seconds
+TRIES = 3  # for a piece, when the grader fails
+DEATHS = 10  # of engines that had the piece; one may be to blame for them
+TICK = 0.2  # seconds, unless something happens before
 AHEAD = 8  # pieces for each engine, among which the longest is chosen
 
 
@@ -36,9 +38,9 @@ class Placer:
             if not self.engines.controller_alive():
                 raise ControllerLost
             yield from self._collect()
-            self._watch_engines()
+            yield from self._watch_engines()
             self._place()
-            time.sleep(TICK)
+            self.engines.wait(TICK)
 
     def _take(self):
         """Keep some pieces waiting, the longest first; of unknown ones, those with more ranks. Returns whether there are any."""
@@ -69,7 +71,9 @@ class Placer:
                 del self.running[engine]
                 try:
                     verdicts = [work.Verdict(**verdict) for verdict in result.get(0)]
-                except Exception as problem:  # what the engine raised, or its end
+                except EngineError:
+                    yield from self._again(piece, "its engine ended", DEATHS)
+                except Exception as problem:  # what the engine raised
                     yield from self._again(piece, _reason(problem))
                 else:
                     self.seconds[piece.kind] = 0.7 * self.seconds.get(piece.kind, time.monotonic() - since) + 0.3 * (time.monotonic() - since)
@@ -78,23 +82,24 @@ class Placer:
                     else:
                         yield piece, verdicts
                 self.engines.forget(result)
-            elif time.monotonic() - since > PATIENCE:
+            elif time.monotonic() - since > work.patience(piece):
                 self.lost.add(engine)
+                self.engines.end(engine)
                 del self.running[engine]
-                yield from self._again(piece, f"the engine did not answer for {PATIENCE} seconds")
+                yield from self._again(piece, f"the engine did not answer for {work.patience(piece):.0f} seconds")
 
     def _watch_engines(self):
         for engine in set(self.running) - set(self.engines.ids()):
             piece, result, _, _ = self.running[engine]
             if not result.ready():
                 del self.running[engine]
-                self.waiting.insert(0, piece)
+                yield from self._again(piece, "its engine ended", DEATHS)
         self.engines.replace_lost()
 
-    def _again(self, piece, why):
+    def _again(self, piece, why, tries=TRIES):
         """Put a piece back, or give it up after some tries."""
         self.tries[piece] = self.tries.get(piece, 0) + 1
-        if self.tries[piece] < TRIES:
+        if self.tries[piece] < tries:
             self.waiting.insert(0, piece)
         else:
             yield piece, work.ungraded(piece, why or "the grader failed")

@@ -5,17 +5,17 @@ import hashlib
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from grader import exercises, gaps, notebooks
+from grader import exercises
 from grader.box import Server
 from grader.checks import UNITS
-from grader.checks.judging import judge
-from grader.notebooks import NotebookError
+from grader.checks.judging import judge, longest
 from grader.sandbox import interpreter_paths
 from grader.verdict import GRADER_FAULT, Verdict
 
 GRADER = Path(__file__).resolve().parent.parent
 PUBLIC = ("box", "probes", "sandbox", "__init__.py", "gaps.py", "verdict.py")  # of the grader; what ranks may read
 JUDGING = ("box", "checks", "hidden", "probes", "gaps.py", "exercises.py", "notebooks.py")  # what a verdict depends on
+STARTING = 60  # seconds for an engine to load the libraries, at most
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,12 @@ def pieces(submission, unit):
     return made
 
 
+def patience(piece):
+    """Seconds after which an engine that has not carried out a piece never will."""
+    part, hidden = _part(piece), _hidden_cases()
+    return STARTING + sum(longest(check, len(hidden.get((piece.unit, part.track, check.gap), ()))) for check in part.checks)
+
+
 def in_order(unit, verdicts):
     """The verdicts of all pieces of a unit, in the order of its parts and checks."""
     places = {(part.track, check.gap): place for place, (part, check) in enumerate((p, c) for p in UNITS[unit] for c in p.checks)}
@@ -59,13 +65,11 @@ def in_order(unit, verdicts):
 
 def run(piece, trusted):
     """Carry out a piece, on an engine: a list of verdicts as dictionaries."""
-    part = UNITS[piece.unit][piece.part]
-    checks = tuple(check for check in part.checks if check.gap in piece.gaps)
     seed = int.from_bytes(hashlib.sha256(f"{piece.digest} {piece.unit} {piece.part}".encode()).digest()[:4], "big") >> 1
     verdicts = judge(
         piece.unit,
-        (replace(part, checks=checks),),
-        lambda file: _text(piece.data, file),
+        (_part(piece),),
+        lambda file: exercises.handed_in(file, piece.data),
         _server(),
         hidden=_hidden_cases(),
         readable=None if trusted else readable(),
@@ -74,15 +78,25 @@ def run(piece, trusted):
     return [asdict(verdict) for verdict in verdicts]
 
 
+def not_handed_in(piece):
+    """The verdicts of a piece whose file is not there."""
+    return list(judge(piece.unit, (_part(piece),), lambda file: None, None))
+
+
 def ungraded(piece, why):
     """The verdicts of a piece that could not be carried out."""
-    part = UNITS[piece.unit][piece.part]
+    part = _part(piece)
     return [
         Verdict(piece.unit, part.track, check.gap, criterion.title, GRADER_FAULT, None, criterion.points, f"not graded: {why}")
         for check in part.checks
-        if check.gap in piece.gaps
         for criterion in check.criteria
     ]
+
+
+def _part(piece):
+    """The part of the unit that a piece is about, with no more than its checks."""
+    part = UNITS[piece.unit][piece.part]
+    return replace(part, checks=tuple(check for check in part.checks if check.gap in piece.gaps))
 
 
 def version(unit):
@@ -114,10 +128,3 @@ def _hidden_cases():
     except ImportError:
         return {}
     return hidden.cases()
-
-
-def _text(data, file):
-    """A student's file as text in which gaps can be found; None if it is missing. Raises NotebookError."""
-    if data is None:
-        return None
-    return notebooks.text(data, exercises.given_out(file)) if file.endswith(".ipynb") else gaps.normal(data)

@@ -93,12 +93,15 @@ def test_what_is_graded_is_not_graded_again_unless_it_changes(graded, tmp_path):
     assert [row[3] for row in found["bob", UNIT]] == [row[3] for row in found["ann", UNIT]]
 
 
-@pytest.mark.parametrize("victim", ["ipyparallel.engine", "ipyparallel.controller"])
-def test_an_engine_or_the_controller_that_is_killed_changes_no_result(graded, tmp_path, victim):
+@pytest.mark.parametrize(
+    ("victim", "number"),
+    [("ipyparallel.engine", signal.SIGKILL), ("ipyparallel.engine", signal.SIGSTOP), ("ipyparallel.controller", signal.SIGKILL)],
+)
+def test_an_engine_that_is_killed_or_stopped_or_a_killed_controller_changes_no_result(graded, tmp_path, victim, number):
     grader = subprocess.Popen(command(graded[0] / "handed_in", tmp_path / "out"), cwd=ROOT, stdout=subprocess.DEVNULL)
     until(lambda: finished(tmp_path / "out") or grader.poll() is not None)
     for process in below(grader, victim)[:1]:
-        process.kill()
+        process.send_signal(number)
     assert grader.wait(LIMIT) == 0
     assert results(tmp_path / "out") == results(graded[0] / "out")
 

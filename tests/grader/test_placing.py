@@ -23,7 +23,7 @@ class Engines:
 
     def __init__(self, count):
         self.there = list(range(count))
-        self.log = []
+        self.log, self.ended = [], []
         self.fail, self.controller = {}, True
         self.on_submit = lambda engine, piece: None
 
@@ -46,6 +46,12 @@ class Engines:
 
     def forget(self, result):
         pass
+
+    def wait(self, seconds):
+        pass
+
+    def end(self, engine):
+        self.ended.append(engine)
 
     def replace_lost(self):
         pass
@@ -121,11 +127,12 @@ def test_what_fails_always_is_ungraded_and_never_a_zero():
 
 
 def test_an_engine_that_does_not_answer_is_given_up(monkeypatch):
-    monkeypatch.setattr(placing, "PATIENCE", 0.01)
+    monkeypatch.setattr(work, "patience", lambda piece: 0.01)
     engines = Engines(2)
     engines.ready = lambda result: result.engine == 1
     assert done(Placer(engines, [piece("ann")])) == [("ann", [])]
     assert [engine for engine, _ in engines.log] == [0, 1]
+    assert engines.ended == [0]
 
 
 def test_without_a_controller_nothing_is_waited_for():
