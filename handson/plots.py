@@ -178,7 +178,7 @@ def bars(values, xlabel, ideal=None):
     drawing, (axes,) = _axes(7.5, 0.8 + 0.45 * len(values))
     for row, (name, value) in enumerate(values.items()):
         axes.barh(row, value, height=0.55, color="#A9CCE8", edgecolor="0.25", linewidth=0.7)
-        axes.text(value, row, f" {value:.3g}", va="center", fontsize="small")
+        axes.text(value, row, f" {_short(value)}", va="center", fontsize="small")
         if ideal and name in ideal:
             axes.plot([ideal[name]] * 2, [row - 0.4, row + 0.4], color="#D55E00", linewidth=2.5, label="predicted" if name == next(iter(ideal)) else None)
     largest = max([*values.values(), *(ideal or {}).values()])
@@ -186,7 +186,11 @@ def bars(values, xlabel, ideal=None):
     axes.invert_yaxis()
     if ideal:
         axes.legend(fontsize="small", edgecolor="none", loc="lower right")
-    return picture(drawing, f"{xlabel}: " + ", ".join(f"{name} {value:.3g}" for name, value in values.items()) + ".")
+    return picture(drawing, f"{xlabel}: " + ", ".join(f"{name} {_short(value)}" for name, value in values.items()) + ".")
+
+
+def _short(value):
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def training(log):
