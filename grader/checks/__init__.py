@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from grader.checks import chainer, job_scripts, notebooks, pytorch
+from grader.checks import chainer, job_scripts, notebooks, profiling, pytorch
 
 
 @dataclass(frozen=True)
@@ -33,5 +33,11 @@ UNITS = {
         Part("exercises/03_multi_node/chainer/train_cifar_multi_node.py", "chainer", chainer.MULTI_NODE),
         Part("exercises/03_multi_node/run_multi_node_training.sh", "", job_scripts.MULTI_NODE),
         Part("notebooks/03_multi_node.ipynb", "", notebooks.MULTI_NODE),
+    ),
+    "profiling": (
+        Part("exercises/04_profiling/pytorch/train_steps.py", "pytorch", profiling.TRAIN_STEPS),
+        Part("exercises/04_profiling/pytorch/slow_loading.py", "pytorch", profiling.SLOW_LOADING),
+        Part("exercises/04_profiling/pytorch/uneven_work.py", "pytorch", profiling.UNEVEN_WORK),
+        Part("exercises/04_profiling/pytorch/waiting_every_step.py", "pytorch", profiling.WAITING_EVERY_STEP),
     ),
 }

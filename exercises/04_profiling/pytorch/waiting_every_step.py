@@ -1,0 +1,63 @@
+"""Train on several GPUs and report the mean loss of all ranks: why so slow? Options: python waiting_every_step.py --help"""
+
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, random_split
+
+from handson import data, options, results
+from handson.banner import announce
+from handson.pytorch import devices, workers
+from handson.pytorch.batches import EpochBatches
+from handson.pytorch.model import ConvNet
+
+
+def train(comm, args, train_set, test_set):
+    device = devices.use(args.gpu[comm.intra_rank])
+    shards = random_split(train_set, [1 / comm.size] * comm.size, torch.Generator().manual_seed(args.seed))
+    batches = EpochBatches([len(shard) for shard in shards], comm.rank, args.batchsize, args.seed)
+    train_loader = DataLoader(shards[comm.rank], batch_sampler=batches)
+
+    torch.manual_seed(args.seed)
+    model = ConvNet(len(train_set.classes)).to(device)
+    replica = DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
+
+    log = []  # the mean loss of each epoch, over all steps and ranks
+    start = time.perf_counter()
+    for epoch in range(args.epoch):
+        batches.set_epoch(epoch)
+        losses = []
+        for (images, labels), total in zip(train_loader, batches.totals):
+            images, labels = data.enlarge(images.to(device), args.size), labels.to(device)
+            optimizer.zero_grad()
+            loss = F.cross_entropy(replica(images), labels, reduction="sum") * comm.size / total
+            loss.backward()
+            optimizer.step()
+            # PUT YOUR CODE: `losses`: this rank's suffice here, for the ranks' mean is taken below, once an epoch
+            losses.append(sum(comm.allgather(loss.item())) / comm.size)
+            dist.barrier()  # let no rank be ahead of the others
+        mean = sum(comm.allgather(float(sum(losses) / len(losses)))) / comm.size
+        log.append({"epoch": epoch + 1, "main/loss": mean})
+        if comm.rank == 0:
+            print(f"epoch {epoch + 1}: mean loss {mean:.4f}")
+    seconds = time.perf_counter() - start
+
+    if comm.rank == 0:
+        images = len(train_set) * args.epoch
+        print(results.throughput_line(images, seconds))
+        results.save(args, images, seconds, 0, log, comm.size, comm.nodes)
+
+
+def main():
+    args = options.parse("multi_gpu", "pytorch", gpus=devices.first(2))
+    train_set, test_set = data.load(args.dataset)
+    announce(args, train_set, devices.describe(args.gpu))
+    workers.start(train, args, train_set, test_set)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""The expected values of the profiling scripts' probes, computed in one process without a student's code; as in grader.checks.oracles."""
+
+import torch
+import torch.nn.functional as F
+from torch.utils.data import random_split
+
+from grader.probes.profiling import LR, labels_of, pictures, raw
+from grader.probes.pytorch import flat
+from handson.data import enlarge
+from handson.pytorch.batches import EpochBatches
+from handson.pytorch.model import ConvNet
+
+
+def training(rank, ranks, case):
+    """Parameters at the end of a training of case["ranks"] ranks, and the mean loss of each epoch: rank after rank, in one process."""
+    seed, workers, images, labels = case["seed"] % 1000, case["ranks"], _images(case), labels_of(case["images"])
+    shards = random_split(range(len(labels)), [1 / workers] * workers, torch.Generator().manual_seed(seed))
+    samplers = [EpochBatches([len(shard) for shard in shards], number, case["batchsize"], seed) for number in range(workers)]
+    torch.manual_seed(seed)
+    model, losses = ConvNet(10), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=0.9)
+    for epoch in range(case["epochs"]):
+        for sampler in samplers:
+            sampler.set_epoch(epoch)
+        of_steps = []
+        for parts, total in zip(zip(*samplers), samplers[0].totals):
+            optimizer.zero_grad()
+            numbers = [[shard[index] for index in part] for shard, part in zip(shards, parts)]
+            loss = sum(F.cross_entropy(model(images[part]), labels[part], reduction="sum") for part in numbers) / total
+            loss.backward()
+            optimizer.step()
+            of_steps.append(loss.item())
+        losses.append(sum(of_steps) / len(of_steps))
+    return {"parameters": flat(model.parameters()), "losses": losses, "steps": len(of_steps)}
+
+
+def _images(case):
+    """The images as the network gets them."""
+    if not case.get("files"):
+        return enlarge(pictures(case["images"], case["seed"]), 64)
+    images = raw(case["images"], case["seed"]).float()
+    return torch.stack([(image - image.mean()) / image.std() for image in images])

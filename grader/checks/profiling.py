@@ -1,0 +1,165 @@
+"""The checks of the task on profiling: what the scripts do is counted, and never timed."""
+
+import re
+
+import numpy
+
+from grader.checks import judges
+from grader.checks.check import Check, Criterion
+
+PROBES, ORACLES = "grader.probes.profiling", "grader.checks.oracles_profiling"
+STEPS = ("forward", "backward", "all-reduce", "optimize")
+BELONGS = {
+    "the network's forward pass": "forward",
+    "the loss": "forward",
+    "loss.backward()": "backward",
+    "the all-reduce": "all-reduce",
+    "optimizer.step()": "optimize",
+}
+
+
+def _step(name):
+    """Which of STEPS a range's name means: letters count, but not capitals, blanks and hyphens; None for other names."""
+    return {re.sub("[^a-z]", "", step): step for step in STEPS}.get(re.sub("[^a-z]", "", name.lower()))
+
+
+def four_ranges(seen, case, expected):
+    for rank, of_rank in enumerate(seen):
+        for of_step in of_rank["steps"]:
+            entered = [step for step in map(_step, of_step["entered"]) if step]
+            if not of_step["entered"]:
+                return "no range is entered: `record_function(...)` alone makes one, and `with` enters it"
+            if missing := [step for step in STEPS if step not in entered]:
+                return f"there is no range {missing[0]!r}; the ranges of a step are {', '.join(map(repr, of_step['entered']))}"
+            if of_step["open"]:
+                return f"the range {of_step['open'][-1]!r} is still open when the step is over"
+            if entered != list(STEPS):
+                return f"on rank {rank} a step has the ranges {', '.join(entered)}; each of the four comes once, in this order: {', '.join(STEPS)}"
+    return None
+
+
+def work_in_its_range(seen, case, expected):
+    for of_rank in seen:
+        for of_step in of_rank["steps"]:
+            for what, open_ranges in of_step["work"]:
+                inside = [step for step in map(_step, open_ranges) if step]
+                if inside != [BELONGS[what]]:
+                    where = f"in the range {inside[-1]!r}" if inside else "in none of the four ranges"
+                    where = f"in {' and '.join(map(repr, inside))} at once" if len(inside) > 1 else where
+                    return f"{what} is {where}; it belongs into {BELONGS[what]!r} alone"
+            if missing := [what for what in BELONGS if what not in {what for what, _ in of_step["work"]}]:
+                return f"{missing[0]} has gone missing from the step"
+    return None
+
+
+def same_steps(seen, case, expected):
+    for rank, of_rank in enumerate(seen):
+        if not judges.close(of_rank["parameters"], expected["right"]):
+            return f"on rank {rank} the updates are not those of the step without marks: marks must change nothing"
+    return None
+
+
+def decoded_once(seen, case, expected):
+    for rank, of_rank in enumerate(seen):
+        counts = of_rank["decoded"]
+        if max(counts) > 1:
+            image = counts.index(max(counts))
+            return f"on rank {rank} image {image} is decoded {counts[image]} times in {case['epochs']} epochs; once is enough, if what was decoded is kept"
+    return None
+
+
+def same_training(seen, case, expected):
+    for rank, of_rank in enumerate(seen):
+        if not judges.close(of_rank["parameters"], expected["parameters"], 1e-3):
+            difference = numpy.abs(of_rank["parameters"] - expected["parameters"]).max()
+            return f"after {case['epochs']} epochs parameters differ by up to {difference:.2g} from those of the script as it was given (rank {rank}): only its speed may change"
+    return None
+
+
+def equal_work(seen, case, expected):
+    for number, of_ranks in enumerate(zip(*(of_rank["batches"] for of_rank in seen))):
+        lengths = [len(of_rank) for of_rank in of_ranks]
+        if max(lengths) - min(lengths) > 1:
+            most, least = lengths.index(max(lengths)), lengths.index(min(lengths))
+            return f"in step {number} rank {most} has {lengths[most]} images and rank {least} has {lengths[least]}: rank {least} has to wait for rank {most}"
+    return None
+
+
+def every_image_once(seen, case, expected):
+    everybodys = [sum(of_rank["batches"], []) for of_rank in seen]
+    if len({len(of_rank["batches"]) for of_rank in seen}) > 1:
+        return f"the ranks make {', '.join(str(len(of_rank['batches'])) for of_rank in seen)} steps: all must make as many"
+    counts = numpy.bincount([number for of_rank in everybodys for number in of_rank if 0 <= number < case["images"]], minlength=case["images"])
+    for number, count in enumerate(counts):
+        if count != case["epochs"]:
+            return f"image {number} is used {count} times by all ranks together in {case['epochs']} epochs: every image belongs to one rank, and to each epoch once"
+    return None
+
+
+def meets_once_an_epoch(seen, case, expected):
+    steps = expected["steps"] * case["epochs"]
+    for rank, of_rank in enumerate(seen):
+        if sum(of_rank["meetings"].values()) >= steps:
+            calls = ", ".join(f"{name} {count} times" for name, count in of_rank["meetings"].items())
+            return f"beside the gradients' all-reduce, rank {rank} calls {calls} in {steps} steps: every call makes it wait for the others"
+    return None
+
+
+def fetches_once_an_epoch(seen, case, expected):
+    steps = expected["steps"] * case["epochs"]
+    for rank, of_rank in enumerate(seen):
+        if of_rank["fetched"] >= steps:
+            return f"rank {rank} fetches {of_rank['fetched']} numbers from its device in {steps} steps (.item() or float()): each time a GPU must first finish its work"
+    return None
+
+
+def same_losses(seen, case, expected):
+    found = seen[0]["losses"]
+    if len(found) != case["epochs"] or any(not isinstance(loss, float) for loss in found):
+        return f"the log should have a loss for each of {case['epochs']} epochs; it has {found}"
+    if judges.close(found, expected["losses"], 1e-3):
+        return None
+    return f"the mean losses of the epochs are reported as {', '.join(f'{loss:.4f}' for loss in found)}; they are {', '.join(f'{loss:.4f}' for loss in expected['losses'])}"
+
+
+TRAIN_STEPS = (
+    Check(
+        "mark",
+        f"{PROBES}:marks",
+        ({"ranks": 2, "lengths": [4, 3], "steps": 2, "lr": 0.1},),
+        (
+            Criterion("four ranges in every step", 1, four_ranges, "`with record_function(name):`, four times."),
+            Criterion("the work of each step in its range", 2, work_in_its_range, "Only what is indented below a `with` is in its range."),
+            Criterion("the same updates as without marks", 1, same_steps, "The calls and their order stay as they were."),
+        ),
+        oracle="grader.checks.oracles:step",
+    ),
+)
+
+
+def _mended(gap, cases, *criteria):
+    """The check of a script that was slow: all of it is run, wherever it was mended."""
+    return (Check(gap, f"{PROBES}:training", cases, criteria, oracle=f"{ORACLES}:training", whole=True),)
+
+
+SAME_TRAINING = Criterion("the same training as before", 1, same_training, "Look at what the network gets, and in which order.")
+SLOW_LOADING = _mended(
+    "loader",
+    ({"ranks": 2, "images": 22, "epochs": 3, "batchsize": 4, "files": True},),
+    Criterion("every image is decoded once", 2, decoded_once, "What does not change from epoch to epoch can be kept."),
+    SAME_TRAINING,
+)
+UNEVEN_WORK = _mended(
+    "shards",
+    ({"ranks": 2, "images": 21, "epochs": 2, "batchsize": 4, "numbers": True}, {"ranks": 3, "images": 26, "epochs": 1, "batchsize": 5, "numbers": True}),
+    Criterion("equal work in every step", 2, equal_work, "Look at the timeline: which rank computes longer? Then look at what it is given."),
+    Criterion("every image once an epoch", 1, every_image_once, "random_split takes the parts' lengths, or fractions that add up to 1."),
+)
+WAITING_EVERY_STEP = _mended(
+    "losses",
+    ({"ranks": 2, "images": 48, "epochs": 2, "batchsize": 4},),
+    Criterion("the ranks don't wait for each other in every step", 2, meets_once_an_epoch, "Which calls let all ranks meet? The table of the profile counts them."),
+    Criterion("no waiting for the device in every step", 1, fetches_once_an_epoch, "A loss may stay a tensor until the epoch is over; detach() frees its graph."),
+    Criterion("the mean losses as before", 1, same_losses, "`losses` is averaged over the steps and the ranks below."),
+    SAME_TRAINING,
+)

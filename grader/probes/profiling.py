@@ -1,0 +1,219 @@
+"""Probes for the scripts that are profiled: what a training does is counted, so that no clock decides."""
+
+import collections
+import contextlib
+import mmap
+import tempfile
+import zlib
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import numpy
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from grader.box.rank import Wrong
+from grader.probes.pytorch import batch, flat, join, network
+from grader.probes.student import Student
+from handson import results
+from handson.data import ImageDataset
+from handson.pytorch.model import ConvNet
+
+COLLECTIVES = (
+    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_reduce_coalesced", "all_to_all", "barrier", "broadcast",
+    "broadcast_object_list", "gather", "gather_object", "monitored_barrier", "recv", "reduce", "reduce_scatter", "scatter",
+    "scatter_object_list", "send",
+)  # fmt: skip
+SIZE = 32  # pixels of an image in a file
+LR = 0.002  # so low that rounding errors stay small
+
+
+def marks(rank, ranks, source, case):
+    """Of each of some training steps: the ranges that were entered, those left open, and which were open during each part of the work."""
+    comm, lengths = join(rank, ranks), case["lengths"]
+    model = network(case["seed"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
+    ranges = Ranges()
+    ranges.watch(model, optimizer)
+    steps, trace = [], []
+    with ranges.instead_of_torchs():
+        student = Student(source)
+        for number in range(case["steps"]):
+            images, labels = batch(case["seed"], number, lengths, rank)
+            student.run(model=model, optimizer=optimizer, images=images, labels=labels, total=sum(lengths), comm=comm)
+            steps.append(ranges.taken())
+            trace.append(flat(model.parameters()))
+    return {"steps": steps, "parameters": numpy.stack(trace)}
+
+
+class Ranges:
+    """Stands in for torch's ranges, record_function and NVTX, and notes which are open when something is done."""
+
+    def __init__(self):
+        self.open, self.entered, self.work = [], [], []
+
+    def push(self, name):
+        self.entered.append(str(name))
+        self.open.append(str(name))
+
+    def pop(self):
+        if self.open:
+            self.open.pop()
+
+    def note(self, what):
+        if (what, self.open) not in self.work:
+            self.work.append((what, list(self.open)))
+
+    def taken(self):
+        """What was noted since the last call."""
+        entered = [name for name in self.entered if not name.startswith("Optimizer.")]  # that one is torch's
+        found = {"entered": entered, "open": list(self.open), "work": [list(one) for one in self.work]}
+        self.entered, self.work = [], []
+        self.open.clear()
+        return found
+
+    def watch(self, model, optimizer):
+        """Note what `model` and `optimizer` do, where it begins and where it ends."""
+        for hook in (model.register_forward_pre_hook, model.register_forward_hook):
+            hook(lambda *seen: self.note("the network's forward pass"))
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(lambda parameter: self.note("loss.backward()"))
+        for hook in (optimizer.register_step_pre_hook, optimizer.register_step_post_hook):
+            hook(lambda *seen: self.note("optimizer.step()"))
+
+    @contextlib.contextmanager
+    def instead_of_torchs(self):
+        ranges = self
+
+        class Range(contextlib.ContextDecorator):
+            def __init__(self, name, args=None):
+                self.name = name
+
+            def __enter__(self):
+                ranges.push(self.name)
+                return self
+
+            def __exit__(self, *failure):
+                ranges.pop()
+
+        def noted(function, what):
+            def call(*arguments, **options):
+                ranges.note(what)
+                return function(*arguments, **options)
+
+            return call
+
+        with contextlib.ExitStack() as patches:
+            for place, name, stand_in in (
+                (torch.profiler, "record_function", Range),
+                (torch.autograd.profiler, "record_function", Range),
+                (torch.cuda.nvtx, "range", Range),
+                (torch.cuda.nvtx, "range_push", self.push),
+                (torch.cuda.nvtx, "range_pop", self.pop),
+                (dist, "all_reduce", noted(dist.all_reduce, "the all-reduce")),
+                (F, "cross_entropy", noted(F.cross_entropy, "the loss")),
+            ):
+                patches.enter_context(mock.patch.object(place, name, stand_in))
+            yield
+
+
+def training(rank, ranks, source, case):
+    """What `train` of a whole script does: which images every step takes, and how often images are decoded, ranks meet, and numbers are
+    fetched from the device; the losses it reports, and the parameters at the end."""
+    seen, models, start = Counts(case), [], ConvNet.__init__
+
+    def note(model, *arguments, **options):
+        start(model, *arguments, **options)
+        model.register_forward_pre_hook(seen.batch)
+        models.append(model)
+
+    comm, seed, out = join(rank, ranks), case["seed"] % 1000, Path(tempfile.mkdtemp(dir="."))
+    args = SimpleNamespace(task="multi_gpu", track="pytorch", dataset="pictures", size=64, batchsize=case["batchsize"], epoch=case["epochs"])
+    vars(args).update(lr=LR, seed=seed, out=out, gpu=list(range(ranks)), devices=f"{ranks} virtual GPUs")
+    with mock.patch.object(ConvNet, "__init__", note), seen.counting():
+        train = getattr(Student(source).module, "train", None)
+        if train is None:
+            raise Wrong("there is no function `train` any more")
+        train(comm, args, seen.dataset(), None)
+    if not models:
+        raise Wrong("no ConvNet was made")
+    log = results.read(out).log if any(out.iterdir()) else []
+    return {
+        "batches": seen.batches,
+        "decoded": seen.decoded.tolist(),
+        "meetings": dict(seen.meetings),
+        "fetched": seen.fetched,
+        "losses": [epoch.get("main/loss") for epoch in log],
+        "parameters": flat(models[-1].parameters()),
+    }
+
+
+class Counts:
+    """What is counted while a script trains on the images of a case. `case["numbers"]`: image i is full of i, so that it can be told."""
+
+    def __init__(self, case):
+        self.case = case
+        self.files = [zlib.compress(image.numpy().tobytes()) for image in raw(case["images"], case["seed"])] if case.get("files") else []
+        self.decoded = numpy.frombuffer(mmap.mmap(-1, 4 * (len(self.files) + 1)), numpy.int32)[:-1]  # shared with processes forked from this
+        self.meetings, self.fetched, self.batches = collections.Counter(), 0, []
+
+    def dataset(self):
+        labels = labels_of(self.case["images"])
+        if self.files:
+            images = numpy.array(self.files, dtype=object)
+        elif self.case.get("numbers"):
+            images = torch.arange(self.case["images"]).float().reshape(-1, 1, 1, 1).expand(-1, 1, 8, 8).clone()
+        else:
+            images = pictures(self.case["images"], self.case["seed"])
+        return ImageDataset(images, labels, "pictures", None, tuple("0123456789"))
+
+    def batch(self, model, inputs):
+        """Before a forward pass."""
+        self.batches.append([round(float(image.mean())) if self.case.get("numbers") else -1 for image in inputs[0].detach().numpy()])
+
+    @contextlib.contextmanager
+    def counting(self):
+        number, decompress = {file: index for index, file in enumerate(self.files)}, zlib.decompress
+
+        def decode(file, *options, **others):
+            if (index := number.get(bytes(file))) is not None:
+                self.decoded[index] += 1
+            return decompress(file, *options, **others)
+
+        def met(name, function):
+            def call(*arguments, **options):
+                self.meetings[name] += 1
+                return function(*arguments, **options)
+
+            return call
+
+        def fetched(function):
+            def call(tensor, *arguments):
+                self.fetched += 1
+                return function(tensor, *arguments)
+
+            return call
+
+        with contextlib.ExitStack() as patches:
+            patches.enter_context(mock.patch.object(zlib, "decompress", decode))
+            for name in COLLECTIVES:
+                patches.enter_context(mock.patch.object(dist, name, met(name, getattr(dist, name))))
+            for name in ("item", "__float__"):
+                patches.enter_context(mock.patch.object(torch.Tensor, name, fetched(getattr(torch.Tensor, name))))
+            yield
+
+
+def raw(images, seed):
+    """Images as files have them: uint8, (images, 3, SIZE, SIZE)."""
+    return torch.randint(256, (images, 3, SIZE, SIZE), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
+
+def pictures(images, seed):
+    """Random images, (images, 1, 8, 8)."""
+    return torch.rand(images, 1, 8, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def labels_of(images):
+    return torch.arange(images) * 7 % 10
