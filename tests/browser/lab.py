@@ -34,7 +34,7 @@ def server(course, home):
         "JUPYTER_CONFIG_DIR": str(home / "config"),
         "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
     }
-    command = [programs / "python", "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ServerApp.port=0", f"--ServerApp.root_dir={course}"]
+    command = [programs / "python", "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.port=0", f"--ServerApp.root_dir={course}"]
     command += [f"--IdentityProvider.token={TOKEN}", "--LabApp.expose_app_in_browser=True"]
     with open(home / "server.log", "w") as log, subprocess.Popen(command, env=environment, cwd=course, stdout=log, stderr=log) as process:
         try:
