@@ -159,7 +159,7 @@ def test_a_rank_that_kills_another_gets_no_further(run, readable):
 @pytest.mark.parametrize("name", ["kill_parent", "kill_grandparent"])
 def test_killing_what_watches_it_is_of_no_use(run, name, readable):
     (rank,) = run(name, readable=readable)
-    assert rank.status in (KILLED, ERROR, TIMEOUT)
+    assert rank.status == KILLED or readable and "PermissionError" in rank.message
 
 
 def test_output_may_be_closed(run):
