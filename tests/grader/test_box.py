@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy
@@ -159,7 +160,21 @@ def test_a_rank_that_kills_another_gets_no_further(run, readable):
 @pytest.mark.parametrize("name", ["kill_parent", "kill_grandparent"])
 def test_killing_what_watches_it_is_of_no_use(run, name, readable):
     (rank,) = run(name, readable=readable)
-    assert rank.status == KILLED or readable and "PermissionError" in rank.message
+    assert rank.status == KILLED or rank.message.startswith(("PermissionError", "FileNotFoundError"))
+
+
+@pytest.mark.parametrize(("depth", "says"), [(1, "that watches the ranks was killed"), (2, "Killed")], ids=["box", "init"])
+def test_what_watches_a_rank_may_be_killed_and_is_told(run, server, depth, says):
+    with ThreadPoolExecutor(1) as pool:
+        outcome = pool.submit(run, "sleep")
+        started = psutil.Process(server.process.pid)
+        until(lambda: len(started.children(recursive=True)) == 3, "box, init and a rank did not start")
+        for _ in range(depth):
+            (started,) = started.children()
+        started.kill()
+        (rank,) = outcome.result()
+    assert rank.status == KILLED
+    assert says in rank.message
 
 
 def test_output_may_be_closed(run):
