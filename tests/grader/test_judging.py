@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from grader import exercises
-from grader.checks import UNITS
+from grader.checks import UNITS, judging
 from grader.checks.judging import judge
 from grader.mutants import solved
 from grader.verdict import DEADLOCK, ERROR, FAILED, GRADER_FAULT, KILLED, NOT_ATTEMPTED, NOT_FOUND, OUT_OF_MEMORY, PASSED, TIMEOUT
@@ -101,13 +101,14 @@ def test_without_a_file_or_a_place_nothing_is_found(verdicts, text):
         ("while True:\n    pass", TIMEOUT, "does a loop never end?"),
         ("import os\nos._exit(0)", KILLED, "its process ended itself with exit status 0"),
         ("import os\nos.kill(os.getpid(), 11)", KILLED, "Segmentation fault"),
-        ("loss = [bytearray(1 << 26) for _ in range(100)]", OUT_OF_MEMORY, "it wants more memory than the 1024 MiB"),
+        ("loss = [bytearray(1 << 26) for _ in range(100)]", OUT_OF_MEMORY, "it wants more memory than the 512 MiB"),
         ("raise SystemExit(3)", ERROR, "SystemExit: 3"),
         ("outputs = replica(images)\nif comm.rank == 1:\n    outputs.no_such_thing\nloss = outputs.mean()\nloss.backward()", ERROR, "rank 1: AttributeError"),
     ],
     ids=["backward on one rank", "loop", "exit", "crash", "memory", "SystemExit", "error on one rank"],
 )
-def test_what_stops_a_gap_is_named_with_rank_and_line(verdicts, code, status, words):
+def test_what_stops_a_gap_is_named_with_rank_and_line(verdicts, monkeypatch, code, status, words):
+    monkeypatch.setattr(judging, "LIMITS", replace(judging.LIMITS, cpu_seconds=2, memory_bytes=512 << 20))
     text = solved(SEVERAL.file, step=code)
     (verdict,) = verdicts(text, "step", part=SEVERAL).values()
     assert (verdict.status, verdict.points) == (status, 0)
