@@ -26,7 +26,7 @@ def timeline(runs, steps=3):
     windows = [_window(run, steps) for run in runs]
     longest = max(end - begin for begin, end in windows) / 1e6
     used = [run for run in runs if run.usage]
-    rows = [2 * len(run.timelines) + 1 for run in runs] + [2.5] * 2 * len(used)
+    rows = [2 * len(run.timelines) + 1 for run in runs] + [3] * 2 * len(used)
     drawing = Figure(figsize=(11, 0.9 + 0.33 * sum(rows) + 0.25 * len(rows)), layout="constrained")
     axes = drawing.subplots(len(rows), 1, height_ratios=rows, squeeze=False)[:, 0]
     shown = {}
@@ -48,9 +48,11 @@ def figure(runs, path, steps=3):
 
 
 def _window(run, steps):
-    """Begin and end (ns) of the steps to draw: the middle ones, which neighbours have not disturbed."""
+    """Begin and end (ns) of the steps to draw: from the middle of the recording, and with no evaluation between them, if it can be."""
     common = analysis.common_steps(run)
-    first = max(0, (len(common[0]) - steps) // 2)
+    steps = min(steps, len(common[0]))
+    starts = sorted(range(len(common[0]) - steps + 1), key=lambda start: abs(2 * start + steps - len(common[0])))
+    first = next((start for start in starts if numpy.ptp(common[0][start : start + steps, 0]) == steps - 1), starts[0])
     return min(of_rank[first, 1] for of_rank in common), max(of_rank[first : first + steps][-1, 2] for of_rank in common)
 
 

@@ -13,7 +13,6 @@ from handson.files import written_aside
 from handson.profiling.recording import Recorder
 from handson.profiling.timeline import AFTER_TRAINING
 
-
 MEMORY = 16 * 2**20  # bytes a recorded step
 
 
@@ -40,6 +39,8 @@ class TorchRecorder(Recorder):
             self.step()
 
     def mark(self):
+        if self.ended == self.plan.skip - 1 and not torch.cuda.is_available():
+            _touch_memory(MEMORY * min(self.plan.steps, 20))
         if self.profiler:
             self.profiler.step()
             if self.ended == self.plan.skip:
@@ -48,8 +49,6 @@ class TorchRecorder(Recorder):
             return
         if dist.is_initialized():
             self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        if not torch.cuda.is_available():
-            _touch_memory(MEMORY * min(self.plan.steps, 20))
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
         when = schedule(wait=self.plan.skip - 2, warmup=1, active=self.plan.steps, repeat=1)
         self.profiler = profile(activities=activities, schedule=when, on_trace_ready=self._write, acc_events=True)

@@ -35,6 +35,13 @@ def test_timelines_stand_one_above_the_other_at_one_scale(runs):
     assert max(path.get_extents().x1 for bars in one.collections for path in bars.get_paths()) < 101
 
 
+def test_steps_are_drawn_from_where_no_evaluation_comes_between():
+    events = [made.step(n, 10 * n, 10 * n + 10) for n in range(8)] + [("range", 41, 42, "evaluation")]
+    run = made.run(made.timeline(0, events))
+    begin, end = figure._window(run, 3)
+    assert ((begin - made.HOUR) / made.MS, (end - made.HOUR) / made.MS) in [(10, 40), (50, 80)]
+
+
 def test_parts_can_be_told_apart_in_black_and_white(runs):
     legend = figure.timeline(runs).legends[0]
     looks = []
