@@ -1,6 +1,7 @@
 """What nvprof and nsys are told by the process that they record: when to record, which rank it is, and where its steps are (NVTX)."""
 
 import contextlib
+import sys
 
 from handson.nodes import current_node
 from handson.profiling.recording import Recorder
@@ -32,6 +33,9 @@ class GpuMarks(Recorder):
         self.open = contextlib.ExitStack()
 
     def start(self):
+        distributed = sys.modules.get("torch.distributed")
+        if distributed and distributed.is_initialized():
+            self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
         self.profiler.start()
         self.say(f"handson: rank {self.rank} of {self.size or 1} on {current_node()}")
         self.open.enter_context(self.names())

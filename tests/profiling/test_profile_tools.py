@@ -86,6 +86,9 @@ def test_a_process_tells_nvprof_and_nsys_who_it_is_and_where_its_steps_are(monke
     monkeypatch.setattr(torch.cuda.profiler, "start", lambda: said.append("start"))
     monkeypatch.setattr(torch.cuda.profiler, "stop", lambda: said.append("stop"))
     monkeypatch.setattr(torch.autograd.profiler, "emit_nvtx", Names)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 3)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
     marks = GpuMarks(recording.Plan("nsys", 2, 2, Path("unused")), "pytorch")
     parameter = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([parameter], lr=1)
@@ -93,5 +96,5 @@ def test_a_process_tells_nvprof_and_nsys_who_it_is_and_where_its_steps_are(monke
         parameter.grad = torch.ones(1)
         optimizer.step()
     marks.state = "after"  # torch keeps the hook
-    assert said[1].startswith("handson: rank 0 of 1 on ")
+    assert said[1].startswith("handson: rank 3 of 4 on ")
     assert [said[0], *said[2:]] == ["start", "names", "step 3", "pop", "step 4", "pop", "no names", "stop"]
