@@ -14,7 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")" || exit 2
 here=$(pwd -P)
 stamp=.venv/handson-stamp
 log=.venv/install.log
-needed_kib=$((2 * 1024 * 1024))     # 1.4 GB installed, at most 0.3 GB of downloads that pip throws away, and some air
+needed_kib=$((2 * 1024 * 1024))     # 1.5 GB installed, at most 0.3 GB of downloads that pip throws away, and some air
 
 unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX
 export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_RETRIES="${PIP_RETRIES:-2}"
@@ -94,7 +94,7 @@ clear_venv() {
 }
 
 make_venv() {
-    local free output outer options=() size="about 1.4 GB"
+    local free output outer options=() size="about 1.5 GB"
     find_python
     [ -n "$SYSTEM_TORCH" ] || ! uses_system_torch || SYSTEM_TORCH=1     # what was chosen once stays
     if [ "${SYSTEM_TORCH:-0}" != 0 ]; then
