@@ -107,7 +107,7 @@ def wait_until(condition, seconds=120):
 def test_the_environment_is_made_once(house):
     status, output = house.make("test")
     assert (status, house.calls()) == (0, ["venv", "pip"])
-    assert "1.4 GB" in output and "pytest ran" in output
+    assert "1.5 GB" in output and "pytest ran" in output
     status, output = house.make("test")
     assert (status, output, house.calls()) == (0, "pytest ran\n", ["venv", "pip"])
 
