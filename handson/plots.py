@@ -156,7 +156,7 @@ def equal_epochs_and_updates(curves):
     right.axvline(most, color="0.3", linestyle="--", linewidth=1)
     right.text(most, 97, "equal updates ", va="top", ha="right", fontsize="small")
     right.set_ylabel("")
-    left.legend(fontsize="small", edgecolor="none", loc="lower left", bbox_to_anchor=(0, 1), ncols=len(curves))
+    drawing.legend(*left.get_legend_handles_labels(), fontsize="small", frameon=False, loc="outside upper center", ncols=len(curves))
     return picture(drawing, f"Test error against epochs and against updates; at the end {_final(curves)}.")
 
 
@@ -178,7 +178,7 @@ def bars(values, xlabel, ideal=None):
     drawing, (axes,) = _axes(7.5, 0.8 + 0.45 * len(values))
     for row, (name, value) in enumerate(values.items()):
         axes.barh(row, value, height=0.55, color="#A9CCE8", edgecolor="0.25", linewidth=0.7)
-        axes.text(value, row, f" {_short(value)}", va="center", fontsize="small")
+        axes.text(max(value, (ideal or {}).get(name, 0)), row, f"  {_short(value)}", va="center", fontsize="small")
         if ideal and name in ideal:
             axes.plot([ideal[name]] * 2, [row - 0.4, row + 0.4], color="#D55E00", linewidth=2.5, label="predicted" if name == next(iter(ideal)) else None)
     largest = max([*values.values(), *(ideal or {}).values()])
