@@ -20,16 +20,11 @@ class Wrong(Exception):
 def be_rank(number, work, limits, channel, output, stack):
     """Run the probe of `work`, send its observations or what went wrong, and wait to be ended; never returns."""
     try:
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for descriptor, replaced in ((nothing, 0), (output, 1), (output, 2)):
-            os.dup2(descriptor, replaced)
-        sys.stdout.reconfigure(line_buffering=True)
-        for asked in (signal.SIGUSR1, signal.SIGXCPU):  # asked by the box; or out of CPU time, and then ended
-            faulthandler.register(asked, file=stack, all_threads=True, chain=asked == signal.SIGXCPU)
-        kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
-        close_other_files((channel.fileno(), stack))
-        clean_environment(os.getcwd())
-        limit_rank(limits)
+        _prepare(limits, channel, output, stack)
+    except BaseException as error:  # not the student's
+        channel.sendall(b"?" + describe(error).encode())
+        os._exit(1)
+    try:
         channel.sendall(b"!")  # so that the box learns this process's number
         module, function = work["function"].split(":")
         probe = getattr(importlib.import_module(module), function)
@@ -46,6 +41,20 @@ def be_rank(number, work, limits, channel, output, stack):
     channel.sendall(answer)
     while True:
         signal.pause()  # a rank that ended now would look to the others as if it had died
+
+
+def _prepare(limits, channel, output, stack):
+    """Leave this process nothing but what a student's code may have."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for descriptor, replaced in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(descriptor, replaced)
+    sys.stdout.reconfigure(line_buffering=True)
+    for asked in (signal.SIGUSR1, signal.SIGXCPU):  # asked by the box; or out of CPU time, and then ended
+        faulthandler.register(asked, file=stack, all_threads=True, chain=asked == signal.SIGXCPU)
+    kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
+    close_other_files((channel.fileno(), stack))
+    clean_environment(os.getcwd())
+    limit_rank(limits)
 
 
 def _told(error, limits):

@@ -197,7 +197,9 @@ def _read(what, rank, file):
         if rank.pid is None and data:
             credentials = next(value for _, kind, value in ancillary if kind == socket.SCM_CREDENTIALS)
             rank.pid = int.from_bytes(credentials[:4], sys.byteorder)
-            rank.received += data[1:]  # the first byte only carries the credentials
+            if data[:1] != b"!":  # the first byte, with the credentials, is not yet the student's
+                raise RuntimeError(f"a rank could not be prepared: {data[1:].decode(errors='replace')}")
+            rank.received += data[1:]
         elif rank.answer is None:
             rank.received += data
         if rank.answer is None and messages.whole(rank.received, LONGEST_ANSWER):

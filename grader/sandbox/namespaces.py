@@ -104,6 +104,7 @@ def new_files(readable, workplace, size, user, hidden=()):
     What `user` writes takes at most `size` bytes. To be called in the first process of a PID namespace, so that /proc shows no other;
     where the kernel allows no new /proc, there is none.
     """
+    os.umask(0o022)  # a stricter one, as in jobs of PBS, would make folders here that `user` can't enter
     shown = {path: os.path.realpath(path) for path in (*SYSTEM, *readable)}
     kernel.unshare(kernel.NEW_MOUNTS, "mount namespace")
     kernel.mount("none", "/", flags=kernel.RECURSIVE | kernel.PRIVATE)

@@ -186,3 +186,8 @@ def test_forked_processes_share_memory(caller):
         return list(numbers)
 
     assert run(share, caller=caller) == [0, 7, 0]
+
+
+def test_a_strict_umask_outside_closes_nothing_inside(caller):
+    """Jobs of PBS have one."""
+    assert run(read, "/dev/null", caller=caller, before=lambda: os.umask(0o077)) == 0

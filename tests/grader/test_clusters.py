@@ -1,0 +1,104 @@
+"""Clusters that ipyparallel's own launchers start, with the profiles of jobs/ipyparallel: by mpiexec, and as a job of PBS."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from handing_in import hand_in
+from test_grade import ROOT, UNIT, results
+
+from grader import exercises
+from grader.checks import UNITS
+from grader.mutants import solved
+from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, PASSED
+from handson.pbs import directives, resources
+
+LIMIT = 180  # seconds for each command
+ENGINES = 2
+
+
+@pytest.fixture(params=["mpi", "pbs"])
+def cluster(request, tmp_path):
+    """A cluster of ENGINES engines that runs: its profile's name and folder, and the environment in which it is found."""
+    profile, home = request.param, tmp_path / "pbs"
+    folder = tmp_path / f"ipython/profile_{profile}"
+    shutil.copytree(ROOT / "jobs/ipyparallel" / profile, folder)
+    environment = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython"), "HANDSON_PBS_HOME": str(home), "HANDSON_SITE": "local"}
+    environment["PATH"] = f"{os.path.dirname(sys.executable)}:/usr/bin:/bin"
+
+    def ipcluster(*arguments):
+        command = [sys.executable, "-m", "ipyparallel.cluster", *arguments, f"--profile={profile}"]
+        return subprocess.run(command, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=LIMIT)
+
+    started = ipcluster("start", "-n", str(ENGINES), "--daemonize")
+    assert started.returncode == 0, started.stderr
+    try:
+        yield profile, folder, environment
+    finally:
+        stopped = ipcluster("stop")
+        left = wait_for_the_end_of(tmp_path)
+    assert stopped.returncode == 0, stopped.stderr
+    assert not left, "`ipcluster stop` ends controller, engines and job"
+
+
+def wait_for_the_end_of(folder, seconds=60):
+    """What still runs, of the processes that were started with `folder` in their environment; it is killed."""
+    end = time.monotonic() + seconds
+    while (left := [process for process in psutil.process_iter() if is_of(process, folder)]) and time.monotonic() < end:
+        time.sleep(0.1)
+    names = [process.name() for process in left]
+    for process in left:
+        process.kill()
+    return names
+
+
+def is_of(process, folder):
+    try:
+        return str(folder) in process.environ().get("IPYTHONDIR", "") + process.environ().get("HANDSON_PBS_HOME", "")
+    except psutil.Error:
+        return False
+
+
+def test_a_class_is_graded_on_engines_that_ipyparallel_started(cluster, tmp_path):
+    profile, folder, environment = cluster
+    place = next(place for place, part in enumerate(UNITS[UNIT]) if part.track == "pytorch")
+    file = UNITS[UNIT][place].file
+    hand_in(tmp_path / "handed_in", "ann", UNIT, {place: solved(file)})
+    hand_in(tmp_path / "handed_in", "bob", UNIT, {place: exercises.given_out(file).text})
+    where = ["--profile", profile] if profile == "pbs" else ["--cluster-file", str(folder / "security/cluster-.json")]
+    command = [sys.executable, "-m", "grader", "grade", "handed_in", "--out", "out", "--unit", UNIT, *where]
+    environment = environment | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr
+    assert f"({ENGINES} engines)" in done.stdout
+    found = results(tmp_path / "out")
+    assert {status for _, _, status, _, _ in found["ann", UNIT]} == {PASSED, NOT_FOUND}, found["ann", UNIT]
+    assert {status for _, _, status, _, _ in found["bob", UNIT]} == {NOT_ATTEMPTED, NOT_FOUND}
+    if profile == "pbs":
+        check_job_script((tmp_path / "pbs_engines").read_text(), environment, tmp_path)
+
+
+def check_job_script(script, environment, tmp_path):
+    """What a PBS Professional wants of the script, and that one was really given it."""
+    lines = script.splitlines()
+    first = next(number for number, line in enumerate(lines) if line and not line.startswith("#"))
+    assert not [line for line in lines[first:] if line.startswith("#PBS")]
+    given = directives.read(script.encode())
+    assert given, script
+    asked = dict(re.findall(r"^#PBS -l (\w+)=(.*)$", script, re.MULTILINE))
+    assert resources.parse_select(asked["select"]) == [{"count": 1, "ncpus": ENGINES, "mpiprocs": ENGINES, "ompthreads": 1}]
+    assert not [line for line in lines if line.startswith("#PBS") and ("," in line or "+" in line or "-J" in line or " -t " in line)]
+    shown = subprocess.run(["qstat", "-f"], cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=LIMIT).stdout
+    assert "Job_Name = ipengines" in shown and "job_state = R" in shown
+
+
+def test_without_a_cluster_the_grader_says_how_to_start_one(tmp_path):
+    command = [sys.executable, "-m", "grader", "grade", ".", "--out", "out", "--unit", UNIT, "--cluster-file", "nowhere.json"]
+    hand_in(tmp_path, "ann", UNIT, {0: "x"})
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, capture_output=True, timeout=LIMIT)
+    assert done.returncode != 0 and "ipcluster start" in done.stderr and "Traceback" not in done.stderr
