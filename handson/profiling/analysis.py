@@ -11,6 +11,7 @@ import numpy
 from handson.profiling import clocks, spans
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, LOADING, ProfileError
 
+CLOCK_ERROR = 5_000_000  # ns, more than what is left of the difference between clocks
 PARTS = ("compute", "loading", "copy", "communication", "waiting", "host")
 WORDS = {
     "compute": "computation",
@@ -81,10 +82,12 @@ def parts_of(timeline):
 
 def waiting(collectives, index):
     """Rank number `index`'s moments in collectives that the last rank has not reached: {number of that rank: moments}."""
-    if not len(collectives.begin):
+    together = collectives.begin.max(axis=1) <= collectives.end.min(axis=1) + CLOCK_ERROR  # others are not the same one: some were not recorded
+    begins, ends = collectives.begin[together], collectives.end[together]
+    if not len(begins):
         return {}
-    last = collectives.begin.argmax(axis=1)
-    begin, end = collectives.begin[:, index], numpy.minimum(collectives.begin.max(axis=1), collectives.end[:, index])
+    last = begins.argmax(axis=1)
+    begin, end = begins[:, index], numpy.minimum(begins.max(axis=1), ends[:, index])
     return {int(other): spans.union(begin[last == other], end[last == other]) for other in set(last.tolist()) - {index}}
 
 

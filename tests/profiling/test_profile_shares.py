@@ -30,6 +30,13 @@ def test_the_parts_of_a_step_are_those_computed_by_hand():
     assert one.waits == {0: pytest.approx(0.015)}
 
 
+def test_collectives_that_do_not_meet_are_not_taken_for_one():
+    """As in profiles of which only some events were kept."""
+    zero = made.timeline(0, [made.step(1, 0, 100), ("communication", 0, 30)], host="a")
+    one = made.timeline(1, [made.step(1, 0, 100), ("communication", 60, 90)], host="a")
+    assert [rank.parts["waiting"] for rank in analysis.shares(made.run(zero, one))] == [0, 0]
+
+
 def test_profiles_too_long_for_one_piece_give_the_same(monkeypatch):
     run = two_ranks()
     whole, longest = analysis.shares(run), analysis.operators(run.timelines[0], run.timelines[0].steps())
