@@ -1,5 +1,6 @@
 """From what a student handed in to verdicts: finds each gap's code, has it probed in a box, and applies the criteria."""
 
+import json
 import secrets
 
 from grader import exercises, gaps
@@ -23,10 +24,12 @@ from grader.verdict import (
 
 BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT)  # of several ranks that ended badly, the first of these is told
 LIMITS = Limits(cpu_seconds=6, wall_seconds=60, memory_bytes=1 << 30)  # of a gap in one case, which takes well under a second
+KNOWN = 200  # what oracles said that is kept
 LONGEST_FILE = 100_000  # characters
 MOST_LINES = 3_000
 LONGEST_TEXT = 2000  # characters of a string that a probe observed, or of a message
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Read error")
+_known = {}
 
 
 def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, track=None):
@@ -183,9 +186,19 @@ def _ranks(case):
 
 
 def _expected(check, cases, server):
-    """What the check's oracle gives for each case. It runs when the student's code has ended, and never in the same process."""
+    """What the check's oracle gives for each case. It runs when the student's code has ended, and never in the same process; for the
+    same cases, as a class has them, only once."""
     if not check.oracle or not cases:
         return [None] * len(cases)
+    key = check.oracle, json.dumps(cases, sort_keys=True)
+    if key not in _known:
+        if len(_known) >= KNOWN:
+            _known.clear()
+        _known[key] = _oracle(check, cases, server)
+    return _known[key]
+
+
+def _oracle(check, cases, server):
     (rank,) = server.run("grader.probes.cases:each", [check.oracle, [], cases]).ranks
     if rank.status:
         raise BoxFault(f"the oracle {check.oracle} failed: {rank.message}")
