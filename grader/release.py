@@ -54,7 +54,7 @@ def release(solutions, course, check=False, say=print, site=None):
 
 def build(solutions, site=None):
     """Everything that `solutions` give. Raises GapError and SiteError."""
-    built, here = Built(), sites.read(site or pbs_site.chosen())
+    built, here, named = Built(), sites.read(site or pbs_site.chosen()), {}
     for source in _sources(solutions):
         text, mode = source.read_text(), source.stat().st_mode & 0o777
         is_notebook = source.stem == source.parent.name
@@ -64,6 +64,7 @@ def build(solutions, site=None):
         if source.suffix in (".py", ".sh"):
             given = exercise(text, source.suffix, source)
             _refuse_unchecked(given, path, source)
+            _refuse_twins(given, path, source, named)
             if given.gaps:
                 built.exercises[str(path)] = given
             text = given.text
@@ -111,6 +112,14 @@ def _refuse_unchecked(given, path, source):
     for gap in given.gaps:
         if gap.name not in checked:
             raise GapError(f"{source}, line {_line(source, gap)}: the gap {gap.name} has no check; add one to grader/checks, for {path}")
+
+
+def _refuse_twins(given, path, source, named):
+    """A gap's name is its own within unit and track; `named` has the file of each name so far."""
+    for unit, track in {(unit, part.track) for unit, parts in UNITS.items() for part in parts if part.file == str(path)}:
+        for gap in given.gaps:
+            if (other := named.setdefault((unit, track, gap.name), path)) != path:
+                raise GapError(f"{source}, line {_line(source, gap)}: there is a gap called {gap.name} in {other} already; give this one another name")
 
 
 def _refuse_cells_that_are_lost(given, source):

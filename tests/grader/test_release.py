@@ -123,6 +123,15 @@ def test_a_gap_that_is_all_of_its_cell_is_refused_since_it_could_not_be_found_ag
     assert checks["metadata"] == {"nbgrader": common | graded, "editable": False, "deletable": False}
 
 
+def test_two_files_of_a_task_may_not_have_gaps_of_one_name(tmp_path, monkeypatch):
+    check = Check("a", lambda text, case: text, (), (Criterion("it", 1, lambda *seen: None, "hint"),))
+    monkeypatch.setitem(UNITS, "own", tuple(Part(f"exercises/07_own/{name}.py", "", (check,)) for name in ("one", "two")))
+    gap = "### BEGIN SOLUTION a: hint\na = 1\n### END SOLUTION\n"
+    release_of(tmp_path, "07_own/one.py", gap)
+    with pytest.raises(GapError, match="two.py, line 2: there is a gap called a in exercises/07_own/one.py already"):
+        release_of(tmp_path, "07_own/two.py", f"\n{gap}")
+
+
 def test_a_unit_is_worth_one_track_and_what_both_share():
     parts = UNITS["multi_gpu"]
     worth = {track: sum(c.points for part in parts if part.track == track for check in part.checks for c in check.criteria) for track in ("pytorch", "chainer", "")}
