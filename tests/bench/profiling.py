@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.bench.runs import LIMIT, ROOT
+from tests.bench.runs import LIMIT, ROOT, finish, start
 
 ROUNDS, TURNS = 3, 8  # processes, and turns in each
 EVENTS, MANY = 1_000_000, 10_000_000
@@ -32,7 +32,7 @@ print(*seconds, len(run.timelines[0]), resource.getrusage(resource.RUSAGE_SELF).
 
 def measure(folder):
     """Rows (what, value, target)."""
-    return recording(folder) + reading(folder) + watching()
+    return recording(folder) + explaining(folder) + reading(folder) + watching()
 
 
 def recording(folder):
@@ -77,6 +77,18 @@ def alternate(out):
         times = [seconds() for _ in range(11)]
         ratios.append(statistics.median(times[2:6]) / statistics.median(times[7:]))  # number 6 ends with writing the file
     print(statistics.median(ratios))
+
+
+def explaining(folder):
+    """By how much the loss that `explain` splits, of the recorded steps, differs from that of the whole runs' throughput."""
+    from handson.profiling import explain, readers
+
+    for task in "single_gpu", "multi_gpu":
+        launcher = [sys.executable, "-m", "handson", "profile", "--skip", "4", "--steps", "40", "-o", str(folder / task), "--"]
+        finish(start(task, folder / task, "-e", "2", launcher=launcher))
+    explanation = explain.split(*readers.load([folder / "single_gpu", folder / "multi_gpu"]))
+    found, sums = 100 * abs(explanation.loss - explanation.measured), 100 * sum(explanation.causes.values())
+    return [(f"points between the {sums:.1f} explained for 2 workers, and the loss of throughput", f"{found:.1f}", "within 5")]
 
 
 def reading(folder):
