@@ -8,5 +8,6 @@
 cd "${PBS_O_WORKDIR:-.}"
 export PATH="${PBS_O_PATH:-$PATH}"
 OUT="results/${NAME:-${SCRIPT%.py}_${PBS_JOBID%%.*}}"
+export TORCH_CPP_LOG_LEVEL=ERROR  # PyTorch would warn of ranges in the midst of which the recording begins
 
-python -m handson profile $PROFILE -o "$OUT" -- python "${TRACK:-pytorch}/$SCRIPT" -o "$OUT" $OPTIONS
+python -m handson profile ${PROFILE:---skip 12 --steps 8} -o "$OUT" -- python "${TRACK:-pytorch}/$SCRIPT" -o "$OUT" $OPTIONS

@@ -39,5 +39,6 @@ UNITS = {
         Part("exercises/04_profiling/pytorch/slow_loading.py", "pytorch", profiling.SLOW_LOADING),
         Part("exercises/04_profiling/pytorch/uneven_work.py", "pytorch", profiling.UNEVEN_WORK),
         Part("exercises/04_profiling/pytorch/waiting_every_step.py", "pytorch", profiling.WAITING_EVERY_STEP),
+        Part("notebooks/04_profiling.ipynb", "", profiling.NOTEBOOK),
     ),
 }

@@ -28,6 +28,14 @@ def prediction(rank, ranks, source, case):
     return {"value": float(number)} if number.ndim == 0 else _not_a_number(found)
 
 
+def word(rank, ranks, source, case):
+    """The text that a gap's code gives to the name case["name"]."""
+    found = Student(_light(source)).run()[case["name"]]
+    if not isinstance(found, str):
+        raise Wrong(f"`{case['name']}` should be a word in quotes")
+    return {"value": found[:100]}
+
+
 def inputs(case):
     """The arguments that a gap's function gets, by name: a dictionary for each call."""
     chance = random.Random(case["seed"])
@@ -74,6 +82,29 @@ def _arrivals(chance, step):
     return [step + chance.uniform(0, 0.2) for _ in range(3)]
 
 
+def _waits(chance):
+    """How long each of four ranks waits for each other one: the one with the longest single wait is not the one that waits the most."""
+    ranks = list(range(4))
+    chance.shuffle(ranks)
+    waits = {rank: {other: chance.uniform(0, 0.002) for other in ranks if other != rank} for rank in ranks}
+    most, longest = ranks[:2]
+    waits[most] = {other: chance.uniform(0.01, 0.015) for other in waits[most]}
+    waits[longest][chance.choice(ranks[2:])] = 0.02
+    return {"waits": waits}
+
+
+def _meetings(chance, collective):
+    """When three ranks come to a collective and leave it."""
+    begin = [collective + chance.uniform(0, 0.3) for _ in range(3)]
+    return begin, [max(begin) + chance.uniform(0.01, 0.2) for _ in range(3)]
+
+
+def _spans(chance, count):
+    """Spans that don't overlap each other."""
+    edges = sorted(chance.uniform(0, 1) for _ in range(2 * count))
+    return list(zip(edges[::2], edges[1::2]))
+
+
 def _rate_of(chance, warmup):
     """A moment within the warm-up or, in one call of three, after it."""
     update = warmup + chance.randint(1, 9) if chance.random() < 1 / 3 else chance.randint(1, warmup - 1)
@@ -110,6 +141,9 @@ INPUTS = {
     "speed_up": lambda chance: {"single": chance.uniform(40, 400), "several": chance.uniform(400, 900)},
     "efficiency": lambda chance: {"single": chance.uniform(40, 400), "several": chance.uniform(400, 900), "workers": chance.randint(3, 9)},
     "waiting": lambda chance: {"arrivals": numpy.array([_arrivals(chance, step) for step in range(7)])},
+    "who_waits": _waits,
+    "waiting_share": lambda chance: dict(zip(("begin", "end"), numpy.array([_meetings(chance, number) for number in range(5)]).swapaxes(0, 1))),
+    "overlap": lambda chance: {"compute": _spans(chance, 4), "communication": _spans(chance, 3)},
     "updates": lambda chance: {
         "images": 32 * 9 * chance.randint(3, 20) + chance.randint(33, 200),
         "batchsize": chance.choice([16, 32]),

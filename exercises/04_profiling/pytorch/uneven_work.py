@@ -29,6 +29,8 @@ def train(comm, args, train_set, test_set):
     replica = DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
+    if comm.rank == 0:
+        print("epoch  main/loss  elapsed_time")
     start = time.perf_counter()
     for epoch in range(args.epoch):
         batches.set_epoch(epoch)
@@ -39,7 +41,7 @@ def train(comm, args, train_set, test_set):
             loss.backward()
             optimizer.step()
         if comm.rank == 0:
-            print(f"epoch {epoch + 1}: loss {loss.item():.4f}")
+            print(f"{epoch + 1:<6} {loss.item():<9.4f}  {time.perf_counter() - start:.2f}")
     seconds = time.perf_counter() - start
 
     if comm.rank == 0:

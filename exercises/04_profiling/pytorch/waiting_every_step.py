@@ -27,6 +27,8 @@ def train(comm, args, train_set, test_set):
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
     log = []  # the mean loss of each epoch, over all steps and ranks
+    if comm.rank == 0:
+        print("epoch  main/loss  elapsed_time")
     start = time.perf_counter()
     for epoch in range(args.epoch):
         batches.set_epoch(epoch)
@@ -43,7 +45,7 @@ def train(comm, args, train_set, test_set):
         mean = sum(comm.allgather(float(sum(losses) / len(losses)))) / comm.size
         log.append({"epoch": epoch + 1, "main/loss": mean})
         if comm.rank == 0:
-            print(f"epoch {epoch + 1}: mean loss {mean:.4f}")
+            print(f"{epoch + 1:<6} {mean:<9.4f}  {time.perf_counter() - start:.2f}")
     seconds = time.perf_counter() - start
 
     if comm.rank == 0:

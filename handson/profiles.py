@@ -1,0 +1,119 @@
+"""Profiles in the notebook on profiling: recorded by batch jobs, kept beside the exercises, and drawn one above the other."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy
+
+from handson import plots
+from handson.figures import picture
+from handson.follow import follow, submit
+from handson.profiling import analysis, clocks, figure, readers
+from handson.profiling.timeline import COMMUNICATION, COMPUTE, RANGE, ProfileError
+
+STEPS = ("forward", "backward", "all-reduce", "optimize")
+
+
+def start(folder, job_script, **variables):
+    """Submit a job that profiles, with these variables in its environment; returns its id. Raises JobFailed."""
+    return submit(folder, "-v", ",".join(f"{name}={value}" for name, value in variables.items()), "-j", "oe", job_script)
+
+
+def of_job(folder, job):
+    """The Run that a job has recorded, when it has ended; its output is shown meanwhile. Raises JobFailed or ProfileError."""
+    follow(job)
+    found = sorted(Path(folder, "results").glob(f"*_{str(job).split('.')[0]}"))
+    if not found:
+        raise ProfileError(f"job {job} has left nothing in {folder}/results: look at its output, and submit it again")
+    return readers.load(found[-1:])[0]
+
+
+def of_script(folder, script, when, options, keep=False):
+    """Profile a script of `folder` by its job script, into results/SCRIPT_WHEN: a Run. Raises JobFailed or ProfileError.
+
+    keep: do not record again what is there already.
+    """
+    place = Path(folder, "results", f"{script.removesuffix('.py')}_{when}")
+    if keep and (place / "result.json").exists():
+        print(f"{place} was recorded before; delete the folder to record it again.")
+    else:
+        shutil.rmtree(place, ignore_errors=True)
+        follow(start(folder, "run_profile.sh", SCRIPT=script, NAME=place.name, OPTIONS=options))
+    return readers.load([place])[0]
+
+
+def show(*runs, steps=3, usage=False):
+    """The timelines of runs one above the other, at one scale; with `usage`, what their devices did during the whole run under them."""
+    drawing = figure.timeline([run if usage else replace(run, usage=None) for run in runs], steps)
+    return picture(drawing, " ".join(f"{run.name}: {analysis.verdict(run).sentence}." for run in runs))
+
+
+def table(run):
+    """Print which share of a step each part has, on each rank."""
+    print(run.name, *analysis.table(analysis.shares(run)), sep="\n")
+
+
+def collectives(run):
+    """Print how often ranks communicate in a step, and how long that takes, on rank 0."""
+    for name, seconds, calls in analysis.operators(run.timelines[0], analysis.common_steps(run)[0], (COMMUNICATION,)):
+        print(f"{name:30}  {calls:.3g} calls a step, {1000 * seconds:.2f} ms")
+
+
+def waits(run):
+    """rank -> {another rank: the seconds a step that it waits for that one}."""
+    return {shares.rank: {other: shares.waits.get(other, 0.0) for other in range(len(run.timelines)) if other != shares.rank}
+            for shares in analysis.shares(run)}  # fmt: skip
+
+
+def meetings(run):
+    """When each rank came to each collective, and left it: two arrays of seconds, (collectives, ranks)."""
+    found = clocks.find(run.timelines)
+    first = found.begin.min()
+    return (found.begin - first) / 1e9, (found.end - first) / 1e9
+
+
+def spans(run, rank=0):
+    """When a rank computes, and when it communicates: two lists of (begin, end) in seconds."""
+    timeline = run.timelines[rank]
+    first = timeline.begin.min()
+    return [((timeline.spans(kind) - first) / 1e9).tolist() for kind in (COMPUTE, COMMUNICATION)]
+
+
+def ranges(run, names=STEPS):
+    """name -> the mean seconds that ranges of this name take in a step, on each rank. Raises ProfileError where there are none."""
+    found = {name: [spans[name] for spans in map(_ranges, run.timelines)] for name in names}
+    if missing := [name for name in names if not all(map(len, found[name]))]:
+        raise ProfileError(f"{run.name} has no ranges {', '.join(missing)}: mark them in the script, save it, and record it again")
+    return {name: [float((moments[:, 1] - moments[:, 0]).mean() / 1e9) for moments in of_ranks] for name, of_ranks in found.items()}
+
+
+def show_ranges(run, steps=2, names=STEPS):
+    """When each rank was in which of the ranges that a script has marked, in a few steps. Raises ProfileError."""
+    means = ranges(run, names)
+    drawing, (axes,) = plots._axes(9, 0.9 + 0.5 * len(run.timelines))
+    every_rank = analysis.common_steps(run)
+    middle = max(0, (len(every_rank[0]) - steps) // 2)
+    begin = min(of_rank[middle, 1] for of_rank in every_rank)
+    end = max(of_rank[middle : middle + steps][-1, 2] for of_rank in every_rank)
+    for rank, timeline in enumerate(run.timelines):
+        for name, moments in _ranges(timeline).items():
+            inside = moments[(moments[:, 1] > begin) & (moments[:, 0] < end)].clip(begin, end)
+            bars = [((a - begin) / 1e6, (b - a) / 1e6) for a, b in inside.tolist()]
+            axes.broken_barh(bars, (rank - 0.3, 0.6), label=name if rank == 0 else None, **plots._style(PARTS[name]))
+    axes.set(yticks=range(len(run.timelines)), yticklabels=[f"rank {timeline.rank}" for timeline in run.timelines], xlabel="time [ms]")
+    axes.set_xlim(0, (end - begin) / 1e6)
+    axes.invert_yaxis()
+    axes.legend(ncols=len(names), loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize="small", frameon=False)
+    words = ", ".join(f"{name} {' and '.join(f'{1000 * seconds:.1f}' for seconds in of_ranks)} ms" for name, of_ranks in means.items())
+    return picture(drawing, f"The marked ranges of {steps} steps; mean times on the ranks: {words}.")
+
+
+PARTS = {"forward": "forward", "backward": "backward", "all-reduce": "communication", "optimize": "optimize"}  # whose colours in plots
+
+
+def _ranges(timeline):
+    """name -> begin and end (ns) of each range of STEPS, in the recorded steps."""
+    names, chosen = numpy.array(timeline.names), timeline.kind == RANGE
+    moments = numpy.stack([timeline.begin, timeline.end], axis=1)
+    return {name: moments[chosen & (names[timeline.name] == name)] for name in STEPS}

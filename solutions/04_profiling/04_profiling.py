@@ -1,0 +1,303 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Why is it not faster?
+#
+# Two GPUs were not twice as fast as one. A clock says *that* a training is slow; a **profile** says *why*: it notes when each operation
+# began and ended, on each GPU. You will read profiles of your own scripts, then find and mend what slows down three others.
+
+# %%
+TRACK = "pytorch"  # or "chainer": of your training scripts; the scripts that are new here are PyTorch's
+SIZE = 256  # pixels of an image
+FOLDER = "../exercises/04_profiling"
+
+# %% [markdown]
+# ## Record
+#
+# In a terminal, `python -m handson profile -- python train.py` runs a script and records some of its steps: with nvprof on GPUs that it
+# knows, with Nsight Systems on newer ones, else with PyTorch's own profiler (for Chainer: with its hooks). Recording takes time itself, so
+# the first steps are left out, then a few are recorded.
+#
+# The job scripts `run_single_gpu_profile.sh` and `run_multi_gpu_profile.sh` do so with your training scripts.
+
+# %%
+from handson import profiles
+
+options = f"--epoch 1 --size {SIZE}"
+one_gpu = "../exercises/01_single_gpu"
+job = profiles.start(one_gpu, "run_single_gpu_profile.sh", TRACK=TRACK, OPTIONS=options)
+single = profiles.of_job(one_gpu, job)
+
+# %% [markdown]
+# While the second job runs, look at the GPUs, as with `nvidia-smi`: how busy are they, and how much memory do they use? (A *virtual* GPU is
+# a core.) Which utilisation do you expect on two GPUs: higher than on one, or lower?
+
+# %%
+import sys
+
+two_gpus = "../exercises/02_multi_gpu"
+job = profiles.start(two_gpus, "run_multi_gpu_profile.sh", TRACK=TRACK, OPTIONS=options)
+# !{sys.executable} -m handson watch --interval 2 --count 4
+
+# %%
+multi = profiles.of_job(two_gpus, job)
+
+# %% [markdown]
+# ## Two timelines at one scale
+#
+# Below are three steps of each run, with one GPU above, with two below. Dashed lines are where a step ends. Before you run the cell: which
+# run has the longer steps? And what will be in them that the other doesn't have?
+
+# %%
+profiles.show(single, multi)
+
+# %% [markdown]
+# The same in numbers. Every moment of a step belongs to one of these parts:
+#
+# | part | the device |
+# |---|---|
+# | compute | works on the network |
+# | loading | waits for the next batch, or makes it |
+# | copy | copies between host and GPU |
+# | communication | exchanges gradients, and computes nothing meanwhile |
+# | waiting | is in the all-reduce, but another rank isn't yet |
+# | host | does nothing: Python prepares the next operation |
+
+# %%
+profiles.table(single)
+profiles.table(multi)
+
+# %% [markdown]
+# ## Who waits for whom?
+#
+# For each rank, the profile has the time that it waits for each other one. Who waits the most? And for whom?
+
+
+# %%
+def who_waits(waits):
+    """The rank that waits the most, and the rank for which it waits the most.
+
+    waits[rank][other]: the seconds in a step that `rank` waits for `other`.
+    """
+    ### BEGIN SOLUTION who_waits: return two ranks; the first has the largest sum of waits
+    waiter = max(waits, key=lambda rank: sum(waits[rank].values()))
+    return waiter, max(waits[waiter], key=waits[waiter].get)
+    ### END SOLUTION
+
+
+# %%
+waits = profiles.waits(multi)
+for rank, of_rank in waits.items():
+    print(f"rank {rank} waits", *(f"{1000 * seconds:.1f} ms for rank {other}" for other, seconds in of_rank.items()))
+print("Rank {} waits the most, for rank {}.".format(*who_waits(waits)))
+
+# %% [markdown]
+# ## Communication, or waiting?
+#
+# An all-reduce that takes long isn't always a slow network: no rank can leave it before the last one has come. How much of the time in
+# all-reduces is waiting?
+
+
+# %%
+def waiting_share(begin, end):
+    """For each rank, the part of its time in all-reduces that it waits for the last rank, from 0 to 1.
+
+    begin, end: when the ranks came, and when they left, in seconds: NumPy arrays with a row for each
+    all-reduce and a column for each rank.
+    """
+    ### BEGIN SOLUTION waiting_share: return an array with a number for each rank; divide sums over all all-reduces
+    waiting = begin.max(axis=1, keepdims=True) - begin
+    return waiting.sum(axis=0) / (end - begin).sum(axis=0)
+    ### END SOLUTION
+
+
+# %%
+for rank, share in enumerate(waiting_share(*profiles.meetings(multi))):
+    print(f"rank {rank}: {100 * share:.0f} % of its time in all-reduces is waiting")
+
+# %% [markdown]
+# ## Hidden communication
+#
+# `DistributedDataParallel` begins to average the gradients of the last layers while backward still computes those of the first. Such
+# communication is *hidden* by computation, and costs nothing. Which part of it is hidden?
+
+
+# %%
+def overlap(compute, communication):
+    """The part of the communication's time during which there is computation, too, from 0 to 1.
+
+    compute, communication: lists of spans (begin, end) in seconds; those of one list don't overlap each other.
+    """
+    ### BEGIN SOLUTION overlap: for each pair of spans, add up how long both last at once; return this divided by all communication
+    both = sum(max(0, min(end, to) - max(begin, since)) for begin, end in compute for since, to in communication)
+    return both / sum(end - begin for begin, end in communication)
+    ### END SOLUTION
+
+
+# %%
+print(f"{100 * overlap(*profiles.spans(multi)):.0f} % of the communication is hidden")
+
+# %% [markdown]
+# This network is small: all its gradients fit into one message, which can't leave before backward is nearly over.
+#
+# ## Use of the devices
+#
+# Runs record how busy their GPUs are, too. Under the timelines you see it for the whole runs; the grey part is what the timelines show.
+# Why is the utilisation not the same all the time?
+
+# %%
+profiles.show(single, multi, usage=True)
+
+# %% [markdown]
+# (*Utilisation* only says that something was going on. A rank of a virtual GPU that waits may look idle, one of a real GPU busy.)
+#
+# ## Mark the four steps
+#
+# A profile knows operators, not what you meant by them. So you give names to parts of your script:
+# `with record_function("forward"):` puts what is below it into a *range* of that name (for nvprof and Nsight Systems, it becomes a range
+# of NVTX).
+#
+# `pytorch/train_steps.py` in `exercises/04_profiling` has all four steps of an iteration in the open, the all-reduce, too. Mark them.
+#
+# Which of the four takes longest? And which the shortest time?
+
+# %%
+# !cd {FOLDER} && grep -n -A 2 "# PUT YOUR CODE" pytorch/train_steps.py
+
+# %%
+options = f"--epoch 2 --size {SIZE}"
+marked = profiles.of_script(FOLDER, "train_steps.py", "marked", options)
+profiles.show_ranges(marked)
+
+# %%
+for name, of_ranks in profiles.ranges(marked).items():
+    print(f"{name:12}", *(f"rank {rank}: {1000 * seconds:6.1f} ms  " for rank, seconds in enumerate(of_ranks)))
+
+# %% [markdown]
+# ## Three slow scripts
+#
+# Each of the next scripts trains as it should, but slower than it could. For each of them: read the script and **predict** what is
+# slow, **profile** it, **name** what the profile shows, **mend** the script at the gap, and profile again. The first profile is
+# kept in `results/`, so that you can run all cells again.
+#
+# ### 1. Images in files
+#
+# `slow_loading.py` trains with images as they are mostly stored, compressed. Is that slow? Isn't it done while the GPU computes?
+
+# %%
+files = f"--epoch 4 --size {SIZE}"
+before = profiles.of_script(FOLDER, "slow_loading.py", "before", files, keep=True)
+profiles.show(before)
+
+# %%
+profiles.table(before)
+
+# %%
+# Which part of the step can the script do without: "compute", "loading", "copy", "communication", "waiting" or "host"?
+### BEGIN SOLUTION bottleneck: write `bottleneck = ` and the part, in quotes
+bottleneck = "loading"
+### END SOLUTION
+print("In slow_loading.py I would look at:", bottleneck)
+
+# %%
+# By which factor will a step become faster at most, if this part is gone?
+### BEGIN SOLUTION prediction_faster: write `prediction_faster = ` and your number; the table has the part's share of a step
+prediction_faster = 1.5
+### END SOLUTION
+print("I expect a factor of", prediction_faster)
+
+# %% [markdown]
+# Now mend `pytorch/slow_loading.py`, save it, and see whether it is gone.
+
+# %%
+after = profiles.of_script(FOLDER, "slow_loading.py", "after", files)
+profiles.show(before, after)
+
+# %%
+print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
+
+# %% [markdown]
+# Where the data doesn't fit into memory, `DataLoader(num_workers=...)` decodes in processes of its own, while the GPU computes. That
+# helps if there are cores that have nothing else to do.
+#
+# ### 2. A faster GPU
+#
+# `uneven_work.py` was written for a machine with a newer GPU and an older one. What will this machine make of it?
+
+# %%
+before = profiles.of_script(FOLDER, "uneven_work.py", "before", options, keep=True)
+profiles.show(before)
+
+# %%
+profiles.table(before)
+
+# %%
+# For which rank do the others wait?
+### BEGIN SOLUTION slow_rank: write `slow_rank = ` and the rank
+slow_rank = 0
+### END SOLUTION
+print(f"The others wait for rank {slow_rank}.")
+
+# %% [markdown]
+# Mend `pytorch/uneven_work.py`.
+
+# %%
+after = profiles.of_script(FOLDER, "uneven_work.py", "after", options)
+profiles.show(before, after)
+
+# %%
+print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
+
+# %% [markdown]
+# ### 3. In step
+#
+# `waiting_every_step.py` reports the mean loss of all ranks. Its images are small, so that a step takes only a few milliseconds. How
+# often do the ranks have to meet in a step?
+
+# %%
+small = "--epoch 2 --size 32"
+before = profiles.of_script(FOLDER, "waiting_every_step.py", "before", small, keep=True)
+profiles.show(before)
+
+# %%
+profiles.table(before)
+profiles.collectives(before)
+
+# %%
+# How many collectives are there in a step, the all-reduce of the gradients included?
+### BEGIN SOLUTION collectives: write `collectives = ` and the number of calls, of all names together
+collectives = 4
+### END SOLUTION
+print(f"The ranks meet {collectives} times in a step.")
+
+# %% [markdown]
+# Mend `pytorch/waiting_every_step.py`: once is enough.
+
+# %%
+after = profiles.of_script(FOLDER, "waiting_every_step.py", "after", small)
+profiles.show(before, after)
+
+# %%
+profiles.collectives(after)
+print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
+
+# %% [markdown]
+# On a real GPU there is more to win: `loss.item()` waits until the GPU has finished all it was told to do, which then idles until Python
+# has told it more. A process that never asks can be many operations ahead.
+#
+# ## Check
+
+# %%
+from grader import check
+
+check("profiling")
+
+# %% [markdown]
+# `python -m handson timeline FOLDERS... --export trace.json` writes any of these profiles for <https://ui.perfetto.dev>, where you can zoom in to
+# single operators.

@@ -1,0 +1,61 @@
+"""What the notebook on profiling asks of profiles, in ones that were made up."""
+
+import made_profiles as made
+import pytest
+
+from handson import profiles
+from handson.profiling.timeline import ProfileError
+
+STEPS = profiles.STEPS
+
+
+def two_ranks(*marks):
+    """Two steps of 10 ms on two ranks; rank 1 comes 2 ms later to an all-reduce of 1 ms, in which it goes on to compute for half a ms."""
+    timelines = []
+    for rank, late in enumerate((0, 2)):
+        events = [made.step(3, 0, 10), made.step(4, 10, 20)]
+        for begin in 0, 10:
+            events += [("compute", begin, begin + 5.5 + late), ("communication", begin + 5 + late, begin + 8, "gloo:all_reduce")]
+            events += [("range", begin + number, begin + number + 1 + rank, name) for number, name in enumerate(marks)]
+        timelines.append(made.timeline(rank, sorted(events, key=lambda event: event[1])))
+    return made.run(*timelines)
+
+
+def test_waits_and_meetings_are_those_of_the_profile():
+    run = two_ranks()
+    begin, end = profiles.meetings(run)
+    assert (begin.T * 1e3).round(6).tolist() == [[0, 10], [2, 12]] and (end.T * 1e3).round(6).tolist() == [[3, 13], [3, 13]]
+    assert profiles.waits(run) == {0: {1: pytest.approx(1.5e-3)}, 1: {0: 0.0}}  # 0.5 ms of it is hidden
+
+
+def test_spans_are_what_one_rank_computes_and_communicates():
+    compute, communication = profiles.spans(two_ranks(), rank=1)
+    assert [[round(1e3 * moment, 6) for moment in span] for span in compute + communication] == [[0, 7.5], [10, 17.5], [7, 8], [17, 18]]
+
+
+def test_ranges_that_were_marked_are_measured_on_each_rank_and_drawn():
+    run = two_ranks(*STEPS)
+    assert profiles.ranges(run) == {name: [pytest.approx(1e-3), pytest.approx(2e-3)] for name in STEPS}
+    alt = profiles.show_ranges(run).alt
+    assert "forward 1.0 and 2.0 ms" in alt and alt.endswith(".")
+
+
+def test_ranges_that_were_not_marked_are_named_in_a_sentence():
+    with pytest.raises(ProfileError, match="a run has no ranges all-reduce, optimize: mark them in the script, save it"):
+        profiles.show_ranges(two_ranks("forward", "backward"))
+
+
+def test_how_often_ranks_meet_is_told(capsys):
+    profiles.collectives(two_ranks())
+    assert "gloo:all_reduce                 1 calls a step, 3.00 ms" in capsys.readouterr().out
+
+
+def test_a_script_is_not_recorded_again_where_its_first_profile_is_to_be_kept(tmp_path, monkeypatch, capsys):
+    submitted = []
+    monkeypatch.setattr(profiles, "follow", lambda job: (tmp_path / "results/slow_before").mkdir(parents=True) or (tmp_path / "results/slow_before/result.json").touch())
+    monkeypatch.setattr(profiles, "submit", lambda *words: submitted.append(words))
+    monkeypatch.setattr(profiles.readers, "load", lambda paths: [paths[0].name])
+    for keep in (True, True, False):
+        assert profiles.of_script(tmp_path, "slow.py", "before", "--epoch 1", keep) == "slow_before"
+    assert submitted == 2 * [(tmp_path, "-v", "SCRIPT=slow.py,NAME=slow_before,OPTIONS=--epoch 1", "-j", "oe", "run_profile.sh")]
+    assert capsys.readouterr().out.count("was recorded before") == 1
