@@ -62,6 +62,7 @@ def _wait(box, connection):
 
 
 if __name__ == "__main__":
+    kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)  # also while it still imports
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller's terminal means the caller
     with socket.socket(fileno=int(sys.argv[1])) as caller:
         serve(caller, sys.argv[2:])
