@@ -1,6 +1,7 @@
 """From what a student handed in to verdicts: finds each gap's code, has it probed in a box, and applies the criteria."""
 
 import json
+import re
 import secrets
 
 from grader import exercises, gaps
@@ -28,6 +29,9 @@ KNOWN = 200  # what oracles said that is kept
 LONGEST_FILE = 100_000  # characters
 MOST_LINES = 3_000
 LONGEST_TEXT = 2000  # characters of a string that a probe observed, or of a message
+OUTSIDE = re.compile(  # what code mentions that wants more than to fill its gap; see docs/grading.md
+    r"\b(grader|_getframe|f_back|sys\.modules|settrace|builtins|ctypes|importlib|inspect|gc\.get_\w+|os\.write)\b|/proc|__subclasses__"
+)
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Read error")
 _known = {}
 
@@ -155,7 +159,7 @@ def _source(check, part, text):
     if check.whole:
         fragments = {gap.name: gaps.find(exercise, gap.name, text) for gap in exercise.gaps}
         unfilled = [name for name, fragment in fragments.items() if not fragment or not fragment.code]
-        return (None, NOT_ATTEMPTED, f"fill the other gaps first: {', '.join(unfilled)}") if unfilled else (source, None, "")
+        return (None, NOT_ATTEMPTED, f"fill the other gaps first: {', '.join(unfilled)}") if unfilled else (source, None, _reaching(exercise, text))
     if f"{LOST} {check.gap}\n" in text:
         return None, NOT_FOUND, f"the cell of this gap is not found in {part.file}: copy its given lines anew"
     fragment = gaps.find(exercise, check.gap, text)
@@ -166,11 +170,18 @@ def _source(check, part, text):
     source |= {"code": fragment.code, "line": fragment.line}
     broken = gaps.unreadable(text) if source["file"].endswith(".py") else None
     if not broken:
-        return source, None, ""
+        return source, None, _reaching(exercise, text)
     line, what = broken
     elsewhere = not fragment.line <= line <= fragment.line + fragment.code.count("\n")
     note = f" [line {line} of {source['file']} is no Python ({what}): this gap was checked in the file as it was given out]"
-    return source | {"text": exercise.text}, None, note * elsewhere
+    return source | {"text": exercise.text}, None, note * elsewhere + _reaching(exercise, text)
+
+
+def _reaching(exercise, text):
+    """A note for people if the student's own lines mention what is outside of a gap, else "". It changes no points."""
+    given = set(map(str.strip, exercise.lines))
+    found = next(filter(None, (OUTSIDE.search(line) for line in text.splitlines() if line.strip() not in given)), None)
+    return f" [this file mentions `{found[0]}`: a person should look at it]" if found else ""
 
 
 def _together(cases):

@@ -125,5 +125,12 @@ def test_nothing_is_gained_and_nothing_is_left(world, submission):
     assert score(following) == sum(verdict.max_points for verdict in following), following
 
 
+def test_code_that_writes_its_own_observations_is_pointed_out(world):
+    """The one thing that no box can tell from an answer: numbers that are right, reported without the work. docs/grading.md says so."""
+    code = "from grader.box import messages\npack = messages.pack\nmessages.pack = lambda thing: pack({'observations': [{'samples': [], 'lengths': []}]})\n"
+    assert all("a person should look at it" in verdict.message for verdict in world.verdicts("split", f"{code}{WRONG['split']}"))
+    assert not any("a person" in verdict.message for verdict in world.verdicts("split", WRONG["split"]))
+
+
 def test_there_are_enough_of_them():
     assert len({one["name"] for one in SUBMISSIONS}) == len(SUBMISSIONS) >= 50
