@@ -9,6 +9,7 @@ The markers are nbgrader's, so that its tools understand the sources too. Only t
 """
 
 import ast
+import functools
 import re
 import textwrap
 from dataclasses import dataclass
@@ -148,6 +149,7 @@ def _near(pair, edge, given, direction):
     return pair is not None and pair[0] in numbers[:3]
 
 
+@functools.lru_cache(maxsize=2)  # it is asked for every gap of a file
 def unreadable(code):
     """None if `code` is Python, else (line, what is wrong with it)."""
     try:

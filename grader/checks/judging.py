@@ -26,7 +26,7 @@ from grader.verdict import (
 BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT)  # of several ranks that ended badly, the first of these is told
 LIMITS = Limits(cpu_seconds=6, wall_seconds=60, memory_bytes=1 << 30)  # of a gap in one case, which takes well under a second
 KNOWN = 200  # what oracles said that is kept
-LONGEST_FILE = 100_000  # characters
+LONGEST_FILE = 60_000  # characters
 MOST_LINES = 3_000
 LONGEST_TEXT = 2000  # characters of a string that a probe observed, or of a message
 OUTSIDE = re.compile(  # what code mentions that wants more than to fill its gap; see docs/grading.md

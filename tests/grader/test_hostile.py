@@ -1,6 +1,7 @@
 """Whatever a submission does, its score is not above that of its answer, nothing of it is left, it has read and written nothing that it
 should not, and the next one is graded as if it had never been."""
 
+import json
 import os
 import secrets
 import socket
@@ -14,6 +15,7 @@ import psutil
 import pytest
 import sandbox_runs
 
+from grader import exercises
 from grader.box import Server
 from grader.checks import UNITS, judging
 from grader.grade import work
@@ -123,6 +125,42 @@ def test_nothing_is_gained_and_nothing_is_left(world, submission):
     until(lambda: not psutil.Process(world.server.process.pid).children(recursive=True), "processes are left")
     following = world.verdicts("optimizer", RIGHT["optimizer"])
     assert score(following) == sum(verdict.max_points for verdict in following), following
+
+
+SCRIPT, JOB, NOTEBOOK = (part.file for part in UNITS["single_gpu"] if part.track == "pytorch" or not part.track)
+WHOLE = {
+    "null characters": (SCRIPT, lambda right: b"\0" * 1000 + right),
+    "no text at all": (SCRIPT, lambda right: bytes(range(256)) * 100),
+    "a hundred thousand lines": (SCRIPT, lambda right: right + b"x = 1\n" * 100_000),
+    "the same line again and again": (SCRIPT, lambda right: right + right.splitlines(keepends=True)[-1] * 2500),
+    "nested as deep as can be": (SCRIPT, lambda right: right + b"x = " + b"-" * 50_000 + b"1\n"),
+    "attributes of attributes": (SCRIPT, lambda right: right + b"x = a" + b".a" * 25_000 + b"\n"),
+    "a line that is slow to read": (SCRIPT, lambda right: right + b"x = f'" + b"{1}" * 17_000 + b"'\n"),
+    "exits when it is imported": (SCRIPT, lambda right: right.replace(b"import torch\n", b"import torch\nimport os\nx = os._exit(0)\n", 1)),
+    "empty lines before mpiexec": (JOB, lambda right: right + b"\n" * 2900 + b"mpiexec"),
+    "a number with ten thousand digits": (JOB, lambda right: right + b"mpiexec -n " + b"9" * 10_000 + b"\n"),
+    "a select with ten thousand chunks": (JOB, lambda right: b"#!/bin/bash\n#PBS -l select=" + b"1+" * 10_000 + b"1\n" + right),
+    "cells of empty lines": (NOTEBOOK, lambda right: cells("\n" * 90_000)),
+    "cells nested as deep as can be": (NOTEBOOK, lambda right: cells("def f():\n    return a" + ".b" * 280, "x = " + "+".join("1" * 900))),
+    "a hundred thousand cells": (NOTEBOOK, lambda right: cells(*["x = 1"] * 100_000)),
+    "JSON nested as deep as can be": (NOTEBOOK, lambda right: b"[" * 100_000 + b"]" * 100_000),
+    "JSON that is no notebook": (NOTEBOOK, lambda right: b'{"nbformat": 4, "cells": [1, {"cell_type": "code", "source": [1, {}]}]}'),
+}
+
+
+def cells(*sources):
+    return json.dumps({"nbformat": 4, "cells": [{"cell_type": "code", "source": source} for source in sources]}).encode()
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_file_that_is_hard_to_read_is_judged_in_time(world, name):
+    file, change = WHOLE[name]
+    [part] = [part for part in UNITS["single_gpu"] if part.file == file]
+    data, begin = change(solved(file).encode()), time.process_time()
+    found = list(judging.judge("single_gpu", (part,), lambda file: exercises.handed_in(file, data), world.server, readable=work.readable(), seed=7))
+    assert GRADER_FAULT not in {verdict.status for verdict in found}, found
+    assert time.process_time() - begin < 20
+    assert score(found) <= sum(verdict.max_points for verdict in found) and len(str(found)) < 100_000
 
 
 def test_code_that_writes_its_own_observations_is_pointed_out(world):
