@@ -1,4 +1,4 @@
-"""Profiles in the notebook on profiling: recorded by batch jobs, kept beside the exercises, and drawn one above the other."""
+"""Profiles in notebooks: recorded by batch jobs, kept beside the exercises, and drawn one above the other."""
 
 import shutil
 from dataclasses import replace
@@ -9,7 +9,7 @@ import numpy
 from handson import plots
 from handson.figures import picture
 from handson.follow import follow, submit
-from handson.profiling import analysis, clocks, figure, readers
+from handson.profiling import analysis, clocks, explain, figure, readers
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, RANGE, ProfileError
 
 STEPS = ("forward", "backward", "all-reduce", "optimize")
@@ -47,6 +47,14 @@ def show(*runs, steps=3, usage=False):
     """The timelines of runs one above the other, at one scale; with `usage`, what their devices did during the whole run under them."""
     drawing = figure.timeline([run if usage else replace(run, usage=None) for run in runs], steps)
     return picture(drawing, " ".join(f"{run.name}: {analysis.verdict(run).sentence}." for run in runs))
+
+
+def explained(one, more):
+    """Print, and draw, where the efficiency of the run `more` went, by profiles of it and of `one` with fewer workers. Raises ProfileError."""
+    explanation = explain.split(one, more)
+    lines = explain.text(explanation)
+    print(*lines, sep="\n")
+    return picture(explain.draw(explanation), f"{' '.join(lines).rstrip('.')}.")
 
 
 def table(run):

@@ -184,6 +184,24 @@ plots.steps_compared(single_steps, steps)
 # %% [markdown]
 # One more thing kept your job from a speed-up of 2: rank 0 alone evaluates the test set, and the other rank waits for it.
 #
+# ## Where the efficiency went
+#
+# A *profile* of a training says more than 20 steps of ours: it is recorded while your own scripts run. From one with one worker and one
+# with two, `handson explain` splits what is lost into communication that nothing hides, imbalance (a rank waits for another), what
+# each step costs anew, and contention (two share the memory and the cores of one machine). Which will be the largest here?
+
+# %%
+from handson import profiles
+
+variables = {"TRACK": TRACK, "OPTIONS": f"--epoch 1 --size {SIZE}"}
+folder = f"{EXERCISES}/01_single_gpu"
+single = profiles.of_job(folder, profiles.start(folder, "run_single_gpu_profile.sh", **variables))
+double = profiles.of_job(FOLDER, profiles.start(FOLDER, "run_multi_gpu_profile.sh", **variables))
+profiles.explained(single, double)
+
+# %% [markdown]
+# You will read such profiles in `04_profiling`.
+#
 # ## What the bigger batch does
 #
 # Each of N workers takes 32 images, so an update is made from N x 32: the *total* batch is bigger, and there are fewer updates in an

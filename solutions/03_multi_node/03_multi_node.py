@@ -170,6 +170,19 @@ for line in compare.shared_cores(results):
 compare.picture(results)
 
 # %% [markdown]
+# And where did the efficiency go? Profiles of the single-GPU and of the multi-node script tell, as in `02_multi_gpu`. What takes the place
+# of what was largest there, when four workers share the cores, and a network lies between them?
+
+# %%
+from handson import profiles
+
+recorded = {"TRACK": TRACK, "OPTIONS": "--epoch 1"}
+folder = f"{EXERCISES}/01_single_gpu"
+single = profiles.of_job(folder, profiles.start(folder, "run_single_gpu_profile.sh", **recorded))
+several = profiles.of_job(FOLDER, profiles.start(FOLDER, "run_multi_node_profile.sh", **recorded))
+profiles.explained(single, several)
+
+# %% [markdown]
 # How many GPUs should one take? More give the result sooner, but each is used worse. A computing centre may ask that an efficiency is
 # kept. Read from a table how many workers that allows.
 

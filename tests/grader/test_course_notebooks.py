@@ -11,8 +11,8 @@ from grader.exercises import ROOT, given_out
 from grader.mutants import solved
 
 NOTEBOOKS = {"start": "00_start", "single_gpu": "01_single_gpu", "multi_gpu": "02_multi_gpu", "multi_node": "03_multi_node"}
-PICTURES = {"start": 3, "single_gpu": 6, "multi_gpu": 8, "multi_node": 5}
-SETTINGS = {'OPTIONS = ""': 'OPTIONS = "--epoch 2 --size 64"', "SIZE = 256": "SIZE = 64", "SEEDS = 4": "SEEDS = 2"}  # smaller than a student's
+PICTURES = {"start": 3, "single_gpu": 6, "multi_gpu": 9, "multi_node": 6}
+SETTINGS = {'OPTIONS = ""': 'OPTIONS = "--epoch 2 --size 64"', "--epoch 1\"": "--epoch 1 --size 64\"", "SIZE = 256": "SIZE = 64", "SEEDS = 4": "SEEDS = 2"}  # smaller than a student's
 NOT_PASSED = """
 # %%
 [(verdict.gap, verdict.status, verdict.message) for verdict in _.verdicts if verdict.status != "passed"]
