@@ -64,7 +64,8 @@ def decoded_once(seen, case, expected):
         counts = of_rank["decoded"]
         if max(counts) > 1:
             image = counts.index(max(counts))
-            return f"on rank {rank} image {image} is decoded {counts[image]} times in {case['epochs']} epochs; once is enough, if what was decoded is kept"
+            often = f"on rank {rank} image {image} is decoded {counts[image]} times in {case['epochs']} epochs"
+            return f"{often}; once is enough, if what was decoded is kept"
     return None
 
 
@@ -72,7 +73,8 @@ def same_training(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if not judges.close(of_rank["parameters"], expected["parameters"], 1e-3):
             difference = numpy.abs(of_rank["parameters"] - expected["parameters"]).max()
-            return f"after {case['epochs']} epochs parameters differ by up to {difference:.2g} from those of the script as it was given (rank {rank}): only its speed may change"
+            differ = f"on rank {rank}, after {case['epochs']} epochs, parameters differ by up to {difference:.2g}"
+            return f"{differ} from those of the script as it was given: only its speed may change"
     return None
 
 
@@ -81,7 +83,8 @@ def equal_work(seen, case, expected):
         lengths = [len(of_rank) for of_rank in of_ranks]
         if max(lengths) - min(lengths) > 1:
             most, least = lengths.index(max(lengths)), lengths.index(min(lengths))
-            return f"in step {number} rank {most} has {lengths[most]} images and rank {least} has {lengths[least]}: rank {least} has to wait for rank {most}"
+            images = f"in step {number} rank {most} has {lengths[most]} images and rank {least} has {lengths[least]}"
+            return f"{images}: rank {least} has to wait for rank {most}"
     return None
 
 
@@ -92,7 +95,8 @@ def every_image_once(seen, case, expected):
     counts = numpy.bincount([number for of_rank in everybodys for number in of_rank if 0 <= number < case["images"]], minlength=case["images"])
     for number, count in enumerate(counts):
         if count != case["epochs"]:
-            return f"image {number} is used {count} times by all ranks together in {case['epochs']} epochs: every image belongs to one rank, and to each epoch once"
+            used = f"image {number} is used {count} times by all ranks together in {case['epochs']} epochs"
+            return f"{used}: every image belongs to one rank, and to each epoch once"
     return None
 
 
@@ -109,7 +113,8 @@ def fetches_once_an_epoch(seen, case, expected):
     steps = expected["steps"] * case["epochs"]
     for rank, of_rank in enumerate(seen):
         if of_rank["fetched"] >= steps:
-            return f"rank {rank} fetches {of_rank['fetched']} numbers from its device in {steps} steps (.item() or float()): each time a GPU must first finish its work"
+            fetched = f"rank {rank} fetches {of_rank['fetched']} numbers from its device in {steps} steps"
+            return f"{fetched} (.item() or float()): each time a GPU must first finish its work"
     return None
 
 
@@ -119,7 +124,8 @@ def same_losses(seen, case, expected):
         return f"the log should have a loss for each of {case['epochs']} epochs; it has {found}"
     if judges.close(found, expected["losses"], 1e-3):
         return None
-    return f"the mean losses of the epochs are reported as {', '.join(f'{loss:.4f}' for loss in found)}; they are {', '.join(f'{loss:.4f}' for loss in expected['losses'])}"
+    reported, right = (", ".join(f"{loss:.4f}" for loss in losses) for losses in (found, expected["losses"]))
+    return f"the mean losses of the epochs are reported as {reported}; they are {right}"
 
 
 TRAIN_STEPS = (
@@ -151,15 +157,20 @@ SLOW_LOADING = _mended(
 )
 UNEVEN_WORK = _mended(
     "shards",
-    ({"ranks": 2, "images": 21, "epochs": 2, "batchsize": 4, "numbers": True}, {"ranks": 3, "images": 26, "epochs": 1, "batchsize": 5, "numbers": True}),
+    (
+        {"ranks": 2, "images": 21, "epochs": 2, "batchsize": 4, "numbers": True},
+        {"ranks": 3, "images": 26, "epochs": 1, "batchsize": 5, "numbers": True},
+    ),
     Criterion("equal work in every step", 2, equal_work, "Look at the timeline: which rank computes longer? Then look at what it is given."),
     Criterion("every image once an epoch", 1, every_image_once, "random_split takes the parts' lengths, or fractions that add up to 1."),
 )
 WAITING_EVERY_STEP = _mended(
     "losses",
     ({"ranks": 2, "images": 48, "epochs": 2, "batchsize": 4},),
-    Criterion("the ranks don't wait for each other in every step", 2, meets_once_an_epoch, "Which calls let all ranks meet? The table of the profile counts them."),
-    Criterion("no waiting for the device in every step", 1, fetches_once_an_epoch, "A loss may stay a tensor until the epoch is over; detach() frees its graph."),
+    Criterion("the ranks don't wait for each other in every step", 2, meets_once_an_epoch, "Which calls let all ranks meet? The profile counts them."),
+    Criterion(
+        "no waiting for the device in every step", 1, fetches_once_an_epoch, "A loss may stay a tensor until the epoch is over; detach() frees its graph."
+    ),
     Criterion("the mean losses as before", 1, same_losses, "`losses` is averaged over the steps and the ranks below."),
     SAME_TRAINING,
 )

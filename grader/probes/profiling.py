@@ -26,7 +26,7 @@ COLLECTIVES = (
     "broadcast_object_list", "gather", "gather_object", "monitored_barrier", "recv", "reduce", "reduce_scatter", "scatter",
     "scatter_object_list", "send",
 )  # fmt: skip
-SIZE = 32  # pixels of an image in a file
+SIZE = 64  # pixels of an image in a file
 LR = 0.002  # so low that rounding errors stay small
 
 
