@@ -11,6 +11,7 @@ FILES = [
     for topic in ("01_single_gpu", "02_multi_gpu", "03_multi_node")
     for track in ("pytorch", "chainer")
 ] + ["exercises/02_multi_gpu/run_multi_gpu_training.sh", "exercises/03_multi_node/run_multi_node_training.sh"]
+FILES += [f"exercises/04_profiling/pytorch/{name}.py" for name in ("train_steps", "slow_loading", "uneven_work", "waiting_every_step")]
 
 SOLUTION = """\
 first = 1
