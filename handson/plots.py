@@ -105,6 +105,18 @@ def ranks(steps, count=4):
     return picture(drawing, f"What {workers} ranks do during {count} steps: they compute, wait for the last rank, and communicate.")
 
 
+def ranges(of_ranks, length, words):
+    """When each rank was in which part of a step; of_ranks: rank -> part -> [(begin, length), ...] in ms; `length` of the axis in ms."""
+    drawing, (axes,) = _axes(9, 0.9 + 0.5 * len(of_ranks))
+    for row, parts in enumerate(of_ranks.values()):
+        for part, bars in parts.items():
+            axes.broken_barh(bars, (row - 0.3, 0.6), label=part if row == 0 else None, **_style({"all-reduce": "communication"}.get(part, part)))
+    axes.set(yticks=range(len(of_ranks)), yticklabels=list(of_ranks), xlabel="time [ms]", xlim=(0, length))
+    axes.invert_yaxis()
+    axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize="small", frameon=False)
+    return picture(drawing, words)
+
+
 def steps_compared(single, several):
     """Where a step's time goes with one worker and with several (timing.Steps of both), beside the time that would be ideal."""
     arrivals, leaves = several.began("all-reduce"), several.ended("all-reduce")

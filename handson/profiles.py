@@ -98,26 +98,19 @@ def ranges(run, names=STEPS):
 
 def show_ranges(run, steps=2, names=STEPS):
     """When each rank was in which of the ranges that a script has marked, in a few steps. Raises ProfileError."""
-    means = ranges(run, names)
-    drawing, (axes,) = plots._axes(9, 0.9 + 0.5 * len(run.timelines))
-    every_rank = analysis.common_steps(run)
+    means, every_rank = ranges(run, names), analysis.common_steps(run)
     middle = max(0, (len(every_rank[0]) - steps) // 2)
     begin = min(of_rank[middle, 1] for of_rank in every_rank)
     end = max(of_rank[middle : middle + steps][-1, 2] for of_rank in every_rank)
-    for rank, timeline in enumerate(run.timelines):
-        for name, moments in _ranges(timeline).items():
-            inside = moments[(moments[:, 1] > begin) & (moments[:, 0] < end)].clip(begin, end)
-            bars = [((a - begin) / 1e6, (b - a) / 1e6) for a, b in inside.tolist()]
-            axes.broken_barh(bars, (rank - 0.3, 0.6), label=name if rank == 0 else None, **plots._style(PARTS[name]))
-    axes.set(yticks=range(len(run.timelines)), yticklabels=[f"rank {timeline.rank}" for timeline in run.timelines], xlabel="time [ms]")
-    axes.set_xlim(0, (end - begin) / 1e6)
-    axes.invert_yaxis()
-    axes.legend(ncols=len(names), loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize="small", frameon=False)
+    of_ranks = {f"rank {one.rank}": {name: _within(moments, begin, end) for name, moments in _ranges(one).items()} for one in run.timelines}
     words = ", ".join(f"{name} {' and '.join(f'{1000 * seconds:.1f}' for seconds in of_ranks)} ms" for name, of_ranks in means.items())
-    return picture(drawing, f"The marked ranges of {steps} steps; mean times on the ranks: {words}.")
+    return plots.ranges(of_ranks, (end - begin) / 1e6, f"The marked ranges of {steps} steps; mean times on the ranks: {words}.")
 
 
-PARTS = {"forward": "forward", "backward": "backward", "all-reduce": "communication", "optimize": "optimize"}  # whose colours in plots
+def _within(moments, begin, end):
+    """Of moments (ns), those between two: [(begin, length), ...] in ms."""
+    inside = moments[(moments[:, 1] > begin) & (moments[:, 0] < end)].clip(begin, end)
+    return [((a - begin) / 1e6, (b - a) / 1e6) for a, b in inside.tolist()]
 
 
 def _ranges(timeline):
