@@ -110,7 +110,9 @@ def ranges(of_ranks, length, words):
     drawing, (axes,) = _axes(9, 0.9 + 0.5 * len(of_ranks))
     for row, parts in enumerate(of_ranks.values()):
         for part, bars in parts.items():
-            axes.broken_barh(bars, (row - 0.3, 0.6), label=part if row == 0 else None, **_style({"all-reduce": "communication"}.get(part, part)))
+            begins, lengths = zip(*bars) if bars else ((), ())
+            style = _style({"all-reduce": "communication"}.get(part, part))
+            axes.barh([row] * len(bars), lengths, left=begins, height=0.6, label=part if row == 0 else None, **style)
     axes.set(yticks=range(len(of_ranks)), yticklabels=list(of_ranks), xlabel="time [ms]", xlim=(0, length))
     axes.invert_yaxis()
     axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize="small", frameon=False)
