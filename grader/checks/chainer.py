@@ -79,7 +79,7 @@ UPDATER_OF_GPUS = _training(
     "updater",
     tuple({"workers": workers, "batchsize": 4, "updates": 3, "lr": 0.02} for workers in (2, 3)),
     (
-        Criterion("the update of one big batch", 2, judges.one_big_batch, "MultiprocessParallelUpdater(iterators, optimizer, devices=...)"),
+        Criterion("the update of one big batch", 3, judges.one_big_batch, "MultiprocessParallelUpdater(iterators, optimizer, devices=...)"),
         Criterion("batches are converted", 1, judges.converted, "MultiprocessParallelUpdater has the argument converter."),
     ),
 )
@@ -98,7 +98,7 @@ EVALUATOR = Check(
     "evaluator",
     f"{PROBES}:evaluator",
     ({"ranks": 3, "lengths": [7, 4, 3], "batchsize": 3},),
-    (Criterion("the mean over the whole test set", 2, judges.evaluates_all, "chainermn.create_multi_node_evaluator(evaluator, comm)"),),
+    (Criterion("the mean over the whole test set", 3, judges.evaluates_all, "chainermn.create_multi_node_evaluator(evaluator, comm)"),),
     oracle=f"{ORACLES}:evaluation",
 )
 

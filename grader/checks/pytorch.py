@@ -262,7 +262,7 @@ STEP = Check(
     "step",
     f"{PROBES}:step",
     ({"lengths": [6], "steps": 3, "lr": 0.1},),
-    (Criterion("the update of one step", 2, one_step, "Four lines: zero_grad, forward and loss, backward, step."),),
+    (Criterion("the update of one step", 3, one_step, "Four lines: zero_grad, forward and loss, backward, step."),),
     oracle=f"{ORACLES}:step",
 )
 STEP_OF_RANKS = Check(

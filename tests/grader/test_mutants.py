@@ -70,3 +70,13 @@ def test_every_criterion_has_a_mutant():
 def test_hidden_cases_are_of_checks_that_there_are():
     there_are = {(unit, part.track, check.gap) for unit, parts in UNITS.items() for part in parts for check in part.checks}
     assert hidden.cases().keys() <= there_are
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_both_tracks_of_a_unit_are_worth_the_same(unit):
+    points = {}
+    for part in UNITS[unit]:
+        if part.track:
+            own = sum(criterion.points for check in part.checks for criterion in check.criteria)
+            points[part.track] = points.get(part.track, 0) + own
+    assert len(set(points.values())) <= 1, points
