@@ -4,9 +4,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import batch, chainer, checks, communication, nodes, overhead, profiling, scaling
+from tests.bench import batch, chainer, checks, communication, grading, nodes, overhead, profiling, scaling
 
-BENCHES = {module.__name__.rpartition(".")[2]: module.measure for module in (scaling, overhead, batch, chainer, nodes, communication, profiling, checks)}
+BENCHES = {module.__name__.rpartition(".")[2]: module.measure for module in (scaling, overhead, batch, chainer, nodes, communication, profiling, checks, grading)}
 
 
 def main():
