@@ -15,6 +15,8 @@ from grader.verdict import GRADER_FAULT, Verdict
 GRADER = Path(__file__).resolve().parent.parent
 PUBLIC = ("box", "probes", "sandbox", "__init__.py", "gaps.py", "verdict.py")  # of the grader; what ranks may read
 JUDGING = ("box", "checks", "hidden", "probes", "gaps.py", "exercises.py", "notebooks.py")  # what a verdict depends on
+SCRIPTS = ("grader.probes.libraries",)  # what a box loads before
+NOTEBOOKS = ("grader.probes.cases", "grader.probes.notebooks")
 STARTING = 60  # seconds for an engine to load the libraries, at most
 
 
@@ -65,11 +67,12 @@ def in_order(unit, verdicts):
 
 def run(piece, trusted):
     """Carry out a piece, on an engine: a list of verdicts as dictionaries."""
+    part = _part(piece)
     verdicts = judge(
         piece.unit,
-        (_part(piece),),
+        (part,),
         lambda file: exercises.handed_in(file, piece.data),
-        _server(),
+        _server(NOTEBOOKS if part.file.endswith(".ipynb") else SCRIPTS),
         hidden=_hidden_cases(),
         readable=None if trusted else readable(),
         seed=_seed(piece.unit),
@@ -122,8 +125,8 @@ def readable():
 
 
 @functools.cache
-def _server():
-    return Server(("grader.probes.libraries",))
+def _server(libraries):
+    return Server(libraries)
 
 
 @functools.cache
