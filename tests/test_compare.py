@@ -193,6 +193,19 @@ def test_a_directory_given_twice_counts_once(tmp_path):
     assert words(command(out, "out", cwd=tmp_path).stdout.splitlines()[3])[3] == "1"
 
 
+def test_runs_that_failed_or_go_on_are_left_out_and_named(tmp_path):
+    outs = [write(run, tmp_path / "results" / str(number)).parent for number, run in enumerate(lecture())]
+    (tmp_path / "results" / "failed").mkdir()
+    (tmp_path / "results" / "job.sh").write_text("#!/bin/bash\n")
+    done = command("results/failed", "results/job.sh", *outs, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    left_out, others = done.stdout.splitlines()[:2], done.stdout.splitlines()[2:]
+    assert [line.partition(" is left out: ")[0] for line in left_out] == ["results/failed", "results/job.sh"]
+    assert others[:-1] == text(table(lecture()))
+    done = command("results/faild", *outs, cwd=tmp_path)
+    assert done.returncode == 2 and "there is no results/faild" in done.stderr, "a name that does not exist is a mistake"
+
+
 def test_a_directory_without_result_ends_with_one_sentence_and_status_2(tmp_path):
     done = command(tmp_path, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
