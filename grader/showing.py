@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
-from grader.verdict import DEADLOCK, FAILED, GRADER_FAULT, NOT_ATTEMPTED, NOT_FOUND, PASSED
+from grader.verdict import GRADER_FAULT, NOT_ATTEMPTED, NOT_FOUND, PASSED
 
 HEADINGS = ("Gap", "What is checked", "Result", "Points", "What to look at")
 SIGNS = {PASSED: "✓", NOT_ATTEMPTED: "–", NOT_FOUND: "–", GRADER_FAULT: "?"}  # all others: ✗
@@ -57,8 +57,8 @@ class Row:
 
     @property
     def hint(self):
-        """None is given before a first attempt, nor where the code didn't come to what is checked."""
-        return self.first.hint if self.first.status in (FAILED, DEADLOCK) else ""
+        """Whoever is stuck gets one, whatever the reason; what passed, or isn't the student's fault, needs none."""
+        return "" if self.first.status in (PASSED, GRADER_FAULT) else self.first.hint
 
 
 def rows(checked):

@@ -16,7 +16,7 @@ from grader import exercises, gaps, self_check, showing
 from grader.checks import UNITS, Part
 from grader.checks.check import Check, Criterion
 from grader.mutants import solved
-from grader.verdict import FAILED, GRADER_FAULT, NOT_ATTEMPTED, PASSED, Verdict
+from grader.verdict import FAILED, GRADER_FAULT, NOT_ATTEMPTED, PASSED, STATUSES, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = "exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py"
@@ -151,12 +151,19 @@ def test_whatever_a_students_code_says_is_escaped_and_code_is_marked():
     assert "Hint: the hint" in page and 'scope="col"' in page and "✗ failed" in page
 
 
-def test_alike_results_of_a_gap_share_a_row_and_hints_come_after_an_attempt():
+@pytest.mark.parametrize("status", STATUSES)
+def test_whoever_is_stuck_gets_a_hint_whatever_the_reason(status):
+    checked = self_check.Checked("own", (verdict("a", status, message="what happened"),), 1.0)
+    shown = status not in (PASSED, GRADER_FAULT)
+    assert ("Hint: the hint" in showing.html(checked), "Hint: the hint" in showing.text(checked)) == (shown, shown)
+
+
+def test_alike_results_of_a_gap_share_a_row_with_one_hint():
     open_, passed, failed = verdict("a", NOT_ATTEMPTED, message="to do"), verdict("b", PASSED, 2), verdict("b", FAILED, message="no")
     checked = self_check.Checked("own", (open_, open_, passed, passed, failed), 1.0)
     lines = showing.text(checked).splitlines()
     assert lines[0] == "own: 4 of 10 points" and len([line for line in lines if " of " in line]) == 4
-    assert "\n".join(lines).count("the hint") == 1
+    assert "\n".join(lines).count("the hint") == 2, "one for what is open, one for what failed"
 
 
 def test_what_could_not_be_graded_is_no_zero():
