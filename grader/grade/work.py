@@ -11,6 +11,8 @@ from grader.checks import UNITS
 from grader.checks.judging import judge, longest
 from grader.sandbox import interpreter_paths
 from grader.verdict import GRADER_FAULT, Verdict
+from handson import site as sites
+from handson.pbs import site as pbs_site
 
 GRADER = Path(__file__).resolve().parent.parent
 PUBLIC = ("box", "probes", "sandbox", "__init__.py", "gaps.py", "verdict.py")  # of the grader; what ranks may read
@@ -108,7 +110,8 @@ def _seed(unit):
 
 
 def version(unit):
-    """What a unit's verdicts depend on, as a digest: checks, probes, hidden cases, and the exercises given out."""
+    """What a unit's verdicts depend on, as a digest: checks, probes, hidden cases, the exercises given out, and for job scripts the
+    chosen site. Raises SiteError."""
     digest = hashlib.sha256()
     files = [path for name in JUDGING for path in ([GRADER / name] if name.endswith(".py") else sorted((GRADER / name).rglob("*")))]
     for path in files:
@@ -116,6 +119,8 @@ def version(unit):
             digest.update(path.read_bytes())
     for part in UNITS[unit]:
         digest.update(exercises.given_out(part.file).text.encode())
+        if part.file.endswith(".sh"):
+            digest.update(repr(sites.read(pbs_site.chosen())).encode())
     return digest.hexdigest()[:16]
 
 

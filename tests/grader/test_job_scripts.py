@@ -10,6 +10,7 @@ from grader import gaps
 from grader.checks import UNITS
 from grader.checks.judging import judge
 from grader.exercises import solution
+from grader.grade import work
 from grader.verdict import FAILED, NOT_ATTEMPTED, PASSED
 from handson import site
 from handson.pbs import site as pbs_site
@@ -66,3 +67,19 @@ def test_an_untouched_script_is_not_attempted_and_a_half_filled_one_is_judged_li
     found = verdicts("multi_gpu", given.replace("(queue)", "lecture"))
     assert found["the queue"].status == PASSED
     assert re.search("still to be filled in", found["the nodes"].message) and found["the time limit"].status == FAILED
+
+
+@pytest.mark.parametrize("change", ["another site", "the site's file"])
+def test_units_with_a_job_script_are_graded_anew_for_another_site_and_the_others_are_not(tmp_path, monkeypatch, change):
+    shutil.copytree(ROOT / "jobs/sites", tmp_path / "sites")
+    monkeypatch.setattr(pbs_site, "SITES", tmp_path / "sites")
+    monkeypatch.setattr(pbs_site, "CHOSEN", tmp_path / "sites/CHOSEN")
+    (tmp_path / "sites/bare.toml").write_text(BARE)
+    (tmp_path / "sites/CHOSEN").write_text("bare")
+    before = {unit: work.version(unit) for unit in UNITS}
+    assert before == {unit: work.version(unit) for unit in UNITS}
+    if change == "another site":
+        (tmp_path / "sites/CHOSEN").write_text("reedbush")
+    else:
+        (tmp_path / "sites/bare.toml").write_text(BARE.replace("first", "other"))
+    assert {unit for unit in UNITS if work.version(unit) != before[unit]} == set(PARTS)
