@@ -272,7 +272,11 @@ STEP_OF_RANKS = Check(
     (
         Criterion("equal parameters on all ranks", 1, ranks_stay_equal, "Forward must go through `replica`, which averages the gradients."),
         Criterion(
-            "the update of one big batch", 2, one_step, "With reduction='sum' the loss is a sum over images; the mean over ranks follows by itself."
+            "the update of one big batch",
+            2,
+            one_step,
+            "Gradients are averaged over the ranks, each with the same weight: the mean of the ranks' `loss` must be the mean over all `total` "
+            "images, also where ranks have different numbers of them.",
         ),
     ),
     oracle=f"{ORACLES}:step",

@@ -18,6 +18,7 @@
 # | `01_single_gpu` | one GPU: the training loop, and what limits it | `exercises/01_single_gpu` |
 # | `02_multi_gpu` | two GPUs of a node: data parallel training | `exercises/02_multi_gpu` |
 # | `03_multi_node` | two nodes of two GPUs: MPI ranks, and a network between them | `exercises/03_multi_node` |
+# | `04_profiling` | where the time of an iteration goes, and what to do about it | `exercises/04_profiling` |
 
 # %% [markdown]
 # ## How it works

@@ -16,7 +16,7 @@ from handson.pytorch.model import ConvNet
 
 
 def train(args, train_set, test_set):
-    # PUT YOUR CODE: `device`: use the first of the GPUs in args.gpu
+    # PUT YOUR CODE: `device`: what `devices.use(id)` returns for the first of the GPUs in args.gpu
     raise NotImplementedError("PUT YOUR CODE: device")
     test_loader = DataLoader(test_set, args.batchsize)
 
@@ -52,8 +52,8 @@ def train(args, train_set, test_set):
                 report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
     seconds = time.perf_counter() - start
 
-    # PUT YOUR CODE: how many `images` went through the network in all these epochs, and what `throughput`
-    # a second is that?
+    # PUT YOUR CODE: how many `images` went through the network since `first_epoch` (not 0 in a resumed
+    # run), and what `throughput` a second is that?
     raise NotImplementedError("PUT YOUR CODE: throughput")
     print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")
     results.save(args, images, seconds, evaluator.seconds, manager.get_extension("LogReport").log)

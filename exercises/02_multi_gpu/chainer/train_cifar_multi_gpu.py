@@ -49,8 +49,8 @@ def train(args, train_set, test_set):
     trainer.run(show_loop_exception_msg=False)
     seconds = time.perf_counter() - start
 
-    # PUT YOUR CODE: how many `images` went through the network in all these epochs, and what `throughput`
-    # a second is that?
+    # PUT YOUR CODE: how many `images` went through the network since `first_epoch` (not 0 in a resumed
+    # run), and what `throughput` a second is that?
     raise NotImplementedError("PUT YOUR CODE: throughput")
     print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")
     results.save(args, images, seconds, evaluator.seconds, trainer.get_extension("LogReport").log, len(gpus))

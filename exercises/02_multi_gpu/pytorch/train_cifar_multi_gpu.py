@@ -17,7 +17,8 @@ from handson.pytorch.model import ConvNet
 
 
 def train(comm, args, train_set, test_set):
-    # PUT YOUR CODE: `device`: every rank uses a GPU of its own; args.gpu lists them by intra_rank
+    # PUT YOUR CODE: `device`: `devices.use(id)` with a GPU of its own for every rank; args.gpu lists them
+    # by intra_rank
     raise NotImplementedError("PUT YOUR CODE: device")
     test_loader = DataLoader(test_set, args.batchsize)
 
@@ -57,8 +58,8 @@ def train(comm, args, train_set, test_set):
                 report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
     seconds = time.perf_counter() - start
 
-    # PUT YOUR CODE: how many `images` went through the network in all these epochs, and what `throughput`
-    # a second is that?
+    # PUT YOUR CODE: how many `images` went through the network since `first_epoch` (not 0 in a resumed
+    # run), and what `throughput` a second is that?
     raise NotImplementedError("PUT YOUR CODE: throughput")
     if comm.rank == 0:
         print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")

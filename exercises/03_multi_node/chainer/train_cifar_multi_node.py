@@ -23,8 +23,8 @@ from handson.chainer.reports import TimedEvaluator, reports, resume
 
 
 def train(comm, args, train_set, test_set):
-    # PUT YOUR CODE: `device`: every rank of a node uses a GPU of its own; args.gpu lists those of the
-    # node by intra_rank
+    # PUT YOUR CODE: `device`: `devices.use(id)` with a GPU of its own for every rank of a node; args.gpu
+    # lists those of the node by intra_rank
     raise NotImplementedError("PUT YOUR CODE: device")
 
     images_in_all, classes = comm.bcast_obj((len(train_set), len(train_set.classes)) if comm.rank == 0 else None)
@@ -60,8 +60,8 @@ def train(comm, args, train_set, test_set):
     trainer.run(show_loop_exception_msg=False)
     seconds = time.perf_counter() - start
 
-    # PUT YOUR CODE: how many `images` went through the network in all these epochs, and what `throughput`
-    # a second is that?
+    # PUT YOUR CODE: how many `images` went through the network since `first_epoch` (not 0 in a resumed
+    # run), and what `throughput` a second is that?
     raise NotImplementedError("PUT YOUR CODE: throughput")
     if comm.rank == 0:
         print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")

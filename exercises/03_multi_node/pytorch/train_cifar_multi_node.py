@@ -18,8 +18,8 @@ from handson.pytorch.model import ConvNet
 
 
 def train(comm, args, train_set, test_set):
-    # PUT YOUR CODE: `device`: every rank of a node uses a GPU of its own; args.gpu lists those of the
-    # node by intra_rank
+    # PUT YOUR CODE: `device`: `devices.use(id)` with a GPU of its own for every rank of a node; args.gpu
+    # lists those of the node by intra_rank
     raise NotImplementedError("PUT YOUR CODE: device")
     test_loader = DataLoader(scatter_dataset(test_set, comm, args.seed), args.batchsize)
 
@@ -61,8 +61,8 @@ def train(comm, args, train_set, test_set):
                 report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
     seconds = time.perf_counter() - start
 
-    # PUT YOUR CODE: how many `images` went through the network in all these epochs, and what `throughput`
-    # a second is that?
+    # PUT YOUR CODE: how many `images` went through the network since `first_epoch` (not 0 in a resumed
+    # run), and what `throughput` a second is that?
     raise NotImplementedError("PUT YOUR CODE: throughput")
     if comm.rank == 0:
         print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")

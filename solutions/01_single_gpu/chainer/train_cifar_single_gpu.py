@@ -19,7 +19,7 @@ from handson.chainer.reports import TimedEvaluator, reports, resume
 
 
 def train(args, train_set, test_set):
-    ### BEGIN SOLUTION device: `device`: use the first of the GPUs in args.gpu
+    ### BEGIN SOLUTION device: `device`: what `devices.use(id)` returns for the first of the GPUs in args.gpu
     device = devices.use(args.gpu[0])
     ### END SOLUTION
 
@@ -50,7 +50,7 @@ def train(args, train_set, test_set):
     trainer.run(show_loop_exception_msg=False)
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many `images` went through the network in all these epochs, and what `throughput` a second is that?
+    ### BEGIN SOLUTION throughput: how many `images` went through the network since `first_epoch` (not 0 in a resumed run), and what `throughput` a second is that?
     images = len(train_set) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

@@ -52,7 +52,7 @@ def train(args, train_set, test_set):
     trainer.run(show_loop_exception_msg=False)
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many `images` went through the network in all these epochs, and what `throughput` a second is that?
+    ### BEGIN SOLUTION throughput: how many `images` went through the network since `first_epoch` (not 0 in a resumed run), and what `throughput` a second is that?
     images = sum(len(part) for part in parts) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

@@ -18,7 +18,7 @@ from handson.pytorch.model import ConvNet
 
 
 def train(comm, args, train_set, test_set):
-    ### BEGIN SOLUTION device: `device`: every rank of a node uses a GPU of its own; args.gpu lists those of the node by intra_rank
+    ### BEGIN SOLUTION device: `device`: `devices.use(id)` with a GPU of its own for every rank of a node; args.gpu lists those of the node by intra_rank
     device = devices.use(args.gpu[comm.intra_rank])
     ### END SOLUTION
     test_loader = DataLoader(scatter_dataset(test_set, comm, args.seed), args.batchsize)
@@ -67,7 +67,7 @@ def train(comm, args, train_set, test_set):
                 report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many `images` went through the network in all these epochs, and what `throughput` a second is that?
+    ### BEGIN SOLUTION throughput: how many `images` went through the network since `first_epoch` (not 0 in a resumed run), and what `throughput` a second is that?
     images = sum(lengths) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

@@ -1,0 +1,17 @@
+"""What is given out tells students what they can't guess."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_first_notebook_lists_all_of_them():
+    page = (ROOT / "notebooks/00_start.ipynb").read_text()
+    assert [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if f"| `{path.stem}` |" not in page] == []
+
+
+def test_hints_say_what_cannot_be_guessed_from_the_script():
+    for path in sorted((ROOT / "exercises").glob("0[123]_*/*/train_cifar_*.py")):
+        hints = " ".join(path.read_text().replace("\n    # ", " ").split())
+        assert "since `first_epoch` (not 0 in a resumed run)" in hints, path
+        assert "`device`: " not in hints or "`devices.use(id)`" in hints, path
