@@ -23,7 +23,7 @@ def commands():
 @app.command()
 def release(
     solutions: Annotated[Path, typer.Option(help="Where the marked solutions are.")] = ROOT / "solutions",
-    course: Annotated[Path, typer.Option(help="Where exercises/ and notebooks/ go; what is in them is replaced.")] = ROOT,
+    course: Annotated[Path, typer.Option(help="Where exercises/ and notebooks/ go; what was changed in them is kept beside them.")] = ROOT,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if they are not up to date.")] = False,
     site: Annotated[str | None, typer.Option(help="The site whose queue, group and modules job scripts get; else the chosen one.")] = None,
     bundle: Annotated[Path | None, typer.Option(metavar="FILE.zip", help="Write what students receive into one archive, too.")] = None,

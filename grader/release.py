@@ -4,10 +4,10 @@ grader/gaps.py has the markers. A notebook's source is the jupytext percent scri
 same solutions give the same exercises and notebooks.
 """
 
+import contextlib
 import re
-import shutil
-import tempfile
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 import jupytext
@@ -17,6 +17,7 @@ from grader import notebooks
 from grader.checks import UNITS
 from grader.gaps import BEGIN, GapError, exercise
 from handson import site as sites
+from handson.files import written_aside
 from handson.pbs import site as pbs_site
 
 LEFT_OUT = {"__pycache__", "results", ".ipynb_checkpoints"}
@@ -36,7 +37,8 @@ def release(solutions, course, check=False, say=print, site=None):
     """Build course/exercises and course/notebooks from `solutions` anew, or with `check` only compare; returns what was Built.
 
     site: the name of the one whose queue and modules job scripts get; the chosen one without it. Raises GapError and SiteError; then
-    nothing has been changed.
+    nothing has been changed. What was there and is no part of this release goes into exercises.before-TIME or notebooks.before-TIME;
+    results, and what jobs printed, stay.
     """
     built = build(solutions, site)
     for room in ("exercises", "notebooks"):
@@ -44,7 +46,7 @@ def release(solutions, course, check=False, say=print, site=None):
         if check:
             _compare(course, room, files)
         else:
-            _replace(course, room, files)
+            _replace(course, room, files, say)
         gaps = sum(len(given.gaps) for file, given in built.exercises.items() if file.startswith(room))
         say(f"{course / room}: {len(files)} files, {gaps} gaps.")
     if site and not check and (course / "jobs/sites").is_dir():
@@ -141,20 +143,28 @@ def _compare(course, room, files):
         raise GapError(f"{course / room} is not what the solutions give ({stale[0].relative_to(room)} differs): run `python -m grader release`")
 
 
-def _replace(course, room, files):
-    course.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{room}-", dir=course))
+def _replace(course, room, files, say):
+    there = {path.relative_to(course): path for path in _sources(course / room)}
+    same = {name for name, path in there.items() if name in files and not path.is_symlink() and path.read_bytes() == files[name][0].encode()}
+    kept = course / f"{room}.before-{datetime.now():%Y%m%d-%H%M%S-%f}"
     try:
-        for path, (text, mode) in files.items():
-            place = aside / path.relative_to(room)
+        for name in there.keys() - same:
+            place = kept / name.relative_to(room)
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text)
-            place.chmod(mode)
-        aside.chmod(0o755)
-        shutil.rmtree(course / room, ignore_errors=True)
-        aside.rename(course / room)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+            there[name].rename(place)
+            with contextlib.suppress(OSError):  # until one isn't empty
+                for folder in there[name].parents:
+                    folder.rmdir()
+        (course / room).mkdir(parents=True, exist_ok=True)
+        for name, (text, mode) in files.items():
+            if name not in same:
+                with written_aside(course / name) as file:
+                    file.write(text.encode())
+            (course / name).chmod(mode)
+    except OSError as error:
+        raise GapError(f"{error.filename} can't be written ({error.strerror}): make room for it, or name another --course") from None
+    if kept.exists():
+        say(f"{kept}: {len(there) - len(same)} files of {room} that this release replaces or doesn't have; delete them if they aren't needed.")
 
 
 def _sources(folder):

@@ -167,6 +167,23 @@ def test_a_refused_release_leaves_the_old_exercises(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["exercises", "notebooks", "solutions"]
 
 
+def test_a_release_loses_nothing_that_it_did_not_write(tmp_path):
+    solutions, exercises, said = tmp_path / "solutions", tmp_path / "exercises", []
+    solutions.mkdir()
+    (solutions / "a.py").write_text("pass\n")
+    (solutions / "same.py").write_text("pass\n")
+    release(solutions, tmp_path, say=lambda line: None)
+    mine = {"a.py": "edited\n", "own/notes.txt": "mine\n", "results/loss.txt": "0.1\n", "train.o12": "printed\n"}
+    for name, text in mine.items():
+        (exercises / name).parent.mkdir(exist_ok=True)
+        (exercises / name).write_text(text)
+    release(solutions, tmp_path, say=said.append)
+    [kept] = tmp_path.glob("exercises.before-*")
+    assert {str(path.relative_to(kept)): path.read_text() for path in kept.rglob("*") if path.is_file()} == {name: mine[name] for name in ("a.py", "own/notes.txt")}
+    assert sorted(str(path.relative_to(exercises)) for path in exercises.rglob("*")) == ["a.py", "results", "results/loss.txt", "same.py", "train.o12"]
+    assert (exercises / "a.py").read_text() == "pass\n" and any(str(kept) in line for line in said)
+
+
 def test_stale_exercises_are_named(tmp_path):
     shutil.copytree(ROOT / "exercises", tmp_path / "exercises")
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
