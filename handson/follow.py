@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from handson.errors import OneSentence
 from handson.pbs import command, jobs, scheduler
@@ -41,10 +42,16 @@ class Job:
 
 
 def submit(folder, *arguments, **variables):
-    """Run ``qsub arguments`` in `folder`, with `variables` in its environment; returns the job's id. Raises JobFailed with qsub's own words."""
+    """Run ``qsub arguments`` in `folder`, with `variables` in its environment; returns the job's id.
+
+    The last of the arguments is the job script. Raises JobFailed with qsub's own words.
+    """
     done = subprocess.run(["qsub", *arguments], cwd=folder, env=_environment() | variables, text=True, capture_output=True, timeout=PATIENCE)
     if done.returncode:
-        raise JobFailed(f"qsub refused {' '.join(arguments)} in {folder}: {done.stderr.strip()}")
+        script = Path(folder, *arguments[-1:])
+        open_ = script.is_file() and "PUT YOUR CODE" in script.read_text(errors="replace")
+        advice = f"; first fill in what {script} marks with PUT YOUR CODE" if open_ else ""
+        raise JobFailed(f"qsub refused {' '.join(arguments)} in {folder}: {done.stderr.strip()}{advice}")
     return done.stdout.split()[-1]
 
 

@@ -132,6 +132,15 @@ def test_a_job_that_there_is_none_of(folder):
         follow(77)
 
 
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_refused_script_with_gaps_is_to_be_filled_first(folder, marked):
+    mark = "# PUT YOUR CODE: the nodes\n" if marked else ""
+    (folder / "job.sh").write_text(f"#!/bin/bash\n{mark}#PBS -l (nodes and so on: select=...)\n")
+    with pytest.raises(JobFailed, match=f"^qsub refused job.sh in {folder}: .*directive") as error:
+        submit(folder, "job.sh")
+    assert str(error.value).endswith(f"; first fill in what {folder}/job.sh marks with PUT YOUR CODE") == marked
+
+
 def test_notebooks_show_the_sentence_and_no_traceback():
     assert JobFailed("job 5 ended with status 7")._render_traceback_() == ["job 5 ended with status 7"]
 
