@@ -89,12 +89,9 @@ def adjust(
     points: Annotated[float | None, typer.Option(help="In place of what the checks gave; without it, an earlier adjustment is taken back.")] = None,
 ):
     """Set a student's points by hand, and write all that `report` writes anew. The checks' points and all reasons are kept."""
-    from grader.gradebook import Gradebook
-    from grader.tell import tell
+    from grader.by_hand import adjust
 
-    with Gradebook(folder) as book:
-        book.adjust(student, unit, gap, points, reason, author)
-        tell(book, folder)
+    adjust(folder, student, unit, gap, points, reason, author, typer.echo)
 
 
 @app.command()

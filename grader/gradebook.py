@@ -162,14 +162,18 @@ class Gradebook:
         student, unit, gap, reason, author = map(_text, (student, unit, gap, reason.strip(), author.strip()))
         if self._one("SELECT * FROM current_submissions WHERE student = ?", student) is None:
             raise GradebookError(f"there is no student {student!r} in {self.folder / NAME}: see the first column of grades.csv")
-        units = {row["unit"]: row for row in self._all("SELECT * FROM current_results WHERE student = ?", student)}
+        units = {row["unit"]: row for row in self._all("SELECT * FROM current_results ORDER BY student = ?", student)}  # theirs last
         if unit not in units:
-            raise GradebookError(f"{student} has no result in {unit!r}: {_one_of(units)}")
-        gaps = {verdict.gap for verdict in _verdicts(units[unit])}
+            raise GradebookError(f"nobody has a result in {unit!r}: {_one_of(units)}")
+        verdicts = _verdicts(units[unit])
+        gaps = {verdict.gap for verdict in verdicts}
+        if gap and units[unit]["student"] != student:
+            raise GradebookError(f"{student} has no result in {unit}: leave the gap out, and give points for the whole unit")
         if gap and gap not in gaps:
             raise GradebookError(f"{unit} has no gap {gap!r}: {_one_of(gaps)}")
-        if points is not None and not 0 <= points < math.inf:
-            raise GradebookError(f"{points:g} points can't be given: give a number from 0 on")
+        most = _most([verdict for verdict in verdicts if gap in ("", verdict.gap)])
+        if points is not None and not 0 <= points <= most + 1e-9:
+            raise GradebookError(f"{points:g} points can't be given: {f'{unit}, {gap}' if gap else unit} has from 0 to {most:g}")
         if not reason or not author:
             raise GradebookError("an adjustment needs a reason and an author")
         values = (student, unit, gap, points, reason, author, time.time())
@@ -253,6 +257,14 @@ def _identity(row):
 
 def _verdicts(row):
     return [Verdict(**fields) for fields in json.loads(row["verdicts"])]
+
+
+def _most(verdicts):
+    """The most points there are in a unit or gap: of its two tracks, one counts."""
+    of_track = {}
+    for verdict in verdicts:
+        of_track[verdict.track] = of_track.get(verdict.track, 0) + verdict.max_points
+    return of_track.pop("", 0) + max(of_track.values(), default=0)
 
 
 def _one_of(names):

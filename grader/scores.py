@@ -75,7 +75,8 @@ class Unit:
 
 @dataclass(frozen=True)
 class Score:
-    """One student. `points` is what is known so far; it is the grade only if `complete`, and there is none if refused."""
+    """One student. `points` is what is known so far; it is the grade only if `complete`. A refused submission has the points
+    set by hand, and no others."""
 
     submission: Submission
     units: tuple = field(repr=False)
@@ -86,7 +87,7 @@ class Score:
 
     @cached_property
     def complete(self):
-        return self.submission.refused is None and all(unit.complete for unit in self.units)
+        return all(unit.complete for unit in self.units) and (self.submission.refused is None or bool(self.units))
 
     @cached_property
     def points(self):
@@ -104,7 +105,7 @@ def scores(book, order=()):
     names = sorted({unit for _, unit in graded}, key=lambda unit: (list(order).index(unit) if unit in order else len(order), unit))
     expected = {name: max(unit.max_points for (_, of), unit in graded.items() if of == name) for name in names}
     return [
-        Score(one, tuple(graded.get((one.student, name)) or Unit(name, (), expected=expected[name]) for name in names))
+        Score(one, tuple(graded.get((one.student, name)) or Unit(name, (), (), adjustments.get((one.student, name, "")), expected[name]) for name in names))
         for one in book.submissions()
     ]
 

@@ -12,7 +12,7 @@ import jinja2
 
 from grader.collect import file_name
 from grader.tell.files import clean, number
-from grader.tell.tables import said
+from grader.tell.tables import ARCHIVES_BEGIN, said
 from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, PASSED, STATUSES
 
 LONGEST = 8_000  # characters of output shown for a gap
@@ -39,7 +39,7 @@ def report(scores):
         gaps=hardest_gaps(graded),
         misconceptions=misconceptions(graded),
         adjustments=[
-            (score, unit.name, gap, adjusted)
+            (score, unit.name, gap, adjusted, sum(verdict.points or 0 for verdict in adjusted.verdicts) if adjusted.verdicts else None)
             for score in scores
             for unit in score.units
             for gap, adjusted in [*((gap.name, gap) for gap in unit.gaps), ("", unit)]
@@ -164,7 +164,7 @@ def _template(name):
     )
     pages.filters |= {"points": number, "cut": cut, "distinct": distinct, "file_name": file_name, "said": said, "words": _words, "median": median}
     pages.filters |= {"quantile": quantile, "bins": bins, "percent": lambda share: f"{100 * share:.0f} %", "day": _day}
-    pages.globals |= {"MARKS": MARKS}
+    pages.globals |= {"MARKS": MARKS, "ARCHIVES_BEGIN": ARCHIVES_BEGIN}
     return pages.get_template(name)
 
 

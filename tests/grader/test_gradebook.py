@@ -158,8 +158,9 @@ def test_adjustments_outlive_a_new_attempt_and_a_new_grading(book):
 
 @pytest.mark.parametrize(
     "change, sentence",
-    [({"student": "joan"}, "no student 'joan'"), ({"student": "\udcff"}, "no student"), ({"unit": "multi"}, "no result in 'multi': it is one of multi_gpu"),
+    [({"student": "joan"}, "no student 'joan'"), ({"student": "\udcff"}, "no student"), ({"unit": "multi"}, "result in 'multi': it is one of multi_gpu"),
      ({"gap": "setp"}, "no gap 'setp': it is one of step"), ({"points": -1.0}, "-1 points"), ({"points": math.nan}, "nan points"),
+     ({"points": 3.5}, "3.5 points can't be given: multi_gpu, step has from 0 to 3$"), ({"points": 3.5, "gap": ""}, "multi_gpu has from 0 to 3$"),
      ({"reason": " "}, "a reason"), ({"author": ""}, "an author")],
 )  # fmt: skip
 def test_wrong_adjustments_are_refused(book, change, sentence):
@@ -168,6 +169,17 @@ def test_wrong_adjustments_are_refused(book, change, sentence):
     with pytest.raises(GradebookError, match=sentence):
         book.adjust(**fields)
     assert book.adjustments() == {}
+
+
+def test_a_refused_submission_gets_points_for_a_whole_unit_as_others_could(book):
+    graded(book, handed_in())
+    book.record([handed_in("max", digest="", refused="max.zip is encrypted.")])
+    with pytest.raises(GradebookError, match="max has no result in multi_gpu: leave the gap out"):
+        book.adjust("max", "multi_gpu", "step", 1.0, "why", "who")
+    with pytest.raises(GradebookError, match="from 0 to 3"):
+        book.adjust("max", "multi_gpu", "", 4.0, "why", "who")
+    book.adjust("max", "multi_gpu", "", 2.0, "shown in class", "who")
+    assert book.adjustments()["max", "multi_gpu", ""]["points"] == 2.0
 
 
 @pytest.mark.parametrize("table", ["submissions", "results", "adjustments"])

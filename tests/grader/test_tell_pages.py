@@ -13,7 +13,7 @@ from classes import handed_in, not_done, said, store
 
 from grader.gradebook import Gradebook
 from grader.scores import scores
-from grader.tell import pages, tell
+from grader.tell import pages, tables, tell
 from grader.tell.files import TellError, write
 from grader.verdict import DEADLOCK
 
@@ -85,6 +85,33 @@ def test_feedback_on_a_refused_submission_gives_the_reason(book):
     book.record([handed_in(digest="", refused="x.zip is encrypted.")])
     page = feedback(book)
     assert "could not be graded" in page.text and "x.zip is encrypted." in page.text and " of " not in page.text
+
+
+def test_points_by_hand_for_a_refused_submission_are_told_everywhere(book):
+    store(book, handed_in("max"), [said("step", 1.0)])
+    book.record([handed_in(digest="", refused="x.zip is encrypted.")])
+    book.adjust("jane", "multi_gpu", "", 1.5, "shown in class", "Dr. Roe")
+    jane = scores(book)[0]
+    page, report = Page(pages.feedback(jane)), Page(pages.report(scores(book)))
+    assert "x.zip is encrypted." in page.text and "set to 1.5 of 2 points by hand: shown in class" in page.text and "1.5 of 2" in page.text
+    assert (jane.points, jane.complete) == (1.5, True)
+    assert "jane 1.5 1.5" in report.text and "jane multi gpu 1.5 shown in class" in report.text
+    assert "jane,multi_gpu,adjusted,1.5,0,adjusted" in tables.grades([jane]) and "multi_gpu 1.5/2" in tables.moodle([jane])
+
+
+def test_the_report_tells_what_the_checks_gave_to_a_unit_also_when_a_gap_was_set_by_hand(book):
+    store(book, handed_in(), [said("step", 0.5), said("other", 1.0)])
+    book.adjust("jane", "multi_gpu", "step", 2.0, "why", "who")
+    book.adjust("jane", "multi_gpu", "", 4.0, "why", "who")
+    text = Page(pages.report(scores(book))).text
+    assert "multi gpu, step 0.5 2 why" in text and "multi gpu 1.5 4 why" in text
+
+
+def test_a_time_that_only_an_archive_has_is_not_told(book):
+    store(book, handed_in(time=315_532_800.0), [said()])
+    assert "Handed in" not in feedback(book).text and "1980" not in tables.nbgrader(scores(book))
+    store(book, handed_in(digest="d2"), [said()])
+    assert "Handed in 2026" in feedback(book).text
 
 
 def test_feedback_tells_about_files_and_adjustments(book):
