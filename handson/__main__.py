@@ -8,11 +8,15 @@ from typing import Annotated
 
 import typer
 
-from handson.errors import run
+from handson.errors import OneSentence, run
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, help=__doc__)
 site = typer.Typer(no_args_is_help=True)
 app.add_typer(site, name="site", help="Fit the job scripts to a site: its queue, group, GPUs and modules.")
+
+
+class NotHere(OneSentence):
+    """What only the whole course has."""
 
 
 class Track(str, Enum):
@@ -56,7 +60,12 @@ def tour(
     options: Annotated[str, typer.Option(help="Options for the training scripts; without -e 2, they run the lecture's 4 epochs.")] = "-e 2",
 ):
     """See it all work: the three tasks by qsub, then the comparison of their throughput."""
-    from handson.tour import tour
+    try:
+        from handson.tour import tour
+    except ModuleNotFoundError as error:
+        if error.name != "handson.tour":
+            raise
+        raise NotHere("the tour is the instructor's, and not in what students receive: begin with `make lab`") from None
 
     tour(folder or Path("results") / time.strftime("tour_%Y%m%d-%H%M%S"), [one.value for one in track], options, typer.echo)
 

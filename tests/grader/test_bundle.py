@@ -105,6 +105,15 @@ def test_a_student_submits_a_job_in_it(unpacked):
     assert "This is job 0." in (folder / "first_job.o0").read_text()
 
 
+def test_the_tour_is_not_for_students_and_says_so_in_a_sentence(unpacked):
+    assert not (unpacked / "handson/tour.py").exists()
+    code = "import sys; sys.modules['handson.tour'] = None; import handson.__main__; handson.__main__.main()"  # ours may be found, as installed
+    command = [sys.executable, "-c", code, "tour"]
+    done = subprocess.run(command, cwd=unpacked, env=environment(unpacked), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("handson tour: the tour is the instructor's") and "make lab" in done.stderr and done.stderr.count("\n") == 1
+
+
 def test_make_and_the_environment_are_those_of_the_course(unpacked):
     assert os.access(unpacked / "setup_environment.sh", os.X_OK)
     assert "make lab" in subprocess.run(["make", "-C", unpacked], capture_output=True, text=True, check=True).stdout
