@@ -1,5 +1,8 @@
 """``python -m grader check UNIT``: the self-check in a terminal. In what students receive, this is grader/__main__.py."""
 
+import os
+import signal
+import sys
 from typing import Annotated
 
 import typer
@@ -22,8 +25,16 @@ def check(
     """Check what is in exercises/ and notebooks/ for a task: what passed, what didn't, and what to look at."""
     from grader.self_check import check
 
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _interrupted)
     checked = check(unit, track)
     raise typer.Exit(0 if checked.points == checked.max_points else 1)
+
+
+def _interrupted(number, frame):
+    """Answer at once: until all processes have ended, seconds may pass."""
+    os.write(sys.stderr.fileno(), b"\n" * sys.stderr.isatty() + b"Interrupted.\n")  # print could be interrupted itself
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import os
 import queue
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -99,6 +100,25 @@ def test_the_terminal_shows_the_same_and_its_status_says_whether_all_is_right(co
     assert done.stdout.startswith("multi_gpu, pytorch track: 3.5 of ") and "– not attempted" in done.stdout and "✓ passed" in done.stdout
     done = command("multigpu", cwd=course)
     assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1
+
+
+def test_ctrl_c_in_a_terminal_is_answered_at_once_and_ends_the_check(course):
+    answers = gaps.answers(exercises.solution(SCRIPT).read_text()) | {"device": "while True:\n    pass"}
+    (course / SCRIPT).write_text(gaps.fill(exercises.given_out(SCRIPT), answers))
+    terminal, end = os.openpty()
+    words = [sys.executable, "-m", "grader", "check", "multi_gpu"]
+    with subprocess.Popen(words, cwd=course, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=end) as process:
+        os.close(end)
+        seen = b""
+        while b"Checking multi_gpu: device" not in seen:  # which comes first, and before the libraries are loaded
+            seen += os.read(terminal, 1000)
+        process.send_signal(signal.SIGINT)
+        begin = time.monotonic()
+        while b"Interrupted." not in seen:
+            seen += os.read(terminal, 1000)
+        assert time.monotonic() < begin + 2
+        assert process.wait(30) == 130 and b"Traceback" not in seen
+    os.close(terminal)
 
 
 # With tasks of our own ------------------------------------------------------------------------------------------------------------
