@@ -118,7 +118,7 @@ def similarity(
     from grader.tell.pages import similarity
 
     with TemporaryDirectory() as workplace:
-        pairs = of_submissions(collect(submissions, workplace, released()))
+        pairs = of_submissions(collect(submissions, workplace, released(), typer.echo))
     for pair in pairs:
         typer.echo(f"{pair.one.shared:5} tokens   {pair.one.share:4.0%} of {pair.one.student}   {pair.other.share:4.0%} of {pair.other.student}")
     write(out, similarity(pairs))

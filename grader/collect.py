@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MOODLE = re.compile(r"(?P<name>.+)_(?P<number>\d+)_assignsubmission_file(_.*)?")
 CANVAS = re.compile(r"(?P<name>[^_]+)_((?P<late>LATE)_)?(?P<number>\d+)_(?P<order>\d+)_.+")
 IGNORED = re.compile(r"^\.|^__MACOSX$|_assignsubmission_(?!file)")  # Moodle's online texts are in folders of their own
+MISTAKEN = (".7z", ".rar", ".gz", ".bz2", ".xz", ".ipynb", ".py", ".sh")  # no archives that are read, but somebody's work
 NOTEBOOK, SCRIPT = 20_000_000, 1_000_000  # bytes, at most
 
 
@@ -43,20 +44,24 @@ class Submission:
     refused: str | None  # why the submission is not looked at, in a sentence
 
 
-def collect(submissions, workplace, expected):
+def collect(submissions, workplace, expected, say=lambda line: None):
     """Every attempt of every student in the folder `submissions`, sorted by student and attempt, unpacked below `workplace`.
 
     expected: the names of the files asked for, such as "notebooks/02_multi_gpu.ipynb". What can't be read is in the list as well,
-    with the reason. Raises CollectError.
+    with the reason. Files that are nobody's work, such as notes.txt, are left out, which is said. Raises CollectError.
     """
     submissions, workplace = Path(submissions), Path(workplace)
     if not submissions.is_dir():
         raise CollectError(f"{submissions} is no folder: name the one that holds a folder or an archive for each student")
+    if room := next((room for room in ("exercises", "notebooks") if (submissions / room).is_dir()), None):
+        raise CollectError(f"{submissions} is one submission, for it has {room}/: name the folder that it is in")
     limits = {name: NOTEBOOK if name.endswith(".ipynb") else SCRIPT for name in expected}
     given_out = released()
     students = {}  # student -> [(path, name, number, late, order)]
     for entry in sorted(submissions.iterdir()):
-        if not IGNORED.search(entry.name):
+        if _stray(entry):
+            say(f"{archives.shown(entry.name)}: left out, it is neither a folder nor an archive.")
+        elif not IGNORED.search(entry.name):
             student, *who = _who(entry)
             students.setdefault(student, []).extend((path, *who) for path in _handed_in(entry))
     if not students:
@@ -91,6 +96,14 @@ def file_name(student):
     if name == student and len(name.encode()) <= 200 and not re.match(r"$|[. -]|.*([. ]|-[0-9a-f]{12})$", name):
         return name
     return f"{name.lstrip('. -')[:50] or '_'}-{hashlib.sha256(student.encode()).hexdigest()[:12]}"
+
+
+def _stray(entry):
+    """Whether an entry is a file that nobody handed in, by its name."""
+    name = entry.name.lower()
+    if IGNORED.search(name) or MOODLE.fullmatch(entry.name) or CANVAS.fullmatch(entry.name) or entry.is_symlink():
+        return False
+    return entry.is_file() and not name.endswith((*archives.SUFFIXES, *MISTAKEN))
 
 
 def _handed_in(entry):

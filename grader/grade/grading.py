@@ -13,7 +13,7 @@ from grader.collect import collect, newest
 from grader.grade import cluster, work
 from grader.grade.placing import ControllerLost, Placer
 from grader.gradebook import Gradebook
-from grader.tell import tell
+from grader.tell import note_absent, tell
 from handson.errors import OneSentence
 
 RESTARTS = 5  # of a controller that ends
@@ -37,12 +37,16 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
     units = units or list(UNITS)
     if unknown := [unit for unit in units if unit not in UNITS]:
         raise GradeError(f"there is no unit {unknown[0]}: choose from {', '.join(UNITS)}")
+    if out.resolve().is_relative_to(submissions.resolve()) or submissions.resolve().is_relative_to((out / "submissions").resolve()):
+        raise GradeError(f"{out} can't be written where submissions are read ({submissions}): name another folder with --out")
     expected = [part.file for parts in UNITS.values() for part in parts]  # all: a submission is the same whatever is graded of it
     resources = "trusted" if trusted else "sandbox"
     versions = {unit: work.version(unit) for unit in units}
     with Gradebook(out) as book:
-        collected = collect(submissions, out / "submissions", expected)
+        collected = collect(submissions, out / "submissions", expected, say)
         book.record(collected)
+        absent = sorted({one.student for one in book.submissions()} - {one.student for one in collected})
+        note_absent(out, absent)
         counting = [submission for submission in newest(collected) if submission.refused is None]
         missing = [(submission, unit) for submission in counting for unit in units]
         if not force:
@@ -52,9 +56,16 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         refused = [submission for submission in newest(collected) if submission.refused]
         for submission in refused:
             say(f"{submission.student}: not graded, {submission.refused}")
+        if absent:
+            say(f"Not handed in this time, but in the gradebook: {', '.join(absent)}.")
         try:
             if missing:
                 _grade(book, missing, versions, resources, engines, profile, cluster_file, trusted, say)
+        except (KeyboardInterrupt, SystemExit):
+            if not force:  # which begins anew
+                missing = book.what_is_missing(collected, versions, resources)
+                say(f"{len(counting) * len(units) - len(missing)} of {len(counting) * len(units)} units graded; the same command goes on.")
+            raise
         finally:
             tell(book, out)  # what there is, also when it is interrupted
         say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")

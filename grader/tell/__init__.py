@@ -3,10 +3,26 @@
 Everything here can be written again at any time (``python -m grader report DIR``), so the gradebook alone needs a backup.
 """
 
+import json
+
 from grader.checks import UNITS
 from grader.scores import scores
 from grader.tell import pages, tables
 from grader.tell.files import write
+
+ABSENT = "not_handed_in.json"  # the students of the gradebook that the last `grade` did not find
+
+
+def note_absent(folder, students):
+    """Have the report say that these students' submissions were not there this time. Raises TellError."""
+    write(folder / ABSENT, json.dumps(students))
+
+
+def _absent(folder):
+    try:
+        return json.loads((folder / ABSENT).read_text())
+    except (OSError, ValueError):
+        return []
 
 
 def tell(book, folder):
@@ -17,7 +33,7 @@ def tell(book, folder):
         "moodle.csv": tables.moodle(of_class),
         "canvas.csv": tables.canvas(of_class),
         "nbgrader.csv": tables.nbgrader(of_class),
-        "report.html": pages.report(of_class),
+        "report.html": pages.report(of_class, _absent(folder)),
     }.items():
         write(folder / name, text)
     for score in of_class:

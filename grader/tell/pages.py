@@ -25,13 +25,14 @@ def feedback(score, pictures=()):
     return _template("feedback.html").render(score=score, pictures=pictures)
 
 
-def report(scores):
-    """The page on the class."""
+def report(scores, absent=()):
+    """The page on the class. absent: students who were not handed in this time."""
     graded = [score for score in scores if not score.submission.refused]
     final = [score for score in graded if score.complete and score.max_points]
     return _template("report.html").render(
         scores=scores,
         graded=graded,
+        absent=absent,
         final=final,
         refused=[score for score in scores if score.submission.refused],
         shares=[score.points / score.max_points for score in final],

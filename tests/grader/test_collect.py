@@ -437,3 +437,21 @@ def test_submissions_are_records(room):
     with pytest.raises(dataclasses.FrozenInstanceError):
         submission.student = "max"
     assert submission.time == pytest.approx(time.time(), abs=100)
+
+
+def test_files_that_nobody_handed_in_are_no_students_and_said(room):
+    write(room / "jane", GOOD)
+    for name in ("notes.txt", "README", ".DS_Store"):
+        (room / name).write_text("x")
+    (room / "doejane_12345_67890_essay.txt").write_text("x")
+    said = []
+    found = collect(room, room.parent / "work", EXPECTED, said.append)
+    assert [one.student for one in found] == ["doejane_12345", "jane"], "what a student uploaded is refused, not left out"
+    assert said == [f"{name}: left out, it is neither a folder nor an archive." for name in ("README", "notes.txt")]
+
+
+@pytest.mark.parametrize("inside", ["exercises", "notebooks"])
+def test_a_submission_in_place_of_the_class_is_refused(room, inside):
+    (room / inside).mkdir()
+    with pytest.raises(CollectError, match=f"is one submission, for it has {inside}/: name the folder that it is in"):
+        collected(room)

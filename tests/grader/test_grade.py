@@ -1,6 +1,8 @@
 """A class graded on a real cluster: who gets what, and that nothing is lost or changed when something dies."""
 
 import os
+import shutil
+import re
 import signal
 import sqlite3
 import subprocess
@@ -113,7 +115,9 @@ def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(g
     family = below(grader, "")
     assert family
     os.kill(grader.pid, number)
-    grader.wait(30)
+    printed = grader.communicate(timeout=30)[0]
+    if number == signal.SIGINT:
+        assert re.search(rf"\n[1-9]\d* of {graded[2]} units graded; the same command goes on\.\n", printed)
     until(lambda: not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE], 10)
     before = finished(tmp_path / "out")
     again = subprocess.run(command(graded[0] / "handed_in", tmp_path / "out"), cwd=ROOT, text=True, capture_output=True, timeout=LIMIT)
@@ -133,6 +137,25 @@ def test_without_a_sandbox_nothing_is_graded_unless_the_code_is_trusted(graded, 
     with pytest.raises(grading.GradeError, match="--trusted"):
         grading.grade(graded[0] / "handed_in", tmp_path / "out", units=[UNIT])
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("submissions", "out"), [("class", "class/out"), ("class", "class"), ("out/submissions", "out")])
+def test_grades_may_not_be_written_among_the_submissions(tmp_path, submissions, out):
+    (tmp_path / submissions / "jane").mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(grading.GradeError, match="where submissions are read"):
+        grading.grade(tmp_path / submissions, tmp_path / out, trusted=True)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_students_who_are_gone_stay_in_the_gradebook_and_are_named(graded, tmp_path):
+    out, said = tmp_path / "out", []
+    small_class(tmp_path / "handed_in")
+    subprocess.run(["cp", "-r", str(graded[0] / "out"), str(out)], check=True)
+    shutil.rmtree(tmp_path / "handed_in/bob")
+    grading.grade(tmp_path / "handed_in", out, units=[UNIT], say=said.append)
+    assert "Not handed in this time, but in the gradebook: bob." in said and ("bob", UNIT) in results(out)
+    assert "Not handed in this time, but in the gradebook: bob." in (out / "report.html").read_text()
 
 
 def test_an_unknown_unit_is_named_with_those_there_are(tmp_path):

@@ -13,7 +13,7 @@ from classes import handed_in, not_done, said, store
 
 from grader.gradebook import Gradebook
 from grader.scores import scores
-from grader.tell import pages, tables, tell
+from grader.tell import note_absent, pages, tables, tell
 from grader.tell.files import TellError, write
 from grader.verdict import DEADLOCK
 
@@ -226,6 +226,14 @@ def test_the_report_has_distribution_statuses_timings_and_students(book):
 @pytest.mark.parametrize("shares, counts", [([0, 0.0999, 0.1, 1, 1.2], [2, 1, 0, 0, 0, 0, 0, 0, 0, 2]), ([0.7, 0.3], [0, 0, 0, 1, 0, 0, 0, 1, 0, 0]), ([], [0] * 10)])
 def test_bins_are_tenths(shares, counts):
     assert pages.bins(shares) == counts
+
+
+def test_the_report_says_who_was_not_handed_in_this_time_until_they_are(book):
+    store(book, handed_in(), [said()])
+    for absent in (["jane"], []):
+        note_absent(book.folder, absent)
+        tell(book, book.folder)
+        assert ("Not handed in this time, but in the gradebook: jane." in Page((book.folder / "report.html").read_text()).text) == bool(absent)
 
 
 def test_an_empty_class_is_told(book, tmp_path):
