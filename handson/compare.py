@@ -58,14 +58,14 @@ class Row:
 def compare(outs, figure_path="throughput.png", say=print):
     """Read the runs in the directories `outs`, `say` the table line by line, draw the figure. Raises ResultError or FigureError.
 
-    What no run has ended in is left out, and named: ``results/*`` has it, too. If nothing else is given, that is an error.
+    What has no result, such as a run that failed or goes on, is left out and named; if all have none, that is an error.
     """
     outs = [Path(out) for out in {Path(out).resolve(): out for out in outs}.values()]
     ended = [out for out in outs if not out.exists() or out.suffix == ".json" or (out / "result.json").exists()]
     results = [read(out) for out in ended or outs]
     for out in outs:
         if out not in ended:
-            say(f"{out} is left out: there is no result.json, so its run has failed, or goes on.")
+            say(f"{out} is left out: it has no result.json, which a run writes when it ends well.")
     for line in text(table(results)) + shared_cores(results):
         say(line)
     say("Figure: " + " and ".join(str(path) for path in figure(results, figure_path)))
