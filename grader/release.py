@@ -22,6 +22,8 @@ from handson.pbs import site as pbs_site
 
 LEFT_OUT = {"__pycache__", "results", ".ipynb_checkpoints"}
 GAP_IN_CELL = re.compile(r'^ *### BEGIN SOLUTION (\w+):|^ *raise NotImplementedError\("PUT YOUR CODE: (\w+)"\)', re.MULTILINE)
+REQUEST = re.compile(r"^#PBS -[qlW] .*\n", re.MULTILINE)
+REQUESTS_GO_HERE = "# Here go the #PBS lines of your training script for queue, resources, group and time; the notebooks take them from there."
 CHECK_IN_CELL = re.compile(r'^check\("(\w+)"', re.MULTILINE)
 
 
@@ -63,6 +65,8 @@ def build(solutions, site=None):
         path = Path("notebooks", f"{source.stem}.ipynb") if is_notebook else Path("exercises", source.relative_to(solutions))
         if source.suffix == ".sh":
             text = sites.fitted(text, here)
+            if source.name.endswith("_profile.sh"):
+                text = _without_requests(text)
         if source.suffix in (".py", ".sh"):
             given = exercise(text, source.suffix, source)
             _refuse_unchecked(given, path, source)
@@ -74,6 +78,12 @@ def build(solutions, site=None):
             _refuse_cells_that_are_lost(given, source)
         built.files[path] = (notebook(text), 0o644) if is_notebook else (text, mode)
     return built
+
+
+def _without_requests(text):
+    """A job script for profiles without its requests: those are what students are to write into their training scripts."""
+    kept, removed = REQUEST.subn("", text)
+    return kept.replace("#!/bin/bash\n", f"#!/bin/bash\n{REQUESTS_GO_HERE}\n", 1) if removed else text
 
 
 def notebook(script):

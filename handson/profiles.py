@@ -1,5 +1,6 @@
 """Profiles in notebooks: recorded by batch jobs, kept beside the exercises, and drawn one above the other."""
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +13,28 @@ from handson.follow import follow, submit
 from handson.profiling import analysis, clocks, explain, figure, readers
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, RANGE, ProfileError
 
+REQUEST = re.compile(r"^#PBS (-[qlW] .*)", re.MULTILINE)
 STEPS = ("forward", "backward", "all-reduce", "optimize")
 
 
 def start(folder, job_script, **variables):
-    """Submit a job that profiles, with these variables in its environment; returns its id. Raises JobFailed."""
-    return submit(folder, "-v", ",".join(f"{name}={value}" for name, value in variables.items()), "-j", "oe", job_script)
+    """Submit a job that profiles, with these variables in its environment; returns its id. Raises JobFailed.
+
+    Where the job script requests nothing, the requests of the student's training script are made for it.
+    """
+    words = "-v", ",".join(f"{name}={value}" for name, value in variables.items()), *_requests(Path(folder), job_script), "-j", "oe"
+    return submit(folder, *words, job_script)
+
+
+def _requests(folder, job_script):
+    """The #PBS options of the training script that a job script without requests goes with; none if it has its own."""
+    profile = folder / job_script
+    training = folder / job_script.replace("_profile", "_training")
+    if training == folder / "run_training.sh":  # any script on two GPUs
+        training = folder.parent / "02_multi_gpu/run_multi_gpu_training.sh"
+    if not profile.exists() or REQUEST.search(profile.read_text()) or not training.exists():
+        return []
+    return [word for request in REQUEST.findall(training.read_text()) for word in request.split(maxsplit=1)]
 
 
 def of_job(folder, job):

@@ -219,7 +219,7 @@ BY_PBS = {  # what a real PBS gives a job (beside PBS_O_...), seen in OpenPBS 23
     "PBS_QUEUE", "PBS_TASKNUM", "NCPUS", "OMP_NUM_THREADS",
 }  # fmt: skip
 BY_PBS_O = {f"PBS_O_{name}" for name in ("HOME", "HOST", "LOGNAME", "PATH", "QUEUE", "SHELL", "SYSTEM", "WORKDIR", "MAIL")}
-GIVEN = {"TRACK", "OPTIONS", "PROFILE", "PATH", "HOME"}  # by the student with -v, or by every shell
+GIVEN = {"TRACK", "OPTIONS", "PROFILE", "SCRIPT", "NAME", "PATH", "HOME"}  # by the student with -v, or by every shell
 # Resources that PBS Professional and OpenPBS know by themselves, and ngpus, which sites with GPUs add. None of the embedded PBS's own.
 CHUNK, JOB_WIDE = {"ncpus", "ngpus", "mem", "mpiprocs", "ompthreads"}, {"select", "place", "walltime"}
 

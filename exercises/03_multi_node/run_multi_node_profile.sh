@@ -1,9 +1,5 @@
 #!/bin/bash
-#PBS -q lecture
-#PBS -l select=2:ngpus=2:mpiprocs=2:ompthreads=1
-#PBS -l place=scatter
-#PBS -W group_list=gt00
-#PBS -l walltime=00:10:00
+# Here go the #PBS lines of your training script for queue, resources, group and time; the notebooks take them from there.
 #PBS -N multi_node_profile
 
 cd "${PBS_O_WORKDIR:-.}"

@@ -59,3 +59,23 @@ def test_a_script_is_not_recorded_again_where_its_first_profile_is_to_be_kept(tm
         assert profiles.of_script(tmp_path, "slow.py", "before", "--epoch 1", keep) == "slow_before"
     assert submitted == 2 * [(tmp_path, "-v", "SCRIPT=slow.py,NAME=slow_before,OPTIONS=--epoch 1", "-j", "oe", "run_profile.sh")]
     assert capsys.readouterr().out.count("was recorded before") == 1
+
+
+def test_a_profile_job_without_requests_gets_those_of_the_training_script(tmp_path, monkeypatch):
+    submitted = []
+    monkeypatch.setattr(profiles, "submit", lambda *words: submitted.append(words[3:]))
+    for name, text in {
+        "02_multi_gpu/run_multi_gpu_training.sh": "#PBS -q lecture\n#PBS -l select=1:ngpus=2\n#PBS -W group_list=gt00\n#PBS -N multi_gpu\n",
+        "02_multi_gpu/run_multi_gpu_profile.sh": "#PBS -N multi_gpu_profile\n",
+        "04_profiling/run_profile.sh": "#PBS -N profile\n",
+        "02_multi_gpu/run_own_profile.sh": "#PBS -l select=1\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    requests = ("-q", "lecture", "-l", "select=1:ngpus=2", "-W", "group_list=gt00")
+    profiles.start(tmp_path / "02_multi_gpu", "run_multi_gpu_profile.sh", TRACK="chainer")
+    profiles.start(tmp_path / "04_profiling", "run_profile.sh", SCRIPT="slow.py")
+    profiles.start(tmp_path / "02_multi_gpu", "run_own_profile.sh", TRACK="chainer")
+    assert submitted == [
+        (*requests, "-j", "oe", "run_multi_gpu_profile.sh"), (*requests, "-j", "oe", "run_profile.sh"), ("-j", "oe", "run_own_profile.sh"),
+    ]  # fmt: skip
