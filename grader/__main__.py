@@ -29,9 +29,11 @@ def release(
     bundle: Annotated[Path | None, typer.Option(metavar="FILE.zip", help="Write what students receive into one archive, too.")] = None,
 ):
     """Build exercises and notebooks from the solutions: every gap becomes PUT YOUR CODE with its hint."""
-    from grader.bundle import bundle as write_bundle
+    from grader.bundle import bundle as write_bundle, refuse_unwritable
     from grader.release import release
 
+    if bundle:
+        refuse_unwritable(bundle)
     built = release(solutions, course, check, typer.echo, site)
     if bundle:
         write_bundle(built, bundle, site)

@@ -27,6 +27,14 @@ class BundleError(OneSentence):
     """Why there is no bundle."""
 
 
+def refuse_unwritable(path):
+    """Raise BundleError where no archive can come, before anything is built."""
+    if path.suffix != ".zip":
+        raise BundleError(f"the bundle {path} would be a zip archive: give it a name that ends in .zip")
+    if not path.parent.is_dir():
+        raise BundleError(f"the bundle {path} has no folder to be in: make {path.parent}, or name another file")
+
+
 def bundle(built, path, site=None, root=exercises.ROOT):
     """Write the archive at `path`, of what was `built` for `site`, and of the course at `root`. Raises BundleError."""
     name = site or pbs_site.chosen()

@@ -31,6 +31,7 @@ class ClusterError(OneSentence, RuntimeError):
 @contextmanager
 def started(engines):
     """A cluster of `engines` engines on this machine, which ends with this process, however that ends: an Engines."""
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # an interrupt while it starts is no error of a task
     folder = tempfile.mkdtemp(prefix="handson-cluster-")  # mode 0700: whoever reads its files commands the engines
     tied = [sys.executable, "-m", "grader.grade.tied", str(os.getpid())]
     config = Config()

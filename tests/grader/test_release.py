@@ -147,11 +147,12 @@ def test_job_scripts_are_fitted_to_a_site_and_the_choice_is_noted(tmp_path):
     assert "module load cuda\n" in text and "#PBS -q (queue)\n" in text
 
 
-@pytest.mark.parametrize("option", [["--site", "nosuch"], ["--bundle", "/dev/null/course.zip"]])
+@pytest.mark.parametrize("option", [["--site", "nosuch"], ["--bundle", "/dev/null/course.zip"], ["--bundle", "course.tar.gz"], ["--bundle", "nowhere/course.zip"]])
 def test_a_wrong_option_is_refused_in_a_sentence(option, tmp_path):
     command = [sys.executable, "-m", "grader", "release", "--course", str(tmp_path), *option]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stderr.startswith("grader release: ")
+    assert list(tmp_path.iterdir()) == [] and not (ROOT / "nowhere").exists()
 
 
 def test_a_refused_release_leaves_the_old_exercises(tmp_path):
