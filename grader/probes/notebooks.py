@@ -38,8 +38,20 @@ def word(rank, ranks, source, case):
 
 def inputs(case):
     """The arguments that a gap's function gets, by name: a dictionary for each call."""
-    chance = random.Random(case["seed"])
-    return [INPUTS[case["inputs"]](chance) for _ in range(CALLS)]
+    chance = Chance(case["seed"])
+    calls = []
+    for chance.call in range(CALLS):
+        calls.append(INPUTS[case["inputs"]](chance))
+    return calls
+
+
+class Chance(random.Random):
+    """Random numbers for several calls. What matters for a misconception is no matter of luck: `turn` takes each choice in its turn."""
+
+    call = 0
+
+    def turn(self, choices):
+        return choices[self.call % len(choices)]
 
 
 def _light(source):
@@ -107,7 +119,7 @@ def _spans(chance, count):
 
 def _rate_of(chance, warmup):
     """A moment within the warm-up or, in one call of three, after it."""
-    update = warmup + chance.randint(1, 9) if chance.random() < 1 / 3 else chance.randint(1, warmup - 1)
+    update = warmup + chance.randint(1, 9) if chance.turn([False, True, False]) else chance.randint(1, warmup - 1)
     return {"update": update, "base": chance.uniform(0.001, 0.1), "workers": chance.randint(2, 16), "warmup": warmup}
 
 
@@ -127,16 +139,16 @@ def _table(chance):
     """A scaling table, and an efficiency between those of its rows; the efficiency falls, but for one row."""
     efficiencies = {1: 1, 2: chance.uniform(0.9, 0.99), 4: chance.uniform(0.7, 0.75), 8: chance.uniform(0.8, 0.85), 16: chance.uniform(0.3, 0.5)}
     table = [[workers, 50.0 * workers * one, workers * one, one] for workers, one in efficiencies.items()]
-    return {"table": table, "least": chance.choice([0.65, 0.78, 0.87])}
+    return {"table": table, "least": chance.turn([0.65, 0.78, 0.87])}
 
 
 INPUTS = {
     "workers": lambda chance: {"select": chance.randint(1, 9), "mpiprocs": chance.randint(2, 8)},
     "throughput": lambda chance: {"batchsize": chance.randint(2, 64), "step_seconds": [chance.uniform(0.01, 0.5) for _ in range(chance.randint(2, 9))]},
-    "smallest_batch": lambda chance: {"rates": _rates(chance), "share": chance.choice([0.4, 0.5, 0.6])},
+    "smallest_batch": lambda chance: {"rates": _rates(chance), "share": chance.turn([0.4, 0.5, 0.6])},
     "limit": lambda chance: {
         "seconds": {part: chance.uniform(0.1, 2) for part in ("load", "forward", "backward", "optimize")},
-        "part": chance.choice(["load", "forward", "backward", "optimize"]),
+        "part": chance.turn(["load", "forward", "backward", "optimize"]),
     },
     "speed_up": lambda chance: {"single": chance.uniform(40, 400), "several": chance.uniform(400, 900)},
     "efficiency": lambda chance: {"single": chance.uniform(40, 400), "several": chance.uniform(400, 900), "workers": chance.randint(3, 9)},
@@ -146,7 +158,7 @@ INPUTS = {
     "overlap": lambda chance: {"compute": _spans(chance, 4), "communication": _spans(chance, 3)},
     "updates": lambda chance: {
         "images": 32 * 9 * chance.randint(3, 20) + chance.randint(33, 200),
-        "batchsize": chance.choice([16, 32]),
+        "batchsize": chance.turn([16, 32]),
         "workers": chance.randint(3, 9),
         "epochs": chance.randint(3, 6),
     },
@@ -158,6 +170,6 @@ INPUTS = {
     "allreduce_seconds": lambda chance: {
         "parameters": chance.randint(10_000, 90_000_000),
         "workers": chance.randint(3, 16),
-        "megabits": chance.choice([20, 100, 1000, 10_000]),
+        "megabits": chance.turn([20, 100, 1000, 10_000]),
     },
 }
