@@ -173,7 +173,7 @@ def test_a_rank_that_raises_shows_its_traceback_and_is_named(run):
 @start_with("mpiexec")
 def test_ranks_do_not_wait_for_ever_for_one_that_never_starts(run):
     """mpiexec doesn't mind a program that ends before it has called MPI, and MPI waits for it."""
-    run.program.write_text("from handson.pytorch import communicator as c; c.MEETING = c.timedelta(seconds=2)" + run.program.read_text())
+    run.program.write_text("import handson.mpi; handson.mpi.MEETING = 2" + run.program.read_text())
     rank_0 = [sys.executable, str(run.program), "-o", str(run.out)]
     run.begin(command=[f"{PROGRAMS}/mpiexec", "-n", "1", *rank_0, ":", "-n", "1", "false"])
     status, _, errors = run.end()
