@@ -98,7 +98,7 @@ def check_job_script(script, environment, tmp_path):
 
 
 def test_without_a_cluster_the_grader_says_how_to_start_one(tmp_path):
-    command = [sys.executable, "-m", "grader", "grade", ".", "--out", "out", "--unit", UNIT, "--cluster-file", "nowhere.json"]
-    hand_in(tmp_path, "ann", UNIT, {0: "x"})
+    command = [sys.executable, "-m", "grader", "grade", "handed_in", "--out", "out", "--unit", UNIT, "--cluster-file", "nowhere.json"]
+    hand_in(tmp_path / "handed_in", "ann", UNIT, {0: "x"})
     done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, capture_output=True, timeout=LIMIT)
     assert done.returncode != 0 and "ipcluster start" in done.stderr and "Traceback" not in done.stderr
