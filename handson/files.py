@@ -7,10 +7,11 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def written_aside(path):
+def written_aside(path, durable=True):
     """A new binary file that takes the name `path` when the block ends well, and is gone when it does not.
 
-    The folder is made if needed; what was at `path` stays until the new file is complete and on the disk. Raises OSError.
+    The folder is made if needed; what was at `path` stays until the new file is complete and on the disk. durable: False does not wait
+    for the disk, for what can be written again. Raises OSError.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -19,7 +20,8 @@ def written_aside(path):
         with open(aside, "xb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(aside, path)
     except BaseException:
         aside.unlink(missing_ok=True)
