@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
-from grader.verdict import GRADER_FAULT, NOT_ATTEMPTED, NOT_FOUND, PASSED
+from grader.verdict import GRADER_FAULT, PASSED, sign
 
 HEADINGS = ("Gap", "What is checked", "Result", "Points", "What to look at")
-SIGNS = {PASSED: "✓", NOT_ATTEMPTED: "–", NOT_FOUND: "–", GRADER_FAULT: "?"}  # all others: ✗
 STYLE = """/* The class stands twice to count more than the rules of JupyterLab. */
 .handson-check { font-family: var(--jp-ui-font-family, sans-serif); font-size: 13px; line-height: 1.45; }
 .handson-check.handson-check table { border-collapse: collapse; margin: 0; }
@@ -47,7 +46,7 @@ class Row:
 
     @property
     def result(self):
-        return f"{SIGNS.get(self.first.status, '✗')} {self.first.status}"
+        return f"{sign(self.first.status)} {self.first.status}"
 
     @property
     def points(self):

@@ -16,6 +16,11 @@ GRADER_FAULT = "grader fault"  # ours: never a 0, but ungraded
 STATUSES = (PASSED, FAILED, NOT_ATTEMPTED, NOT_FOUND, ERROR, DEADLOCK, TIMEOUT, OUT_OF_MEMORY, KILLED, GRADER_FAULT)
 
 
+def sign(status):
+    """A status as one character, for those who do not tell colours apart."""
+    return {PASSED: "✓", NOT_ATTEMPTED: "–", NOT_FOUND: "–", GRADER_FAULT: "?"}.get(status, "✗")
+
+
 @dataclass(frozen=True)
 class Verdict:
     """One check's answer. `points` lies between 0 and `max_points`; None only with GRADER_FAULT: not graded."""

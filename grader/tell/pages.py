@@ -13,11 +13,10 @@ import jinja2
 from grader.collect import file_name
 from grader.tell.files import clean, number
 from grader.tell.tables import ARCHIVES_BEGIN, said
-from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, PASSED, STATUSES
+from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, PASSED, STATUSES, sign
 
 LONGEST = 8_000  # characters of output shown for a gap
 PICTURE = 2_000_000  # bytes
-MARKS = {"passed": "✓", "not attempted": "–", "not found": "–", "grader fault": "?", "refused": "✕"}
 
 
 def feedback(score, pictures=()):
@@ -165,7 +164,7 @@ def _template(name):
     )
     pages.filters |= {"points": number, "cut": cut, "distinct": distinct, "file_name": file_name, "said": said, "words": _words, "median": median}
     pages.filters |= {"quantile": quantile, "bins": bins, "percent": lambda share: f"{100 * share:.0f} %", "day": _day}
-    pages.globals |= {"MARKS": MARKS, "ARCHIVES_BEGIN": ARCHIVES_BEGIN}
+    pages.globals |= {"sign": sign, "ARCHIVES_BEGIN": ARCHIVES_BEGIN}
     return pages.get_template(name)
 
 
