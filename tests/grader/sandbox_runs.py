@@ -141,6 +141,15 @@ def until_end(reading):
             data += part
 
 
+def error_of(function, *arguments):
+    """To be run in a sandbox: the number of the OSError that the function raises, or 0."""
+    try:
+        function(*arguments)
+    except OSError as error:
+        return error.errno
+    return 0
+
+
 def daemonize():
     """To be run in a sandbox: leaves a daemon that nothing but SIGKILL ends. It holds open what the caller of `run` reads to its end."""
     began, begun = os.pipe()

@@ -19,18 +19,6 @@ NOT_PASSED = """
 """
 
 
-@pytest.fixture(scope="module")
-def course(tmp_path_factory):
-    """A course's folder in which the exercises are solved, and whose jobs are kept apart from those of others."""
-    folder = tmp_path_factory.mktemp("course")
-    leave_out = shutil.ignore_patterns("__pycache__", "results", "*.[oe][0-9]*", "[0-9]*.py")
-    shutil.copytree(ROOT / "solutions", folder / "exercises", ignore=leave_out)
-    (folder / "notebooks").mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HANDSON_PBS_HOME", str(folder / "pbs"))
-        yield folder
-
-
 def execute(script, course, **options):
     """The notebook of a percent script after it has been run."""
     for setting, smaller in SETTINGS.items():

@@ -1,13 +1,12 @@
 """The notebook on profiling, run as a student would: the slow scripts are profiled as they were given out, mended, and profiled again."""
 
 import re
-import shutil
 
 import nbformat
 import pytest
 from test_course_notebooks import NOT_PASSED, execute, outputs, points, printed
 
-from grader.exercises import ROOT, given_out
+from grader.exercises import given_out
 from grader.mutants import solved
 from handson.profiling import analysis, readers
 
@@ -19,18 +18,12 @@ def script(name):
 
 
 @pytest.fixture(scope="module")
-def course(tmp_path_factory):
+def course(course):
     """A course's folder in which all exercises are solved but the slow scripts."""
-    folder = tmp_path_factory.mktemp("course")
-    leave_out = shutil.ignore_patterns("__pycache__", "results", "*.[oe][0-9]*", "[0-9]*.py")
-    shutil.copytree(ROOT / "solutions", folder / "exercises", ignore=leave_out)
-    (folder / "notebooks").mkdir()
     for name in ("train_steps", *SLOW):
         text = solved(script(name)) if name == "train_steps" else given_out(script(name)).text
-        (folder / script(name)).write_text(text)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HANDSON_PBS_HOME", str(folder / "pbs"))
-        yield folder
+        (course / script(name)).write_text(text)
+    return course
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import sandbox_runs
-from sandbox_runs import CALLERS, run
+from sandbox_runs import CALLERS, error_of, run
 
 ROOM = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MIB = 1 << 20
@@ -77,15 +77,6 @@ def test_what_can_be_read_cannot_be_changed(secret, caller):
     refused = run(change, caller=caller, readable=[secret.parent])
     assert set(refused) <= {errno.EROFS, errno.EACCES, errno.EPERM, errno.EXDEV}
     assert secret.read_text() == "42"
-
-
-def error_of(function, *arguments):
-    """The number of the OSError that it raises."""
-    try:
-        function(*arguments)
-    except OSError as error:
-        return error.errno
-    return 0
 
 
 def test_the_interpreter_cannot_be_changed(caller):

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 import sandbox_runs
-from sandbox_runs import CALLERS, bomb, daemonize, run
+from sandbox_runs import CALLERS, bomb, daemonize, error_of, run
 
 from grader import sandbox
 from grader.sandbox import cgroups, confine, doctor, kernel, landlock, namespaces, seccomp
@@ -251,14 +251,6 @@ def test_without_namespaces_landlock_hides_files(caller, only_weak_layers):
     finally:
         shutil.rmtree(workplace)
     assert set(seen + written) <= {errno.EACCES, errno.EROFS}
-
-
-def error_of(function, *arguments):
-    try:
-        function(*arguments)
-    except OSError as error:
-        return error.errno
-    return 0
 
 
 @pytest.mark.parametrize("caller", CALLERS)

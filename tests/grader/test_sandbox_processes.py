@@ -14,7 +14,7 @@ import time
 
 import pytest
 import sandbox_runs
-from sandbox_runs import CALLERS, bomb, daemonize, run
+from sandbox_runs import CALLERS, bomb, daemonize, error_of, run
 
 from grader import sandbox
 from grader.sandbox import kernel, landlock
@@ -33,15 +33,6 @@ def bystander():
     yield process
     process.kill()
     process.wait()
-
-
-def error_of(function, *arguments):
-    """The number of the OSError that it raises."""
-    try:
-        function(*arguments)
-    except OSError as error:
-        return error.errno
-    return 0
 
 
 def error_of_call(name, *arguments):
