@@ -4,7 +4,6 @@ Scripts are read from the exercises folder, a notebook's gaps from what was run 
 """
 
 import atexit
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from grader.checks import UNITS
 from grader.checks.judging import judge
 from grader.verdict import counted
 from handson.errors import OneSentence
+from handson.notebook import in_notebook, shell
 
 TRACKS = ("pytorch", "chainer")
 # Kept, since loading libraries takes seconds; a unit of a notebook alone needs few of them.
@@ -102,14 +102,5 @@ def read(folder, file, executed):
 
 def executed_cells():
     """The sources of the cells that were run in this kernel, in that order; none outside of IPython."""
-    shell = _shell()
-    return tuple(shell.history_manager.input_hist_raw) if shell else ()
-
-
-def in_notebook():
-    """Whether this is a Jupyter kernel, which shows HTML."""
-    return hasattr(_shell(), "kernel")
-
-
-def _shell():
-    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    ipython = shell()
+    return tuple(ipython.history_manager.input_hist_raw) if ipython else ()

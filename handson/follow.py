@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from handson.errors import OneSentence
+from handson.notebook import in_notebook
 from handson.pbs import command, jobs, scheduler
 from handson.pbs.errors import PBSError
 
@@ -202,7 +203,7 @@ def _epochs():
 
 def _bar(total, bars):
     """Show a bar of `total` epochs, which goes when the ExitStack `bars` is closed but in notebooks; returns what advances it to an epoch."""
-    if "ipykernel" in sys.modules:
+    if in_notebook():
         from IPython.display import ProgressBar
 
         bar = ProgressBar(total)

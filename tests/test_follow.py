@@ -158,10 +158,10 @@ def test_a_bar_counts_the_epochs_where_people_look_on(folder, monkeypatch, capsy
     rows = "".join(f"{epoch}           0.5         {epoch}.0\n" for epoch in range(1, 5))
     (folder / "training").write_text(TRAINING.format(rows=rows))
     number = job(folder, "cat training")
-    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # as other tests may have imported it
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)  # as ipyparallel imports it: that alone makes no notebook
     follow(number)
     assert capsys.readouterr().out == (folder / "training").read_text(), "nothing but the lines where nobody looks on"
-    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    monkeypatch.setattr(following, "in_notebook", lambda: True)
     monkeypatch.setenv("TQDM_MININTERVAL", "0")
     follow(number)
     shown = capsys.readouterr().out
