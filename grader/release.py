@@ -18,11 +18,12 @@ from grader.checks import UNITS
 from grader.gaps import BEGIN, GapError, exercise
 from handson import site as sites
 from handson.files import written_aside
+from handson.pbs import directives
 from handson.pbs import site as pbs_site
+from handson.pbs.errors import PBSError
 
 LEFT_OUT = {"__pycache__", "results", ".ipynb_checkpoints"}
 GAP_IN_CELL = re.compile(r'^ *### BEGIN SOLUTION (\w+):|^ *raise NotImplementedError\("PUT YOUR CODE: (\w+)"\)', re.MULTILINE)
-REQUEST = re.compile(r"^#PBS -[qlW] .*\n", re.MULTILINE)
 REQUESTS_GO_HERE = "# Here go the #PBS lines of your training script for queue, resources, group and time; the notebooks take them from there."
 CHECK_IN_CELL = re.compile(r'^check\("(\w+)"', re.MULTILINE)
 
@@ -66,7 +67,7 @@ def build(solutions, site=None):
         if source.suffix == ".sh":
             text = sites.fitted(text, here)
             if source.name.endswith("_profile.sh"):
-                text = _without_requests(text)
+                text = _without_requests(text, source)
         if source.suffix in (".py", ".sh"):
             given = exercise(text, source.suffix, source)
             _refuse_unchecked(given, path, source)
@@ -80,10 +81,14 @@ def build(solutions, site=None):
     return built
 
 
-def _without_requests(text):
-    """A job script for profiles without its requests: those are what students are to write into their training scripts."""
-    kept, removed = REQUEST.subn("", text)
-    return kept.replace("#!/bin/bash\n", f"#!/bin/bash\n{REQUESTS_GO_HERE}\n", 1) if removed else text
+def _without_requests(text, source):
+    """A job script for profiles without its requests: those are what students are to write into their training scripts. Raises GapError."""
+    lines = text.splitlines(keepends=True)
+    try:
+        kept = [line for line in lines if not directives.requests(line.encode())]
+    except PBSError as error:
+        raise GapError(f"{source} has a {error.sentence.strip()}: close its quotation marks") from None
+    return "".join(kept).replace("#!/bin/bash\n", f"#!/bin/bash\n{REQUESTS_GO_HERE}\n", 1) if len(kept) < len(lines) else text
 
 
 def notebook(script):

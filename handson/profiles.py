@@ -1,6 +1,5 @@
 """Profiles in notebooks: recorded by batch jobs, kept beside the exercises, and drawn one above the other."""
 
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +8,12 @@ import numpy
 
 from handson import plots
 from handson.figures import picture
-from handson.follow import follow, submit
+from handson.follow import JobFailed, follow, submit
+from handson.pbs import directives
+from handson.pbs.errors import PBSError
 from handson.profiling import analysis, clocks, explain, figure, readers
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, RANGE, ProfileError
 
-REQUEST = re.compile(r"^#PBS (-[qlW] .*)", re.MULTILINE)
 STEPS = ("forward", "backward", "all-reduce", "optimize")
 
 
@@ -32,9 +32,16 @@ def _requests(folder, job_script):
     training = folder / job_script.replace("_profile", "_training")
     if training == folder / "run_training.sh":  # any script on two GPUs
         training = folder.parent / "02_multi_gpu/run_multi_gpu_training.sh"
-    if not profile.exists() or REQUEST.search(profile.read_text()) or not training.exists():
+    if not profile.exists() or _requests_in(profile) or not training.exists():
         return []
-    return [word for request in REQUEST.findall(training.read_text()) for word in request.split(maxsplit=1)]
+    return [word for request in _requests_in(training) for word in request]
+
+
+def _requests_in(script):
+    try:
+        return directives.requests(script.read_bytes())
+    except PBSError as error:
+        raise JobFailed(f"{script} has a {error.sentence.strip()}: close its quotation marks") from None
 
 
 def of_job(folder, job):

@@ -4,6 +4,8 @@ import shlex
 
 from .errors import PBSError
 
+REQUESTS = ("-q", "-l", "-W")  # options by which a job asks for its queue, resources and group
+
 
 def read(script, prefix="#PBS"):
     """The options that stand in `script` (bytes), as one list of words for each directive.
@@ -25,3 +27,8 @@ def read(script, prefix="#PBS"):
         elif text and not text.startswith("#") and not (number == 0 and text.startswith(":")):
             break
     return found
+
+
+def requests(script):
+    """The REQUESTS in `script` (bytes): [option, argument] of each. Raises PBSError."""
+    return [[option, " ".join(argument)] for option, *argument in read(script) if option in REQUESTS]

@@ -108,6 +108,11 @@ def test_a_gap_without_a_check_is_refused_with_its_line(tmp_path):
         release_of(tmp_path, "02_multi_gpu/own.py", SOURCE)
 
 
+def test_a_directive_that_cannot_be_read_is_refused_with_its_file(tmp_path):
+    with pytest.raises(GapError, match="solutions/02_multi_gpu/run_own_profile.sh has a directive error: -l select='1: close its quotation marks"):
+        release_of(tmp_path, "02_multi_gpu/run_own_profile.sh", "#!/bin/bash\n#PBS -l select='1\n")
+
+
 def test_a_gap_that_is_all_of_its_cell_is_refused_since_it_could_not_be_found_again(tmp_path, monkeypatch):
     cell = "# %%\n### BEGIN SOLUTION a: hint\na = 1\n### END SOLUTION\n"
     check = Check("a", lambda text, case: text, (), (Criterion("it", 1.5, lambda *seen: None, "hint"),))

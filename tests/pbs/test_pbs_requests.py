@@ -36,6 +36,11 @@ def test_another_prefix_makes_other_lines_directives():
     assert directives.read(b"#PBS -N a\n", "") == []
 
 
+def test_requests_are_the_options_for_queue_resources_and_group_with_an_argument_each():
+    script = b"#PBS -q lecture\n#PBS -N name\n#PBS -l (nodes  and so on: select=...)\n#PBS -W 'group_list=gt00'\n#PBS -j oe\necho\n#PBS -q late\n"
+    assert directives.requests(script) == [["-q", "lecture"], ["-l", "(nodes and so on: select=...)"], ["-W", "group_list=gt00"]]
+
+
 def test_a_directive_with_an_open_quote_is_an_error():
     with pytest.raises(PBSError, match="directive error: -N 'name"):
         directives.read(b"#PBS -N 'name\n")

@@ -4,6 +4,7 @@ import made_profiles as made
 import pytest
 
 from handson import profiles
+from handson.follow import JobFailed
 from handson.profiling.timeline import ProfileError
 
 STEPS = profiles.STEPS
@@ -79,3 +80,10 @@ def test_a_profile_job_without_requests_gets_those_of_the_training_script(tmp_pa
     assert submitted == [
         (*requests, "-j", "oe", "run_multi_gpu_profile.sh"), (*requests, "-j", "oe", "run_profile.sh"), ("-j", "oe", "run_own_profile.sh"),
     ]  # fmt: skip
+
+
+def test_requests_that_cannot_be_read_are_named_in_a_sentence(tmp_path):
+    (tmp_path / "run_single_gpu_training.sh").write_text("#PBS -l select='1\n")
+    (tmp_path / "run_single_gpu_profile.sh").write_text("#PBS -N single_gpu_profile\n")
+    with pytest.raises(JobFailed, match="run_single_gpu_training.sh has a directive error: -l select='1: close its quotation marks"):
+        profiles.start(tmp_path, "run_single_gpu_profile.sh")
