@@ -13,6 +13,7 @@ from handson.pbs import directives
 from handson.pbs.errors import PBSError
 from handson.profiling import analysis, clocks, explain, figure, readers
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, RANGE, ProfileError
+from handson.runs import left_by
 
 STEPS = ("forward", "backward", "all-reduce", "optimize")
 
@@ -45,12 +46,9 @@ def _requests_in(script):
 
 
 def of_job(folder, job):
-    """The Run that a job has recorded, when it has ended; its output is shown meanwhile. Raises JobFailed or ProfileError."""
+    """The Run that a job has recorded, when it has ended; its output is shown meanwhile. Raises JobFailed, ResultError or ProfileError."""
     follow(job)
-    found = sorted(Path(folder, "results").glob(f"*_{str(job).split('.')[0]}"))
-    if not found:
-        raise ProfileError(f"job {job} has left nothing in {folder}/results: look at its output, and submit it again")
-    return readers.load(found[-1:])[0]
+    return readers.load([left_by(folder, job)])[0]
 
 
 def of_script(folder, script, when, options, keep=False):

@@ -8,11 +8,16 @@ from handson.results import ResultError, read
 
 def of_job(folder, job):
     """The Result of a job that was submitted in `folder`. Raises ResultError."""
+    return read(left_by(folder, job))
+
+
+def left_by(folder, job):
+    """The folder in which a job that was submitted in `folder` has left its results. Raises ResultError."""
     number = str(job).split(".")[0]
     outs = sorted(Path(folder, "results").glob(f"*_{number}"))
     if not outs:
         raise ResultError(f"job {job} has left no results in {folder}/results: look at its output, and submit it again")
-    return read(outs[-1])
+    return outs[-1]
 
 
 def find(exercises, **conditions):

@@ -6,6 +6,7 @@ import pytest
 from handson import profiles
 from handson.follow import JobFailed
 from handson.profiling.timeline import ProfileError
+from handson.results import ResultError
 
 STEPS = profiles.STEPS
 
@@ -87,3 +88,9 @@ def test_requests_that_cannot_be_read_are_named_in_a_sentence(tmp_path):
     (tmp_path / "run_single_gpu_profile.sh").write_text("#PBS -N single_gpu_profile\n")
     with pytest.raises(JobFailed, match="run_single_gpu_training.sh has a directive error: -l select='1: close its quotation marks"):
         profiles.start(tmp_path, "run_single_gpu_profile.sh")
+
+
+def test_a_job_that_recorded_nothing_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(profiles, "follow", lambda job: None)
+    with pytest.raises(ResultError, match=f"job 7.host has left no results in {tmp_path}/results: look at its output"):
+        profiles.of_job(tmp_path, "7.host")
