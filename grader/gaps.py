@@ -23,6 +23,7 @@ GIVEN = re.compile(r"( *)### GIVEN(?: (.*))?")
 LIKE_A_MARKER = re.compile(r"\s*#+\s*(begin|end|given)\b|.*\b(begin|end)\s*_?solution", re.IGNORECASE)
 TO_DO = "PUT YOUR CODE"
 RAISES = re.compile(rf' *raise NotImplementedError\("{TO_DO}: ')
+UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # a null character, brackets nested too deep: what ast.parse says of no Python
 CELL = "# %%"  # how a cell begins in a percent script, the text of a notebook
 
 
@@ -156,7 +157,7 @@ def unreadable(code):
         ast.parse(code)
     except SyntaxError as error:
         return error.lineno or 1, error.msg
-    except (ValueError, RecursionError, MemoryError) as error:  # a null character, brackets nested too deep
+    except UNREADABLE as error:
         return 1, str(error) or "it is nested too deep"
     return None
 
@@ -165,7 +166,7 @@ def _does_something(code):
     """Whether there is more in `code` than comments, strings and `pass`; what can't be parsed is an attempt."""
     try:
         statements = ast.parse(code).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNREADABLE:
         return any(line.strip() and not line.strip().startswith("#") for line in code.splitlines())
     return any(
         not isinstance(statement, ast.Pass) and not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
@@ -178,7 +179,7 @@ def _code(lines):
     text = textwrap.dedent("\n".join(lines))
     try:
         return ast.dump(ast.parse(text))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNREADABLE:
         return text
 
 

@@ -107,5 +107,5 @@ def definitions(source):
     try:
         statements = ast.parse(source).body
         return [line for statement in statements if isinstance(statement, kinds) for line in ast.unparse(statement).splitlines()]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except gaps.UNREADABLE:
         return []
