@@ -23,6 +23,22 @@ def explained(found, right, misconceptions):
     return next((sentence for sentence, values in misconceptions.items() if close(found, values)), "")
 
 
+def explained_by(found, expected):
+    """As `explained`, of an oracle's values: what is "right" there, and sentences with what they lead to."""
+    return explained(found, expected["right"], {sentence: values for sentence, values in expected.items() if sentence != "right"})
+
+
+def images_counted(images, right, misconceptions, who=""):
+    """None if a run that trained on `right` images says so, else what is wrong with its number."""
+    problem = explained(images, right, misconceptions)
+    return problem if problem is None else because(f"{who}images = {images:g}, but {right} went through the network", problem)
+
+
+def because(sentence, problem):
+    """A sentence with its explanation, if there is one."""
+    return f"{sentence}: {problem}" if problem else sentence
+
+
 def equal_on_all_ranks(values, what):
     """None, or which ranks have another `what` than rank 0."""
     others = [rank for rank, value in enumerate(values) if not close(value, values[0])]

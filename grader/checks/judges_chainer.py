@@ -109,8 +109,7 @@ def _at_random(parts):
 
 def one_big_batch(seen, case, expected):
     found = numpy.stack([of_rank["parameters"] for of_rank in seen])
-    wrong = {sentence: values for sentence, values in expected.items() if sentence != "right"}
-    problem = judges.explained(found, expected["right"], wrong)
+    problem = judges.explained_by(found, expected)
     if problem == "":
         if judges.close(found, numpy.broadcast_to(found[:, :1], found.shape)):
             return "the parameters never change"
@@ -177,13 +176,12 @@ def test_images_once(seen, case, expected):
 
 def evaluates_all(seen, case, expected):
     found = numpy.array([of_rank["result"] for of_rank in seen])
-    right = expected["right"]
-    problem = judges.explained(found, right, {sentence: values for sentence, values in expected.items() if sentence != "right"})
+    problem = judges.explained_by(found, expected)
     if problem is None:
         return None
-    return (
-        f"the ranks have loss and accuracy {', '.join(f'{loss:.4f} and {accuracy:.4f}' for loss, accuracy in found)}; those of all "
-        f"{sum(case['lengths'])} images are {right[0][0]:.4f} and {right[0][1]:.4f}{': ' if problem else ''}{problem}"
+    (loss, accuracy), of_ranks = expected["right"][0], ", ".join(f"{loss:.4f} and {accuracy:.4f}" for loss, accuracy in found)
+    return judges.because(
+        f"the ranks have loss and accuracy {of_ranks}; those of all {sum(case['lengths'])} images are {loss:.4f} and {accuracy:.4f}", problem
     )
 
 
@@ -198,7 +196,6 @@ def images_of_all(seen, case, expected):
             "a run resumed at first_epoch makes only the epochs that are left": sum(lengths) * case["epoch"],
             "the images of all workers are counted once for every worker": right * size,
         }
-        problem = judges.explained(images, right, wrong)
-        if problem is not None:
-            return f"images = {images:g}, but {right} went through the network{': ' if problem else ''}{problem}"
+        if problem := judges.images_counted(images, right, wrong):
+            return problem
     return None

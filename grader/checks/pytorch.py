@@ -25,17 +25,14 @@ def right_gpu(seen, case, expected):
 
 def updates_as_sgd(seen, case, expected):
     found = seen[0]["parameters"]
-    gradients = None
 
-    def trace(lr, momentum, dampening=0.0, nesterov=False):
-        parameters, velocity, out = found[0], 0, [found[0]]
-        for gradient in gradients:
-            velocity = momentum * velocity + (1 - dampening if out[1:] else 1) * gradient
-            parameters = parameters - lr * (gradient + momentum * velocity if nesterov else velocity)
-            out.append(parameters)
-        return numpy.stack(out)
+    def trace(lr, momentum, nesterov=False):
+        parameters, velocity = [found[0]], 0
+        for gradient in expected["gradients"]:
+            velocity = momentum * velocity + gradient
+            parameters.append(parameters[-1] - lr * (gradient + momentum * velocity if nesterov else velocity))
+        return numpy.stack(parameters)
 
-    gradients = expected["gradients"]
     wrong = {
         "the parameters do not change: does the optimizer have those of `model`?": trace(0, 0),
         "it updates without momentum": trace(case["lr"], 0),
@@ -77,15 +74,14 @@ def order_follows_epoch(seen, case, expected):
 
 def one_step(seen, case, expected):
     found = seen[0]["parameters"]
-    wrong = {sentence: values for sentence, values in expected.items() if sentence != "right"}
-    problem = judges.explained(found, expected["right"], wrong)
+    problem = judges.explained_by(found, expected)
     if problem is None:
         return None
     step = next(step for step in range(case["steps"]) if not judges.close(found[step], expected["right"][step]))
     difference = numpy.abs(found[step] - expected["right"][step]).max()
     images = f"{sum(case['lengths'])} images" + f" (of the ranks: {', '.join(map(str, case['lengths']))})" * (len(seen) > 1)
     differ = f"after step {step} parameters differ by up to {difference:.2g} from those of one process with a batch of all {images}"
-    return f"{differ}: {problem}" if problem else differ
+    return judges.because(differ, problem)
 
 
 def ranks_stay_equal(seen, case, expected):
@@ -99,8 +95,6 @@ def images_of_all(seen, case, expected):
     epochs, lengths = case["epoch"] - case["first_epoch"], case["lengths"]
     right = sum(lengths) * epochs
     for rank, (images, _) in enumerate(seen[0]["found"]):
-        if judges.close(images, right):
-            continue
         wrong = {
             f"`images` is one epoch's; this run made {epochs}": sum(lengths),
             "`images` has only this rank's: count those of all ranks": lengths[rank] * epochs,
@@ -112,9 +106,8 @@ def images_of_all(seen, case, expected):
                 -max(lengths) // case["batchsize"] * case["batchsize"] * len(lengths) * epochs
             ),
         }
-        found = f"rank {rank} has images = {images:g}, but {right} went through the network"
-        problem = judges.explained(images, right, wrong)
-        return f"{found}: {problem}" if problem else found
+        if problem := judges.images_counted(images, right, wrong, f"rank {rank} has "):
+            return problem
     return None
 
 
@@ -174,14 +167,13 @@ def mean_gradients(seen, case, expected):
 
 def evaluates_all(seen, case, expected):
     found = seen[0]["found"]
-    wrong = {sentence: values for sentence, values in expected.items() if sentence != "right"}
-    problem = judges.explained(found, expected["right"], wrong)
+    problem = judges.explained_by(found, expected)
     if problem is None:
         return None
     numbers = "loss {:.4g} and accuracy {:.4g}".format
     parts = ", ".join(map(str, case["lengths"]))
     right = f"rank 0 finds {numbers(*found)}, but the {sum(case['lengths'])} test images (of the ranks: {parts}) have {numbers(*expected['right'])}"
-    return f"{right}: {problem}" if problem else right
+    return judges.because(right, problem)
 
 
 def trains_on(seen, case, expected):
