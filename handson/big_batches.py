@@ -63,8 +63,7 @@ def _images():
     return len(data.load_arrays("digits")[0])
 
 
-def _run(rank, workers, plans, seeds):
-    device = torch.device("cuda") if torch.cuda.is_available() else torch.device("cpu")
+def _run(device, rank, workers, plans, seeds):
     sets = [(data.enlarge(part.images.to(device), SIZE), part.labels.to(device)) for part in data.load("digits")]
     return [[_train(*sets, plan, seed) for seed in range(rank, seeds, workers)] for plan in plans]
 
@@ -74,7 +73,8 @@ def _train(train_set, test_set, plan, seed):
     torch.manual_seed(seed)
     model = ConvNet().to(train_set[0].device)
     optimizer = torch.optim.SGD(model.parameters(), lr=plan.rates[0], momentum=0.9)
-    batches, errors, moments = _batches(len(train_set[1]), plan.batchsize, seed), [], set(evaluated(len(plan.rates)).tolist())
+    sampler = EpochBatches([len(train_set[1])], 0, plan.batchsize, seed)
+    batches, errors, moments = timing.epoch_after_epoch(sampler, sampler), [], set(evaluated(len(plan.rates)).tolist())
     for update, rate in enumerate(plan.rates, start=1):
         chosen = next(batches)
         optimizer.param_groups[0]["lr"] = rate
@@ -84,15 +84,6 @@ def _train(train_set, test_set, plan, seed):
         if update in moments:
             errors.append(_error(model, *test_set))
     return errors
-
-
-def _batches(images, batchsize, seed):
-    """The batches of one epoch after the other."""
-    sampler, epoch = EpochBatches([images], 0, batchsize, seed), 0
-    while True:
-        sampler.set_epoch(epoch)
-        yield from sampler
-        epoch += 1
 
 
 def _error(model, images, labels):

@@ -5,6 +5,7 @@ notes when every part of a step ends, by the one clock that all processes of a m
 """
 
 import contextlib
+import itertools
 import multiprocessing
 import tempfile
 import time
@@ -76,7 +77,7 @@ def epoch(batchsize=32, size=256):
 
 
 def on_gpus(function, *arguments, workers=1):
-    """[function(rank, workers, *arguments) of each rank]: each in a process on a GPU of its own; with several, they can all-reduce.
+    """[function(device, rank, workers, *arguments) of each rank]: each in a process on a GPU of its own; with several, they can all-reduce.
 
     Raises MeasurementFailed when one ends without an answer, or takes longer than LIMIT.
     """
@@ -108,22 +109,28 @@ def _answer(pipe, rank, end):
 
 
 def _on_gpu(rank, workers, gpu, backend, meeting, pipe, function, arguments):
-    devices.use(gpu)
+    device = devices.use(gpu)
     if workers > 1:
         loopback(backend)
         dist.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=workers)
-    pipe.send(function(rank, workers, *arguments))
+    pipe.send(function(device, rank, workers, *arguments))
     pipe.close()
     if workers > 1:
         dist.barrier()
 
 
+def epoch_after_epoch(sampler, batches):
+    """The `batches` again and again, in the order that `sampler`, EpochBatches, has for each epoch."""
+    for epoch in itertools.count():
+        sampler.set_epoch(epoch)
+        yield from batches
+
+
 class _Training:
     """A rank's training, as in the scripts, step by step."""
 
-    def __init__(self, rank, workers, batchsize, size):
-        self.device = torch.device("cuda") if torch.cuda.is_available() else torch.device("cpu")
-        self.workers, self.size = workers, size
+    def __init__(self, device, rank, workers, batchsize, size):
+        self.device, self.workers, self.size = device, workers, size
         train_set, self.test_set = data.load("digits")
         shard = torch.utils.data.Subset(train_set, range(rank, len(train_set), workers))
         self.batches = EpochBatches([len(range(other, len(train_set), workers)) for other in range(workers)], rank, batchsize, seed=0)
@@ -136,14 +143,6 @@ class _Training:
         if self.device.type == "cuda":
             torch.cuda.synchronize()  # it may still be computing what it was told to
         return time.perf_counter()
-
-    def batches_of_epochs(self):
-        """The batches of one epoch after the other."""
-        number = 0
-        while True:
-            self.batches.set_epoch(number)
-            yield from self.loader
-            number += 1
 
     def step(self, batches):
         """Make a step, and return its moments."""
@@ -180,23 +179,23 @@ class _Training:
         self.model.train()
 
 
-def _train(rank, workers, batchsize, size, count):
-    training = _Training(rank, workers, batchsize, size)
-    batches = training.batches_of_epochs()
+def _train(device, rank, workers, batchsize, size, count):
+    training = _Training(device, rank, workers, batchsize, size)
+    batches = epoch_after_epoch(training.batches, training.loader)
     return numpy.array([training.step(batches) for _ in range(WARM_UP + count)])[WARM_UP:]
 
 
-def _with_batch_sizes(rank, workers, sizes, size, images):
+def _with_batch_sizes(device, rank, workers, sizes, size, images):
     found = {}
     for batchsize in sizes:
-        moments = _train(rank, workers, batchsize, size, max(3, images // batchsize))
+        moments = _train(device, rank, workers, batchsize, size, max(3, images // batchsize))
         found[batchsize] = (moments[:, -1] - moments[:, 0]).tolist()
     return found
 
 
-def _epoch(rank, workers, batchsize, size):
-    training = _Training(rank, workers, batchsize, size)
-    batches = training.batches_of_epochs()
+def _epoch(device, rank, workers, batchsize, size):
+    training = _Training(device, rank, workers, batchsize, size)
+    batches = epoch_after_epoch(training.batches, training.loader)
     for _ in range(WARM_UP):
         training.step(batches)
     moments = numpy.array([training.step(batches) for _ in range(len(training.batches))])

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from handson import timing
+from handson.pytorch.batches import EpochBatches
 from handson.timing import MeasurementFailed, on_gpus
 
 
@@ -17,20 +18,20 @@ def two_workers():
     return timing.steps(workers=2, batchsize=8, size=32, count=5)
 
 
-def the_rank(rank, workers, number):
+def the_rank(device, rank, workers, number):
     return rank, workers, number
 
 
-def fails(rank, workers):
+def fails(device, rank, workers):
     raise ValueError("of the test")
 
 
-def never_ends(rank, workers):
+def never_ends(device, rank, workers):
     time.sleep(600)
 
 
-def mean_gradients(rank, workers):
-    training = timing._Training(rank, workers, batchsize=8, size=32)
+def mean_gradients(device, rank, workers):
+    training = timing._Training(device, rank, workers, batchsize=8, size=32)
     for parameter in training.model.parameters():
         parameter.grad = torch.full_like(parameter, 1.0 + rank)
     training.average_gradients()
@@ -53,6 +54,13 @@ def test_a_measurement_that_never_ends_is_given_up(monkeypatch):
     with pytest.raises(MeasurementFailed, match="has not measured anything"):
         on_gpus(never_ends)
     assert not multiprocessing.active_children()
+
+
+def test_every_epoch_has_all_images_in_an_order_of_its_own():
+    sampler = EpochBatches([40], 0, batchsize=10, seed=0)
+    batches = timing.epoch_after_epoch(sampler, sampler)
+    first, second = ([image for _ in range(4) for image in next(batches)] for _ in range(2))
+    assert sorted(first) == sorted(second) == list(range(40)) and first != second
 
 
 def test_the_all_reduce_gives_all_ranks_the_mean():
