@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from grader.collect import Submission
-from grader.verdict import Verdict, counted
+from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, Verdict, counted
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,14 @@ class Gap:
     name: str
     verdicts: tuple
     adjustment: dict | None = None  # points, reason, author, time
+
+    @property
+    def track(self):
+        return self.verdicts[0].track
+
+    @property
+    def attempted(self):
+        return any(verdict.status not in (NOT_ATTEMPTED, NOT_FOUND) for verdict in self.verdicts)
 
     @property
     def complete(self):
@@ -69,8 +77,15 @@ class Unit:
         return [verdict for gap in self.gaps for verdict in gap.verdicts]
 
     @property
+    def begun(self):
+        """The gaps of each track in which anything was attempted, whether it counts or not; what both tracks share is one of its own."""
+        gaps = (*self.gaps, *self.others)
+        tracks = {gap.track for gap in gaps if gap.attempted}
+        return [gap for gap in gaps if gap.track in tracks]
+
+    @property
     def track(self):
-        return next((verdict.track for verdict in self.verdicts if verdict.track), "")
+        return next((gap.track for gap in self.gaps if gap.track), "")
 
 
 @dataclass(frozen=True)

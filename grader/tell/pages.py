@@ -65,13 +65,16 @@ def plots(folder):
 
 
 def hardest_gaps(scores, most=10):
-    """Dicts of the gaps that lost most: unit, track, gap, share of the points (those who left it out included), attempted, students."""
+    """Dicts of the gaps that lost most: unit, track, gap, share of the points, students who attempted it, and of how many.
+
+    These are the students who began the gap's track, also if their other one counts: who chose one track says nothing of the other.
+    """
     gaps = defaultdict(list)
     for score in scores:
         for unit in score.units:
-            for gap in unit.gaps:
+            for gap in unit.begun:
                 if gap.complete and gap.max_points:
-                    gaps[unit.name, gap.verdicts[0].track, gap.name].append(gap)
+                    gaps[unit.name, gap.track, gap.name].append(gap)
     rows = [
         {
             "unit": unit,
@@ -79,31 +82,32 @@ def hardest_gaps(scores, most=10):
             "gap": name,
             "students": len(of_gap),
             "share": sum(gap.points / gap.max_points for gap in of_gap) / len(of_gap),
-            "attempted": sum(any(one.status not in (NOT_ATTEMPTED, NOT_FOUND) for one in gap.verdicts) for gap in of_gap) / len(of_gap),
+            "attempted": sum(gap.attempted for gap in of_gap),
         }
         for (unit, track, name), of_gap in gaps.items()
     ]
-    return [row for row in sorted(rows, key=lambda row: (row["share"], row["unit"], row["gap"])) if row["share"] < 1][:most]
+    return [row for row in sorted(rows, key=lambda row: (row["share"], row["unit"], row["track"], row["gap"])) if row["share"] < 1][:most]
 
 
 def misconceptions(scores, most=12):
-    """Dicts of the messages that most students got: unit, gap, message (the commonest of those alike but for numbers), hint, students."""
+    """Dicts of the messages that most students got, on either track: unit, track, gap, message (the commonest of those alike but for numbers), hint, students."""
     groups, hints = defaultdict(Counter), {}
     for score in scores:
         said_to_student = {
-            (verdict.unit, verdict.gap, re.sub(r"\d[\d.,e+-]*", "#", verdict.message)): (verdict.message, verdict.hint)
+            (verdict.unit, verdict.track, verdict.gap, re.sub(r"\d[\d.,e+-]*", "#", verdict.message)): (verdict.message, verdict.hint)
             for unit in score.units
-            for verdict in unit.verdicts
+            for gap in unit.begun
+            for verdict in gap.verdicts
             if verdict.message and verdict.points is not None and verdict.status not in (PASSED, NOT_ATTEMPTED, NOT_FOUND)
         }
         for key, (message, hint) in said_to_student.items():
             groups[key][message] += 1
             hints[key] = hint
     rows = [
-        {"unit": key[0], "gap": key[1], "message": messages.most_common(1)[0][0], "hint": hints[key], "students": messages.total()}
-        for key, messages in groups.items()
+        {"unit": unit, "track": track, "gap": gap, "message": messages.most_common(1)[0][0], "hint": hints[unit, track, gap, alike], "students": messages.total()}
+        for (unit, track, gap, alike), messages in groups.items()
     ]
-    return sorted(rows, key=lambda row: (-row["students"], row["unit"], row["gap"], row["message"]))[:most]
+    return sorted(rows, key=lambda row: (-row["students"], row["unit"], row["track"], row["gap"], row["message"]))[:most]
 
 
 def _of_unit(units):

@@ -200,9 +200,23 @@ def class_of(book, count):
 def test_the_report_names_the_hardest_gaps_first(book):
     class_of(book, 8)
     rows = pages.hardest_gaps(scores(book))
-    assert [(row["gap"], row["share"], row["attempted"], row["students"]) for row in rows] == [("hard", 0, 1, 8), ("left_out", 0.25, 0.5, 8)]
+    assert [(row["gap"], row["share"], row["attempted"], row["students"]) for row in rows] == [("hard", 0, 8, 8), ("left_out", 0.25, 4, 8)]
     text = Page(pages.report(scores(book))).text
     assert text.index("hard multi gpu") < text.index("left out multi gpu")
+
+
+def test_a_gap_is_as_hard_as_it_is_for_those_who_began_its_track(book):
+    """Max did both tracks, and the one that doesn't count badly; Zoe did nothing, and Jane one track. All did the notebook, or not."""
+    pytorch, chainer, notebook = (lambda *points, track=track: said(f"{track or 'cell'}_gap", *points, track=track) for track in ("pytorch", "chainer", ""))
+    undone = not_done("chainer_gap", track="chainer"), not_done("chainer_other", track="chainer")
+    store(book, handed_in("jane", digest="1"), [pytorch(2.0), *undone, notebook(1.0)])
+    store(book, handed_in("max", digest="2"), [pytorch(1.0), said("chainer_gap", 0.5, track="chainer", message="too slow"), undone[1], notebook(0.0)])
+    store(book, handed_in("zoe", digest="3"), [not_done("pytorch_gap"), *undone, not_done("cell_gap", track="")])
+    rows = [(row["gap"], row["track"], row["share"], row["attempted"], row["students"]) for row in pages.hardest_gaps(scores(book))]
+    assert rows == [("chainer_other", "chainer", 0, 0, 1), ("cell_gap", "", 0.25, 2, 2), ("chainer_gap", "chainer", 0.25, 1, 1), ("pytorch_gap", "pytorch", 0.75, 2, 2)]
+    text = Page(pages.report(scores(book))).text
+    assert "chainer other multi gpu, chainer 0 % 0 of 1" in text
+    assert "1 too slow multi gpu, chainer, chainer gap" in text, "what was said on a track that doesn't count is a misconception as well"
 
 
 def test_the_report_counts_misconceptions_by_student_whatever_their_numbers(book):
