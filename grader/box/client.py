@@ -111,6 +111,7 @@ class Server:
         if self.connection:
             self.connection.close()
         if self.process:
+            self.process.terminate()  # it takes notice only while it loads libraries
             try:
                 self.process.wait(STOPPING)
             except subprocess.TimeoutExpired:

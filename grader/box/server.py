@@ -21,6 +21,7 @@ def serve(connection, libraries):
     for library in libraries:
         importlib.import_module(library)
     kernel.prctl(kernel.SUBREAPER, 1)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # from now on it ends when its caller hangs up, after all that it runs
     gc.freeze()  # a collection in a rank would touch, and so copy, all that was loaded
     sandbox.bound_together(sandbox.Limits())  # its layers are tried once, and known to all boxes
     while (work := messages.read(connection)) is not None:
@@ -34,6 +35,7 @@ def serve(connection, libraries):
 
 def _box(connection, work):
     """Be the box: run the work, answer, end."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         answer = watch.run(messages.unpack(bytes(work)))
     except BaseException:

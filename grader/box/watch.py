@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import resource
+import select
 import selectors
 import signal
 import socket
@@ -90,6 +91,7 @@ def run(work):
     try:
         why, seen_cpu = _watch(ranks, control, limits)
     finally:
+        _end_ranks(init)
         end_children()
     for rank in ranks:
         while _read("output", rank, rank.output) or _read("stack", rank, rank.stack):  # what came last may still be in the pipes
@@ -119,11 +121,11 @@ def _be_init(work, limits, ranks, control):
             pids[pid] = rank.number
         for rank in ranks:
             rank.close_theirs()
-        while pids:
-            pid, status = os.wait()  # what student code left behind is reaped too
-            if pid in pids:
-                control.sendall(json.dumps([pids.pop(pid), os.waitstatus_to_exitcode(status)]).encode() + b"\n")
-        signal.pause()
+        with contextlib.suppress(ChildProcessError):  # all have ended
+            while True:
+                pid, status = os.wait()  # what student code left behind is reaped too
+                if pid in pids:
+                    control.sendall(json.dumps([pids.pop(pid), os.waitstatus_to_exitcode(status)]).encode() + b"\n")
     except BaseException as error:
         control.sendall(json.dumps([-1, f"{type(error).__name__}: {error}"]).encode() + b"\n")
     finally:
@@ -253,6 +255,19 @@ def _below(process):
 def _kill(process, number):
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, number)
+
+
+def _end_ranks(init):
+    """Kill all below init, which counts what they used, as nobody does when a PID namespace ends with its init; then init ends."""
+    ended, deadline = os.pidfd_open(init), time.monotonic() + GRACE
+    try:
+        while time.monotonic() < deadline:
+            for process in _below(init):
+                _kill(process, signal.SIGKILL)
+            if select.select([ended], [], [], 0.02)[0]:
+                break
+    finally:
+        os.close(ended)
 
 
 def end_children():

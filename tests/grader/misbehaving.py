@@ -24,6 +24,13 @@ def loop(rank, ranks):
         pass
 
 
+def burn(rank, ranks, seconds, then):
+    """Compute for some seconds of CPU time in each rank, then behave as another function here."""
+    while time.process_time() < seconds:
+        pass
+    return globals()[then](rank, ranks)
+
+
 def sleep(rank, ranks):
     time.sleep(600)
 

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from grader import sandbox
+from grader.box import Server, client
 from grader.sandbox import Limits
 from grader.verdict import DEADLOCK, ERROR, KILLED, OUT_OF_MEMORY, TIMEOUT
 
@@ -81,6 +82,13 @@ def test_a_rank_that_leaves_is_told_from_those_that_wait_for_it(run, readable):
     first, second = run("leave", ranks=2, readable=readable)
     assert (second.status, second.message) == (KILLED, "its process ended itself with exit status 7 before the code had finished")
     assert (first.status, first.message) == (KILLED, "it was stopped, since another rank had failed")
+
+
+@both
+@pytest.mark.parametrize("then", ["behave", "sleep", "leave"])
+def test_all_cpu_time_is_counted_however_ranks_end(server, then, readable):
+    outcome = server.run("tests.grader.misbehaving:burn", [0.2, then], 2, Limits(cpu_seconds=20), readable)
+    assert 0.4 <= outcome.cpu_seconds < 0.45
 
 
 @pytest.mark.parametrize(
@@ -214,3 +222,11 @@ def test_when_its_caller_ends_all_end_with_it(number):
         _, alive = psutil.wait_procs(processes, 5)
         assert not alive
         assert caller.wait(5) == -number
+
+
+def test_a_server_that_still_loads_libraries_ends_at_once():
+    server = Server(("tests.grader.slow_to_load",))
+    server.start()
+    started = time.monotonic()
+    server.stop()
+    assert time.monotonic() - started < client.STOPPING / 2
