@@ -4,6 +4,7 @@ Scripts are read from the exercises folder, a notebook's gaps from what was run 
 """
 
 import atexit
+import functools
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +13,12 @@ from grader import exercises, showing
 from grader.box import Server
 from grader.checks import UNITS
 from grader.checks.judging import judge
+from grader.probes import loaded_for
 from grader.verdict import counted
 from handson.errors import OneSentence
 from handson.notebook import in_notebook, shell
 
 TRACKS = ("pytorch", "chainer")
-# Kept, since loading libraries takes seconds; a unit of a notebook alone needs few of them.
-FOR_SCRIPTS = Server(("grader.probes.libraries",))
-FOR_NOTEBOOKS = Server(("grader.probes.cases", "grader.probes.notebooks"))
-for server in (FOR_SCRIPTS, FOR_NOTEBOOKS):
-    atexit.register(server.stop)
 
 
 class CheckError(OneSentence, ValueError):
@@ -67,8 +64,7 @@ def check(unit, track=None, folder=None):
     folder, begin, show = folder or course_folder(), time.monotonic(), showing.Progress(unit, in_notebook())
     parts = [part for part in UNITS[unit] if part.track in (track or part.track, "")]
     gaps = [check.gap for part in parts for check in part.checks for _ in check.criteria]
-    server = FOR_SCRIPTS if any(part.file.endswith(".py") for part in parts) else FOR_NOTEBOOKS
-    executed, found = executed_cells(), []
+    server, executed, found = _server(loaded_for(part.file for part in parts)), executed_cells(), []
     try:
         show.now(gaps[0], 0, len(gaps))
         for verdict in judge(unit, parts, lambda file: read(folder, file, executed), server):
@@ -104,3 +100,11 @@ def executed_cells():
     """The sources of the cells that were run in this kernel, in that order; none outside of IPython."""
     ipython = shell()
     return tuple(ipython.history_manager.input_hist_raw) if ipython else ()
+
+
+@functools.cache
+def _server(libraries):
+    """A server, kept, since loading libraries takes seconds."""
+    server = Server(libraries)
+    atexit.register(server.stop)
+    return server

@@ -9,6 +9,7 @@ from grader import exercises
 from grader.box import Server
 from grader.checks import UNITS
 from grader.checks.judging import judge, longest
+from grader.probes import loaded_for
 from grader.sandbox import interpreter_paths
 from grader.verdict import GRADER_FAULT, Verdict
 from handson import site as sites
@@ -17,8 +18,6 @@ from handson.pbs import site as pbs_site
 GRADER = Path(__file__).resolve().parent.parent
 PUBLIC = ("box", "probes", "sandbox", "__init__.py", "gaps.py", "verdict.py")  # of the grader; what ranks may read
 JUDGING = ("box", "checks", "hidden", "probes", "gaps.py", "exercises.py", "notebooks.py")  # what a verdict depends on
-SCRIPTS = ("grader.probes.libraries",)  # what a box loads before
-NOTEBOOKS = ("grader.probes.cases", "grader.probes.notebooks")
 STARTING = 60  # seconds for an engine to load the libraries, at most
 
 
@@ -74,7 +73,7 @@ def run(piece, trusted):
         piece.unit,
         (part,),
         lambda file: exercises.handed_in(file, piece.data),
-        _server(NOTEBOOKS if part.file.endswith(".ipynb") else SCRIPTS),
+        _server(loaded_for([part.file])),
         hidden=_hidden_cases(),
         readable=None if trusted else readable(),
         seed=_seed(piece.unit),

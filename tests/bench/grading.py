@@ -16,6 +16,7 @@ from grader.box import Server
 from grader.checks import UNITS
 from grader.grade import work
 from grader.mutants import known, solved
+from grader.probes import FOR_SCRIPTS
 from grader.release import notebook
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,7 +112,7 @@ def _efficiency(folder):
 
 def _empty():
     """Milliseconds of a check that does nothing: in a sandbox, and without one."""
-    server = Server(("grader.probes.libraries",))
+    server = Server(FOR_SCRIPTS)
     try:
         medians = []
         for readable in (work.readable(), None):

@@ -5,13 +5,14 @@ import shutil
 import pytest
 
 from grader.box import Server
+from grader.probes import FOR_SCRIPTS
 from grader.exercises import ROOT
 
 
 @pytest.fixture(scope="session")
 def server():
     """A box's server with the libraries loaded; one for all tests."""
-    server = Server(("grader.probes.libraries", "tests.grader.misbehaving"))
+    server = Server((*FOR_SCRIPTS, "tests.grader.misbehaving"))
     server.start()
     yield server
     server.stop()

@@ -20,6 +20,7 @@ from grader.box import Server
 from grader.checks import UNITS, judging
 from grader.grade import work
 from grader.mutants import solved
+from grader.probes import FOR_SCRIPTS
 from grader.sandbox import Limits
 from grader.verdict import GRADER_FAULT
 
@@ -55,7 +56,7 @@ class World:
         self.leaks = [self.token, "LEAKED", "BEGIN SOLUTION", (ROOT / "grader/hidden/multi_gpu_pytorch.toml").read_text().splitlines()[0]]
         self.outside = [folder, ROOT, ROOT / "grader", Path.home(), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm")]
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.server = Server(("grader.probes.libraries",))
+        self.server = Server(FOR_SCRIPTS)
 
     def code(self, submission):
         answers = RIGHT if submission.get("right") else WRONG
