@@ -23,8 +23,7 @@ def start(folder, job_script, **variables):
 
     Where the job script requests nothing, the requests of the student's training script are made for it.
     """
-    words = "-v", ",".join(f"{name}={value}" for name, value in variables.items()), *_requests(Path(folder), job_script), "-j", "oe"
-    return submit(folder, *words, job_script)
+    return submit(folder, "-V", *_requests(Path(folder), job_script), "-j", "oe", job_script, **variables)
 
 
 def _requests(folder, job_script):

@@ -55,17 +55,18 @@ def test_how_often_ranks_meet_is_told(capsys):
 def test_a_script_is_not_recorded_again_where_its_first_profile_is_to_be_kept(tmp_path, monkeypatch, capsys):
     submitted = []
     monkeypatch.setattr(profiles, "follow", lambda job: (tmp_path / "results/slow_before").mkdir(parents=True) or (tmp_path / "results/slow_before/result.json").touch())
-    monkeypatch.setattr(profiles, "submit", lambda *words: submitted.append(words))
+    monkeypatch.setattr(profiles, "submit", lambda *words, **variables: submitted.append((words, variables)))
     monkeypatch.setattr(profiles.readers, "load", lambda paths: [paths[0].name])
     for keep in (True, True, False):
         assert profiles.of_script(tmp_path, "slow.py", "before", "--epoch 1", keep) == "slow_before"
-    assert submitted == 2 * [(tmp_path, "-v", "SCRIPT=slow.py,NAME=slow_before,OPTIONS=--epoch 1", "-j", "oe", "run_profile.sh")]
+    variables = {"SCRIPT": "slow.py", "NAME": "slow_before", "OPTIONS": "--epoch 1"}
+    assert submitted == 2 * [((tmp_path, "-V", "-j", "oe", "run_profile.sh"), variables)]
     assert capsys.readouterr().out.count("was recorded before") == 1
 
 
 def test_a_profile_job_without_requests_gets_those_of_the_training_script(tmp_path, monkeypatch):
     submitted = []
-    monkeypatch.setattr(profiles, "submit", lambda *words: submitted.append(words[3:]))
+    monkeypatch.setattr(profiles, "submit", lambda *words, **variables: submitted.append(words[2:]))
     for name, text in {
         "02_multi_gpu/run_multi_gpu_training.sh": "#PBS -q lecture\n#PBS -l select=1:ngpus=2\n#PBS -W group_list=gt00\n#PBS -N multi_gpu\n",
         "02_multi_gpu/run_multi_gpu_profile.sh": "#PBS -N multi_gpu_profile\n",
