@@ -114,13 +114,7 @@ def find(exercise, name, submitted):
     the gap that were changed count as part of the answer.
     """
     gap = exercise.gap(name)
-    of_gaps = {number for other in exercise.gaps for number in range(other.first, other.end)}
-    given = [(number, line.rstrip()) for number, line in enumerate(exercise.lines) if number not in of_gaps and line.strip()]
-    theirs = [(number, line.rstrip()) for number, line in enumerate(submitted.splitlines()) if line.strip()]
-    matcher = SequenceMatcher(None, [line for _, line in given], [line for _, line in theirs], autojunk=False)
-    same = [
-        (given[block.a + step][0], theirs[block.b + step][0]) for block in matcher.get_matching_blocks() for step in range(block.size)
-    ]
+    given, same = _aligned(exercise, submitted)
     before = max((pair for pair in same if pair[0] < gap.first), default=None)
     after = min((pair for pair in same if pair[0] >= gap.end), default=None)
     if not _near(before, gap.first, given, -1) and not _near(after, gap.end, given, 1):
@@ -133,6 +127,17 @@ def find(exercise, name, submitted):
         first += 1
     code = textwrap.dedent("\n".join(lines)).rstrip() or "pass"  # all that was given may have been deleted
     return Fragment(code if _attempted(exercise, exercise.lines[gap.first : gap.end], lines) else "", first + 1)
+
+
+@functools.lru_cache(maxsize=2)  # it is asked for every gap of a file
+def _aligned(exercise, submitted):
+    """The given lines, as (number, line), and pairs of the numbers that a given line has in the exercise and in what was submitted."""
+    of_gaps = {number for gap in exercise.gaps for number in range(gap.first, gap.end)}
+    given = [(number, line.rstrip()) for number, line in enumerate(exercise.lines) if number not in of_gaps and line.strip()]
+    theirs = [(number, line.rstrip()) for number, line in enumerate(submitted.splitlines()) if line.strip()]
+    matcher = SequenceMatcher(None, [line for _, line in given], [line for _, line in theirs], autojunk=False)
+    pairs = [(block.a + step, block.b + step) for block in matcher.get_matching_blocks() for step in range(block.size)]
+    return given, [(given[one][0], theirs[other][0]) for one, other in pairs]
 
 
 def _attempted(exercise, given, lines):

@@ -111,16 +111,22 @@ def _seed(unit):
 def version(unit):
     """What a unit's verdicts depend on, as a digest: checks, probes, hidden cases, the exercises given out, and for job scripts the
     chosen site. Raises SiteError."""
-    digest = hashlib.sha256()
-    files = [path for name in JUDGING for path in ([GRADER / name] if name.endswith(".py") else sorted((GRADER / name).rglob("*")))]
-    for path in files:
-        if path.suffix in (".py", ".toml") and path.is_file():
-            digest.update(path.read_bytes())
+    digest = _of_all().copy()
     for part in UNITS[unit]:
         digest.update(exercises.given_out(part.file).text.encode())
         if part.file.endswith(".sh"):
             digest.update(repr(sites.read(pbs_site.chosen())).encode())
     return digest.hexdigest()[:16]
+
+
+@functools.cache
+def _of_all():
+    """The digest of what the verdicts of all units depend on."""
+    digest = hashlib.sha256()
+    for path in [path for name in JUDGING for path in ([GRADER / name] if name.endswith(".py") else sorted((GRADER / name).rglob("*")))]:
+        if path.suffix in (".py", ".toml") and path.is_file():
+            digest.update(path.read_bytes())
+    return digest
 
 
 def readable():
