@@ -1,9 +1,10 @@
 """``python -m grader grade``: from a folder of submissions to a gradebook and reports. Interrupted, the same command goes on."""
 
+import os
 import sys
 import time
 from collections import defaultdict
-from contextlib import nullcontext
+from contextlib import contextmanager
 
 from tqdm import tqdm
 
@@ -18,6 +19,7 @@ from handson.errors import OneSentence
 
 RESTARTS = 5  # of a controller that ends
 KEEPING = 0.5  # seconds: results that come faster are written to the disk together
+LINE = "{n_fmt} of {total_fmt} units graded, {rate_fmt}, {remaining} left"
 
 
 class GradeError(OneSentence, RuntimeError):
@@ -51,8 +53,8 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         missing = [(submission, unit) for submission in counting for unit in units]
         if not force:
             missing = book.what_is_missing(collected, versions, resources)
-        done = len(counting) * len(units) - len(missing)
-        say(f"{len(newest(collected))} students, {len(collected)} submissions; {len(missing)} of {done + len(missing)} units to grade.")
+        total = len(counting) * len(units)
+        say(f"{len(newest(collected))} students, {len(collected)} submissions; {len(missing)} of {total} units to grade.")
         refused = [submission for submission in newest(collected) if submission.refused]
         for submission in refused:
             say(f"{submission.student}: not graded, {submission.refused}")
@@ -64,7 +66,7 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         except (KeyboardInterrupt, SystemExit):
             if not force:  # which begins anew
                 missing = book.what_is_missing(collected, versions, resources)
-                say(f"{len(counting) * len(units) - len(missing)} of {len(counting) * len(units)} units graded; the same command goes on.")
+                say(f"{total - len(missing)} of {total} units graded; the same command goes on.")
             raise
         finally:
             tell(book, out)  # what there is, also when it is interrupted
@@ -127,33 +129,19 @@ def _grade_on(engines, left, book, versions, resources, trusted, seconds, tick):
         keep()
 
 
+@contextmanager
 def _progress(units, say):
-    """A context that gives a function to call after each unit: a bar in a terminal, else a line every now and then."""
-    if sys.stderr.isatty():
-        return _Bar(units)
-    lines = max(1, units // 20)
-    done = 0
+    """Gives a function to call after each unit: it shows how many there are, how fast and for how long still, as a bar in a terminal,
+    else in a line every now and then."""
+    terminal, lines = sys.stderr.isatty(), max(1, units // 20)
+    with open(os.devnull, "w") as nowhere:
+        where = {"file": sys.stderr} if terminal else {"file": nowhere, "bar_format": LINE}
+        with tqdm(total=units, unit="unit", desc="graded", **where) as bar:
 
-    def tick(key, engines):
-        nonlocal done
-        done += 1
-        if done % lines == 0 or done in (1, units):
-            say(f"{done} of {units} units graded ({engines} engines)")
+            def tick(key, engines):
+                bar.set_postfix_str(f"{engines} engines, {key[0]}: {key[1]}"[:60], refresh=False)
+                bar.update()
+                if not terminal and (bar.n % lines == 0 or bar.n in (1, units)):
+                    say(f"{bar} ({engines} engines)")
 
-    return nullcontext(tick)
-
-
-class _Bar:
-    def __init__(self, units):
-        self.units = units
-
-    def __enter__(self):
-        self.bar = tqdm(total=self.units, unit="unit", desc="graded")
-        return self.tick
-
-    def tick(self, key, engines):
-        self.bar.set_postfix_str(f"{engines} engines, {key[0]}: {key[1]}"[:60], refresh=False)
-        self.bar.update()
-
-    def __exit__(self, *error):
-        self.bar.close()
+            yield tick

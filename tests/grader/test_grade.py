@@ -79,6 +79,19 @@ def test_solutions_get_everything_untouched_exercises_nothing_and_mutants_what_t
     assert f"{len(found)} of {len(found)} units graded" in graded[1]
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_how_many_how_fast_and_how_long_still_is_told_in_a_terminal_and_elsewhere(monkeypatch, capsys, terminal):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    said = []
+    with grading._progress(4, said.append) as tick:
+        for student in "abcd":
+            tick((student, UNIT), 2)
+    shown = capsys.readouterr().err
+    pattern = r"4/4 \[[\d:]+<00:00, .*(unit/s|s/unit), 2 engines" if terminal else r"4 of 4 units graded, .*(unit/s|s/unit), 00:00 left \(2 engines\)"
+    assert re.search(pattern, shown if terminal else said[-1])
+    assert terminal == (not said) == bool(shown)
+
+
 def test_what_is_graded_is_not_graded_again_unless_it_changes(graded, tmp_path):
     out = tmp_path / "out"
     small_class(tmp_path / "handed_in")
