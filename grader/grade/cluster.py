@@ -162,7 +162,7 @@ class Engines:
         if self.cluster is None:
             return True
         process = getattr(self.cluster.controller, "process", None)
-        return bool(process and process.is_running() and process.status() != "zombie")
+        return bool(process and process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
 
 
 def _engines_alive():

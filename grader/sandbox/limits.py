@@ -23,7 +23,6 @@ class Limits:
     processes: int = 128  # and threads, of all ranks together
     open_files: int = 256
     file_bytes: int = 64 * MIB  # of one file
-    output_bytes: int = MIB  # of what one rank prints; its box counts
     tmp_bytes: int = 256 * MIB  # of all files in the workplace, /tmp and /dev/shm together
 
 

@@ -79,10 +79,10 @@ def _class(folder, file, students=STUDENTS):
     mutants = [mutant for mutant in mutants if mutant.get("status", "failed") == "failed"]
     for number in range(students):
         mutant = mutants[number % len(mutants)]
-        text = solved(file, **({mutant["gap"]: mutant["code"]} if number % 2 else {}))
+        text = solved(file, **({mutant["gap"]: mutant["code"]} if number % 2 else {})) + f"# {number}\n"
         path = folder / f"student{number:03}" / file
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text((notebook(text) if path.suffix == ".ipynb" else text) + (" " * number if path.suffix == ".ipynb" else f"# {number}\n"))
+        path.write_text(notebook(text) if path.suffix == ".ipynb" else text)
     return folder
 
 
@@ -92,7 +92,7 @@ def _ours(submissions, out, engines):
     begin, cpu, first = time.perf_counter(), _cpu(), None
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as grader:
         for line in grader.stdout:
-            if first is None and " graded (" in line:
+            if first is None and " units graded" in line:
                 first = time.perf_counter() - begin
     seconds, students = time.perf_counter() - begin, len(list(submissions.iterdir()))
     return 60 * students / seconds, (_cpu() - cpu) / students, first
