@@ -1,12 +1,15 @@
 """``python -m handson explain ONE MORE``: where the efficiency goes that a run with more workers loses, from a profile of each.
 
-With equal batches per worker, a step of N workers would ideally take as long as a step of one. What it takes longer is split by the
-parts of a step, in which every moment is counted once, so that the causes add up to the loss:
+With equal batches per worker, a step of N workers would ideally take as long as a step of one. What it takes longer, in the mean of
+all recorded steps and ranks, has four causes, each measured for itself; what they leave is said to be not explained:
 
     communication   not hidden by computation, after the last rank has come to it
     imbalance       waiting for the slowest rank
     contention      the same operators take longer: cores, caches, memory and links are shared
     overhead        what a step does besides: more calls of operators, and time between them
+
+Beside this stands the loss that the clock of the whole runs measured (their result.json), which knows nothing of profiles. It is
+another number where the recorded steps are not like the others.
 """
 
 from dataclasses import dataclass
@@ -22,37 +25,56 @@ CAUSES = {
     "contention": "contention: the same operators take longer",
     "overhead": "overhead of each step",
 }
+REST = "not explained"
+APART = 5  # points that the explained loss and the one of throughput may differ by before something is to be done
 STYLES = {"communication": ("#636363", ""), "imbalance": ("#FFFFFF", "/////"), "contention": ("#FDD9A0", "...."), "overhead": ("#C7B9DA", "||||")}
 
 
 @dataclass
 class Explanation:
-    """Seconds of a step with one worker and with more; the causes as shares of the longer one, which add up to `loss`."""
+    """Seconds of a step with one worker and with more, and the causes of the difference as shares of the longer one."""
 
     workers: tuple  # of both runs
-    steps: tuple  # seconds, means over ranks
+    recorded: tuple  # steps
+    steps: tuple  # seconds, means over recorded steps and ranks
     causes: dict  # of CAUSES -> share of the step with more workers; a negative one is a gain
-    measured: float | None  # the loss by the whole runs' throughput in training iterations, where their results are known
+    whole: tuple | None  # seconds of a step by the whole runs' throughput in training iterations, where their results are known
 
     @property
     def loss(self):
         """1 - efficiency, by the recorded steps."""
         return 1 - self.steps[0] / self.steps[1]
 
+    @property
+    def rest(self):
+        """The part of `loss` that no cause explains."""
+        return self.loss - sum(self.causes.values())
+
+    @property
+    def measured(self):
+        """1 - efficiency, by the throughput of the whole runs; None where it is not known."""
+        return self.whole and 1 - self.whole[0] / self.whole[1]
+
+    @property
+    def apart(self):
+        """The points between all that is explained and the measured loss; None where that is not known."""
+        return self.whole and 100 * abs(sum(self.causes.values()) - self.measured)
+
 
 def split(one, more):
     """The Explanation of two Runs. Raises ProfileError where they cannot be compared."""
     _check(one, more)
     of_one, of_more = _mean(one), _mean(more)
-    step = of_more["step"]
+    longer, other = _operators(of_one, of_more)
     causes = {
         "communication": of_more["communication"] - of_one["communication"],
         "imbalance": of_more["waiting"] - of_one["waiting"],
-        "contention": _contention(of_one, of_more),
+        "contention": longer,
+        "overhead": other + of_more["host"] - of_one["host"],
     }
-    causes["overhead"] = step - of_one["step"] - sum(causes.values())
-    shares = {cause: seconds / step for cause, seconds in causes.items()}
-    return Explanation((len(one.timelines), len(more.timelines)), (of_one["step"], step), shares, _measured(one, more))
+    of_both = [(len(run.timelines), mean["recorded"], mean["step"]) for run, mean in ((one, of_one), (more, of_more))]
+    shares = {cause: seconds / of_more["step"] for cause, seconds in causes.items()}
+    return Explanation(*zip(*of_both), shares, _whole(one, more))
 
 
 def _check(one, more):
@@ -69,11 +91,11 @@ def _check(one, more):
 
 
 def _mean(run):
-    """Means over the ranks of a run, in seconds a step: each of PARTS, "step", and "operators": name -> (seconds, calls)."""
+    """Means over the ranks of a run, in seconds a step: each of PARTS, "step", and "operators": name -> (seconds, calls); and steps "recorded"."""
     of_ranks, steps = analysis.shares(run), analysis.common_steps(run)
     count = len(of_ranks)
     mean = {part: sum(rank.parts[part] for rank in of_ranks) / count for part in analysis.PARTS}
-    mean["step"], mean["operators"] = sum(rank.step for rank in of_ranks) / count, {}
+    mean |= {"recorded": len(steps[0]), "step": sum(rank.step for rank in of_ranks) / count, "operators": {}}
     for timeline, of_rank in zip(run.timelines, steps):
         for name, seconds, calls in analysis.operators(timeline, of_rank, (COMPUTE, COPY, LOADING)):
             before = mean["operators"].get(name, (0, 0))
@@ -81,36 +103,48 @@ def _mean(run):
     return mean
 
 
-def _contention(of_one, of_more):
-    """How much longer the calls take that both runs make; operators that hide each other on a GPU count for what they take of the step."""
-    longer = 0
-    for name, (seconds, calls) in of_one["operators"].items():
-        if more := of_more["operators"].get(name):
-            longer += min(calls, more[1]) * (more[0] / more[1] - seconds / calls)
+def _operators(of_one, of_more):
+    """Seconds that calls which both runs make take longer, and that calls take which one run alone makes.
+
+    Operators that hide each other on a GPU count for what they take of the step.
+    """
+    longer = other = 0
+    for name in of_one["operators"] | of_more["operators"]:
+        (before, calls), (after, calls_after) = (run["operators"].get(name, (0, 0)) for run in (of_one, of_more))
+        same = min(calls, calls_after) * (after / calls_after - before / calls) if calls and calls_after else 0
+        longer, other = longer + same, other + after - before - same
     own = sum(seconds for seconds, _ in of_more["operators"].values())
     seen = sum(of_more[part] for part in ("compute", "copy", "loading"))
-    return longer * min(1, seen / own) if own else 0
+    visible = min(1, seen / own) if own else 0
+    return longer * visible, other * visible
 
 
-def _measured(one, more):
-    """1 - efficiency of the whole runs, by their result.json; None without these."""
-    if not (one.result and more.result and one.result.train_seconds and more.result.train_seconds):
+def _whole(one, more):
+    """Seconds in which the workers of each of the whole runs take a batch, by result.json; None without these."""
+    results = one.result, more.result
+    if not all(result and result.train_seconds for result in results):
         return None
-    rates = [run.result.images / run.result.train_seconds / run.result.workers for run in (one, more)]
-    return 1 - rates[1] / rates[0]
+    return tuple(result.train_seconds * result.batchsize * result.workers / result.images for result in results)
 
 
 def text(explanation):
     """The explanation as lines."""
-    one, more = explanation.workers
-    before, after = (1000 * seconds for seconds in explanation.steps)
-    lines = [f"A step takes {before:.2f} ms with {one} worker{'s' * (one > 1)} and {after:.2f} ms with {more}: "
+    one, more = explanation.recorded
+    shares = {CAUSES[cause]: share for cause, share in explanation.causes.items()} | {REST: explanation.rest}
+    lines = [f"In the recorded steps ({one} and {more}), a step takes {_both(explanation, explanation.steps)}: "
              f"efficiency {1 - explanation.loss:.3f}, {100 * explanation.loss:.1f} % is lost. Of this:"]  # fmt: skip
-    lines += [f"  {100 * share:6.1f} points  {CAUSES[cause]}" for cause, share in explanation.causes.items()]
-    if explanation.measured is not None:
-        lines.append(f"The throughput of the whole runs says {100 * explanation.measured:.1f} %, which differs by "
-                     f"{100 * abs(explanation.measured - explanation.loss):.1f} points.")  # fmt: skip
+    lines += [f"  {round(100 * share, 1) + 0:6.1f} points  {words}" for words, share in shares.items()]
+    if explanation.whole:
+        lines.append(f"By the throughput of the whole runs, it takes {_both(explanation, explanation.whole)}: {100 * explanation.measured:.1f} % is lost, "
+                     f"{explanation.apart:.1f} points from what is explained.")  # fmt: skip
+        if explanation.apart > APART:
+            lines.append("The recorded steps are not like the others: record more of them (--steps), while this machine does nothing else.")
     return lines
+
+
+def _both(explanation, steps):
+    one, more = explanation.workers
+    return f"{1000 * steps[0]:.2f} ms with {one} worker{'s' * (one > 1)} and {1000 * steps[1]:.2f} ms with {more}"
 
 
 def draw(explanation):
@@ -128,6 +162,8 @@ def draw(explanation):
         width = max(100 * share, 0)
         axes.barh(0, width, left=left, facecolor=colour, hatch=hatch, label=f"{CAUSES[cause]}, {100 * share:.1f} points", **style)
         left += width
+    if (rest := 100 * explanation.rest) >= 0.05:
+        axes.barh(0, rest, left=left, facecolor="white", label=f"{REST}, {rest:.1f} points", **style)
     axes.set_yticks([1, 0], [f"{one} worker{'s' * (one > 1)}", f"{more} workers"])
     axes.set(xlabel=f"share of a step of {more} workers [%]; what is left of the blue bar is the efficiency", xlim=(0, None))
     axes.spines[["top", "right"]].set_visible(False)

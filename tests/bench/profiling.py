@@ -14,7 +14,10 @@ from pathlib import Path
 
 from tests.bench.runs import LIMIT, ROOT, finish, start
 
-ROUNDS, TURNS = 3, 8  # processes, and turns in each
+ROUNDS, TURNS = 3, 2  # processes, and turns in each
+STEPS = 40  # recorded in a turn, as by default
+PAIRS = 3  # of runs, with 1 and with 2 workers
+SIZES = {"pytorch": "256", "chainer": "128"}  # pixels: of a step that takes some 100 ms
 EVENTS, MANY = 1_000_000, 10_000_000
 LOOKS = 20  # of `watch`, one a second
 
@@ -73,22 +76,28 @@ def alternate(out):
 
     ratios = []
     for turn in range(TURNS):
-        TorchRecorder(Plan("torch", 2, 5, Path(out) / str(turn)))
-        times = [seconds() for _ in range(11)]
-        ratios.append(statistics.median(times[2:6]) / statistics.median(times[7:]))  # number 6 ends with writing the file
+        TorchRecorder(Plan("torch", 2, STEPS, Path(out) / str(turn)))
+        times = [seconds() for _ in range(2 + 2 * STEPS)]
+        ratios.append(statistics.median(times[2 : STEPS + 1]) / statistics.median(times[STEPS + 2 :]))  # the last one recorded ends with writing
     print(statistics.median(ratios))
 
 
 def explaining(folder):
-    """By how much the loss that `explain` splits, of the recorded steps, differs from that of the whole runs' throughput."""
+    """How far what `explain` explains of a loss is from the loss that the throughput of the whole runs shows, in some pairs of runs."""
     from handson.profiling import explain, readers
 
-    for task in "single_gpu", "multi_gpu":
-        launcher = [sys.executable, "-m", "handson", "profile", "--skip", "4", "--steps", "40", "-o", str(folder / task), "--"]
-        finish(start(task, folder / task, "-e", "2", launcher=launcher))
-    explanation = explain.split(*readers.load([folder / "single_gpu", folder / "multi_gpu"]))
-    found, sums = 100 * abs(explanation.loss - explanation.measured), 100 * sum(explanation.causes.values())
-    return [(f"points between the {sums:.1f} explained for 2 workers, and the loss of throughput", f"{found:.1f}", "within 5")]
+    rows = []
+    for track in "pytorch", "chainer":
+        pairs = [folder / f"{track}_{turn}" for turn in range(PAIRS)]
+        for pair in pairs:
+            for task in "single_gpu", "multi_gpu":
+                launcher = [sys.executable, "-m", "handson", "profile", "-o", str(pair / task), "--"]
+                finish(start(task, pair / task, "--size", SIZES[track], "-e", "2", track=track, launcher=launcher))
+        found = [explain.split(*readers.load([pair / "single_gpu", pair / "multi_gpu"])) for pair in pairs]
+        losses = ", ".join(f"{100 * one.measured:.1f}" for one in found)
+        rows.append((f"points between what is explained and the loss by throughput, {track}",
+                     f"{max(one.apart for one in found):.1f}", f"within 5, the largest of {PAIRS}; losses {losses} %"))  # fmt: skip
+    return rows
 
 
 def reading(folder):
