@@ -114,9 +114,7 @@ def _on_gpu(rank, workers, gpu, backend, meeting, pipe, function, arguments):
         loopback(backend)
         dist.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=workers)
     pipe.send(function(device, rank, workers, *arguments))
-    pipe.close()
-    if workers > 1:
-        dist.barrier()
+    multiprocessing.parent_process().join()  # which ends this one when all have answered; the others may still need its connections
 
 
 def epoch_after_epoch(sampler, batches):
