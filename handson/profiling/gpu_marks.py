@@ -15,12 +15,13 @@ class GpuMarks(Recorder):
         super().__init__(asked, steps_ended=0 if track == "pytorch" else -1)
         if track == "pytorch":
             import torch
-            from torch.optim.optimizer import register_optimizer_step_post_hook
+
+            from handson.profiling.torch_recorder import count_steps
 
             nvtx, self.profiler = torch.cuda.nvtx, torch.cuda.profiler
             self.push, self.pop, self.say = nvtx.range_push, nvtx.range_pop, nvtx.mark
             self.names = torch.autograd.profiler.emit_nvtx
-            register_optimizer_step_post_hook(lambda optimizer, arguments, options: self.step())
+            count_steps(self)
         else:
             from chainer.function_hooks import CUDAProfileHook
             from cupy.cuda import nvtx, profiler

@@ -25,18 +25,26 @@ def _touch_memory(length):
     numpy.ones(length, numpy.uint8)
 
 
+def count_steps(recorder):
+    """Have `recorder` count a step where the first optimizer that makes one has made it: another may step as well in every iteration."""
+    first = None
+
+    def stepped(optimizer, arguments, options):
+        nonlocal first
+        first = first or optimizer
+        if optimizer is first:
+            recorder.step()
+
+    register_optimizer_step_post_hook(stepped)
+
+
 class TorchRecorder(Recorder):
-    """torch.profiler warms up in the last step to skip; steps are counted at the first optimizer that makes one."""
+    """torch.profiler warms up in the last step to skip."""
 
     def __init__(self, asked):
         super().__init__(asked)
-        self.optimizer = self.profiler = None
-        register_optimizer_step_post_hook(self._optimizer_has_stepped)
-
-    def _optimizer_has_stepped(self, optimizer, arguments, options):
-        self.optimizer = self.optimizer or optimizer
-        if optimizer is self.optimizer:
-            self.step()
+        self.profiler = None
+        count_steps(self)
 
     def mark(self):
         if self.ended == self.plan.skip - 1 and not torch.cuda.is_available():

@@ -68,6 +68,25 @@ def test_the_cost_of_a_recording_is_that_of_its_steps_against_those_before():
     assert recorder.unrecorded_step() == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("tool", ["torch", "nsys"])
+def test_an_iteration_of_several_optimizers_is_one_step(tool):
+    import torch
+
+    from handson.profiling.torch_recorder import TorchRecorder
+
+    asked = recording.Plan(tool, 90, 1, Path("unused"))
+    recorder = TorchRecorder(asked) if tool == "torch" else GpuMarks(asked, "pytorch")
+    recorder.mark = lambda: None  # without a profiler
+    parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
+    generator, discriminator = (torch.optim.SGD([parameter], lr=1) for parameter in parameters)
+    for _ in range(3):
+        for parameter, optimizer in zip(parameters, (generator, discriminator)):
+            parameter.grad = torch.ones(1)
+            optimizer.step()
+    recorder.state = "after"  # torch keeps the hook
+    assert recorder.ended == 3
+
+
 def test_a_process_tells_nvprof_and_nsys_who_it_is_and_where_its_steps_are(monkeypatch):
     import torch
 
