@@ -199,7 +199,7 @@ def bars(values, xlabel, ideal=None):
     axes.set(yticks=range(len(values)), yticklabels=list(values), xlabel=xlabel, xlim=(0, 1.12 * largest))
     axes.invert_yaxis()
     if ideal:
-        axes.legend(fontsize="small", edgecolor="none", loc="lower right")
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize="small", frameon=False)
     return picture(drawing, f"{xlabel}: " + ", ".join(f"{name} {_short(value)}" for name, value in values.items()) + ".")
 
 
