@@ -4,9 +4,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import batch, chainer, checks, communication, grading, nodes, overhead, profiling, scaling
+from tests.bench import batch, chainer, checks, communication, grading, nodes, overhead, profiling, same_scores, scaling
 
-BENCHES = {module.__name__.rpartition(".")[2]: module.measure for module in (scaling, overhead, batch, chainer, nodes, communication, profiling, checks, grading)}
+MODULES = (scaling, overhead, batch, chainer, nodes, communication, profiling, checks, grading, same_scores)
+BENCHES = {module.__name__.rpartition(".")[2]: module.measure for module in MODULES}
 
 
 def main():

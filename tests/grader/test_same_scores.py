@@ -1,6 +1,6 @@
 """A score doesn't depend on how busy the machine is: the same twenty submissions get the same on an idle and on a loaded one.
 
-HANDSON_REPETITIONS=10 python -m pytest tests/grader/test_same_scores.py grades them ten times on each.
+`make bench ARGS=same_scores` grades them twenty times on each; the suite once, to be quick.
 """
 
 import contextlib
@@ -13,14 +13,29 @@ import pytest
 import sandbox_runs
 from test_hostile import RIGHT, SUBMISSIONS, WRONG
 
-from grader.checks import UNITS
-from grader.checks.judging import judge
+from grader.checks import UNITS, judging
 from grader.grade import work
 from grader.mutants import known, solved
 
 pytestmark = sandbox_runs.needs_strong
 
 REPETITIONS = int(os.environ.get("HANDSON_REPETITIONS", 1))
+SOLUTIONS = [
+    ("multi_gpu", "pytorch", "split"),
+    ("multi_gpu", "pytorch", "step"),
+    ("multi_gpu", "pytorch", "run"),
+    ("multi_gpu", "chainer", "updater"),
+    ("multi_node", "chainer", "evaluator"),
+    ("single_gpu", "", "smallest_batch"),
+]
+MUTANTS = [
+    ("multi_gpu", "pytorch", "another seed on every rank"),
+    ("multi_node", "pytorch", "divided by the ranks twice, in a whole run"),
+    ("multi_node", "pytorch", "only rank 0 adds up over all ranks"),
+    ("multi_gpu", "chainer", "the whole data set for each GPU"),
+    ("multi_node", "chainer", "on rank 0 only"),
+    ("multi_gpu", "", "a jump"),
+]
 HOSTILE = {
     "optimizer": ["endless loop", "memory flood", "os._exit", "fork bomb", "a busy thread beside a wrong answer", "warnings"],
     "step": ["deadlock in a collective", "one rank leaves"],
@@ -28,30 +43,29 @@ HOSTILE = {
 
 
 def submissions():
-    """(unit, gap, code): the right answer of every gap of a script for several ranks, wrong ones, and hostile ones."""
-    found = [("multi_gpu", check.gap, None) for check in pytorch("multi_gpu").checks]
-    mutants = known("multi_gpu", "pytorch")[0]
-    found += [("multi_gpu", mutant["gap"], mutant["code"]) for mutant in mutants if mutant["gap"] in ("step", "replica", "split")][:5]
+    """(unit, track, the gap whose checks are run, what it is filled with: {gap: code}): scripts of both tracks, and notebooks."""
+    found = [(*solution, {}) for solution in SOLUTIONS]
+    for unit, track, name in MUTANTS:
+        mutant = next(mutant for mutant in known(unit, track)[0] if mutant["name"] == name)
+        found.append((unit, track, mutant.get("check", mutant["gap"]), {mutant["gap"]: mutant["code"]}))
     hostile = {one["name"]: one for one in SUBMISSIONS}
     for gap, names in HOSTILE.items():
         for name in names:
             answer = (RIGHT if hostile[name].get("right") else WRONG)[gap]
-            found.append(("multi_gpu" if gap == "step" else "single_gpu", gap, f"{hostile[name]['code']}\n{answer}"))
+            code = f"{hostile[name]['code']}\n{answer}"
+            found.append(("multi_gpu" if gap == "step" else "single_gpu", "pytorch", gap, {gap: code}))
     return found
 
 
-def pytorch(unit):
-    return next(part for part in UNITS[unit] if part.track == "pytorch")
-
-
 def scores(server):
+    """(check, points) of each submission."""
     found = []
-    for unit, gap, code in submissions():
-        part = pytorch(unit)
-        text = solved(part.file, **({gap: code} if code else {}))
+    for unit, track, gap, filled in submissions():
+        part = next(part for part in UNITS[unit] if part.track == track and gap in {check.gap for check in part.checks})
+        text = solved(part.file, **filled)
         only = replace(part, checks=tuple(check for check in part.checks if check.gap == gap))
-        verdicts = judge(unit, (only,), lambda file: text, server, readable=work.readable(), seed=7)
-        found.append((unit, gap, code, [(verdict.check, verdict.points) for verdict in verdicts]))
+        verdicts = judging.judge(unit, (only,), lambda file: text, server, readable=work.readable(), seed=7)
+        found.append((unit, track, gap, filled, [(verdict.check, verdict.points) for verdict in verdicts]))
     return found
 
 
@@ -67,13 +81,27 @@ def load():
             burner.wait()
 
 
-def test_there_are_twenty():
-    assert len(submissions()) == 20
+@pytest.fixture(scope="module", autouse=True)
+def less_cpu_time():
+    """A third of what there is for a class: stricter, and what never ends takes less long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judging, "LIMITS", replace(judging.LIMITS, cpu_seconds=2))
+        yield
+
+
+@pytest.fixture(scope="module")
+def idle(server):
+    return scores(server)
+
+
+def test_there_are_twenty_and_each_gets_what_it_deserves(idle):
+    assert len(idle) == 20
+    full = [all(points for _, points in verdicts) for *_, verdicts in idle]
+    assert full[:6] == [True] * 6 and not any(full[6:-3]) and full.count(True) == 7, "solutions, and what only warns"
 
 
 @pytest.mark.parametrize("repetition", range(REPETITIONS))
-def test_a_busy_machine_changes_no_score(server, repetition):
-    idle = scores(server)
+def test_a_busy_machine_changes_no_score(server, idle, repetition):
+    assert repetition == 0 or scores(server) == idle
     with load():
         assert scores(server) == idle
-    assert {sum(points for _, points in verdicts) > 0 for _, _, _, verdicts in idle} == {True, False}
