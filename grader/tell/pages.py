@@ -5,10 +5,12 @@ import functools
 import re
 import time
 from collections import Counter, defaultdict
+from html import escape
 from pathlib import Path
 from statistics import median
 
 import jinja2
+from markupsafe import Markup
 
 from grader.collect import file_name
 from grader.tell.files import clean, number
@@ -166,7 +168,7 @@ def _template(name):
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pages.filters |= {"points": number, "cut": cut, "distinct": distinct, "file_name": file_name, "said": said, "words": _words, "median": median}
+    pages.filters |= {"points": number, "cut": cut, "distinct": distinct, "file_name": file_name, "said": said, "words": _words, "marked": _marked, "median": median}
     pages.filters |= {"quantile": quantile, "bins": bins, "percent": lambda share: f"{100 * share:.0f} %", "day": _day}
     pages.globals |= {"sign": sign, "ARCHIVES_BEGIN": ARCHIVES_BEGIN}
     return pages.get_template(name)
@@ -175,6 +177,11 @@ def _template(name):
 def _words(name):
     """A unit or gap's name for people: multi_gpu as multi gpu."""
     return name.replace("_", " ")
+
+
+def _marked(sentence):
+    """A sentence as HTML; what stands between backticks is code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(clean(sentence))))
 
 
 def _day(seconds):
