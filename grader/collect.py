@@ -4,6 +4,9 @@ The names are those of Moodle's and Canvas's downloads, or plain ones (a student
 
     Jane Doe_12345_assignsubmission_file_/...      Jane Doe_12345_assignsubmission_file_homework.zip         (Moodle)
     doejane_LATE_12345_67890_homework-1.zip: name, late or not, number of the student, number of the file    (Canvas)
+    LATE_anon_aB3xZ_67890_homework.zip: the same where Canvas grades anonymously, and tells no number of the student
+
+Sources: Moodle's mod/assign/classes/downloader.php, Canvas's lib/content_zipper.rb.
 """
 
 import hashlib
@@ -19,6 +22,7 @@ from handson.errors import OneSentence
 ROOT = Path(__file__).resolve().parent.parent
 MOODLE = re.compile(r"(?P<name>.+)_(?P<number>\d+)_assignsubmission_file(_.*)?")
 CANVAS = re.compile(r"(?P<name>[^_]+)_((?P<late>LATE)_)?(?P<number>\d+)_(?P<order>\d+)_.+")
+ANONYMOUS = re.compile(r"((?P<late>LATE)_)?(?P<name>anon_[^_]+)(?P<number>)_(?P<order>\d+)_.+")
 IGNORED = re.compile(r"^\.|^__MACOSX$|_assignsubmission_(?!file)")  # Moodle's online texts are in folders of their own
 MISTAKEN = (".7z", ".rar", ".gz", ".bz2", ".xz", ".ipynb", ".py", ".sh")  # no archives that are read, but somebody's work
 NOTEBOOK, SCRIPT = 20_000_000, 1_000_000  # bytes, at most
@@ -101,7 +105,7 @@ def file_name(student):
 def _stray(entry):
     """Whether an entry is a file that nobody handed in, by its name."""
     name = entry.name.lower()
-    if IGNORED.search(name) or MOODLE.fullmatch(entry.name) or CANVAS.fullmatch(entry.name) or entry.is_symlink():
+    if IGNORED.search(name) or entry.is_symlink() or any(kind.fullmatch(entry.name) for kind in (MOODLE, ANONYMOUS, CANVAS)):
         return False
     return entry.is_file() and not name.endswith((*archives.SUFFIXES, *MISTAKEN))
 
@@ -123,7 +127,7 @@ def _who(entry):
     """(student, name, number, late, the platform's order among the attempts) by the name of an entry."""
     if named := MOODLE.fullmatch(entry.name):
         name, number, late, order = named["name"], named["number"], False, 0
-    elif named := CANVAS.fullmatch(entry.name):
+    elif named := ANONYMOUS.fullmatch(entry.name) or CANVAS.fullmatch(entry.name):
         name, number, late, order = named["name"], named["number"], bool(named["late"]), int(named["order"])
     else:
         suffix = next((suffix for suffix in archives.SUFFIXES if entry.name.lower().endswith(suffix)), "")

@@ -66,8 +66,8 @@ def _status(verdict):
 
 
 def moodle(scores):
-    """Moodle's offline grading worksheet: download the submissions from Moodle, upload this. Grades given there meanwhile stay
-    (the date of the last change is left open), unless Moodle's box to update them is ticked. Comments are HTML there."""
+    """The offline grading worksheet of Moodle's assignments (mod/assign/feedback/offline). Without a date of the last change Moodle keeps
+    what was graded there before, unless its box to update such grades is ticked; an empty grade changes none. Comments are HTML there."""
     head = ["Identifier", "Full name", "Grade", "Maximum grade", "Last modified (grade)", "Feedback comments"]
     rows = []
     for score in scores:
@@ -78,15 +78,17 @@ def moodle(scores):
 
 
 def canvas(scores):
-    """Canvas's gradebook: one column, to be renamed as the assignment there, with its number in brackets. Empty cells change nothing."""
+    """Canvas's gradebook (lib/gradebook_importer.rb): one column, to be renamed as the assignment there, with its number in brackets.
+    Students without a final grade are left out: an empty cell would take away the grade that they have there."""
     total = max((score.max_points for score in scores), default=0)
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", ASSIGNMENT]
+    graded = [score for score in scores if _grade(score) is not None]
     return table(head, [["Points Possible", "", "", "", "", total]] + [
-        [score.submission.name, score.submission.number, "", "", "", _grade(score)] for score in scores])  # fmt: skip
+        [score.submission.name, score.submission.number, "", "", "", _grade(score)] for score in graded])  # fmt: skip
 
 
 def nbgrader(scores):
-    """The columns of `nbgrader export`, and a row for each unit as an assignment."""
+    """The columns of `nbgrader export` (nbgrader/plugins/export.py), and a row for each unit as an assignment."""
     head = ["assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email", "raw_score", "late_submission_penalty",
             "score", "max_score"]  # fmt: skip
     rows = []
@@ -100,7 +102,7 @@ def nbgrader(scores):
 
 
 def gradescope(score):
-    """Gradescope's results.json. Where something is ungraded the total is left out, and so is that check's score."""
+    """Gradescope's results.json (its "Autograder Specifications"). Where something is ungraded no score is told: it would add up what is there."""
     one = score.submission
     tests = []
     for unit in score.units:
@@ -110,6 +112,8 @@ def gradescope(score):
                 tests.append(_by_hand(f"{unit.name}, {gap.name}: adjusted", gap))
         if unit.adjustment:
             tests.append(_by_hand(f"{unit.name}: adjusted", unit))
+    if not score.complete:
+        tests = [{name: value for name, value in test.items() if name != "score"} for test in tests]
     results = {"output": clean("\n".join([_summary(score), *one.problems])), "output_format": "text", "visibility": "visible", "tests": tests}
     if score.complete:
         results["score"] = round(score.points, 4)
