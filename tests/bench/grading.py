@@ -1,7 +1,5 @@
 """Grading: submissions a minute against nbgrader on an equivalent assignment, what one costs, and how soon the first result comes."""
 
-import json
-import os
 import resource
 import statistics
 import subprocess
@@ -18,6 +16,7 @@ from grader.grade import work
 from grader.mutants import known, solved
 from grader.probes import FOR_SCRIPTS
 from grader.release import notebook
+from tests.grader import nbgrader_venv
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDENTS = 20
@@ -129,28 +128,21 @@ def _empty():
 
 def _nbgrader(folder):
     """Submissions a minute and CPU seconds of each, of nbgrader in the environment of its own that its tests make."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / f"handson-tests/nbgrader==0.9.6-{sys.version_info.major}.{sys.version_info.minor}"
-    if not (home / "complete").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
-        subprocess.run([home / "bin/pip", "install", "-q", "nbgrader==0.9.6"], check=True)
-        (home / "complete").touch()
-    kernel = {"argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": "Python 3", "language": "python"}
+    commands = nbgrader_venv.commands()
     source = jupytext.reads(THREE_CELLS, fmt="py:percent")
     for number, cell in enumerate(source.cells):
         test, title = cell.metadata.get("title") == "test", cell.metadata.pop("title", None)
         if title:
             cell.metadata["nbgrader"] = {"grade": test, "solution": not test, "locked": test, "points": 1, "grade_id": f"c{number}", "schema_version": 3, "task": False}
-    files = {"jupyter/kernels/python3/kernel.json": json.dumps(kernel), "course/nbgrader_config.py": "c = get_config()\nc.CourseDirectory.course_id = 'c'\n"}
-    files["course/source/one/one.ipynb"] = nbformat.writes(source)
-    files |= {f"course/submitted/student{number}/one/one.ipynb": nbformat.writes(source) for number in range(STUDENTS)}
+    files = {"nbgrader_config.py": "c = get_config()\nc.CourseDirectory.course_id = 'c'\n", "source/one/one.ipynb": nbformat.writes(source)}
+    files |= {f"submitted/student{number}/one/one.ipynb": nbformat.writes(source) for number in range(STUDENTS)}
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    environment = os.environ | {"JUPYTER_PATH": str(folder / "jupyter"), "PATH": f"{home / 'bin'}:{os.environ['PATH']}"}
-    run = {"cwd": folder / "course", "env": environment, "check": True, "capture_output": True}
-    subprocess.run([home / "bin/nbgrader", "generate_assignment", "one", "--create"], **run)
+    run = {"cwd": folder, "env": nbgrader_venv.environment(commands, folder), "check": True, "capture_output": True}
+    subprocess.run([commands / "nbgrader", "generate_assignment", "one", "--create"], **run)
     begin, cpu = time.perf_counter(), _cpu()
-    subprocess.run([home / "bin/nbgrader", "autograde", "one"], **run)
+    subprocess.run([commands / "nbgrader", "autograde", "one"], **run)
     return 60 * STUDENTS / (time.perf_counter() - begin), (_cpu() - cpu) / STUDENTS
 
 

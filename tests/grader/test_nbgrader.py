@@ -1,18 +1,15 @@
 """nbgrader itself, at version 0.9.6, takes the built notebooks: it validates them, autogrades them, and gives partial credit.
 
-It lives in an environment of its own, made once in the user's cache folder; the notebooks run in ours.
+It lives in an environment of its own (nbgrader_venv); the notebooks run in ours.
 """
 
 import csv
-import fcntl
-import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
+import nbgrader_venv
 import pytest
 
 from grader import gaps
@@ -20,8 +17,6 @@ from grader.mutants import solved
 from grader.release import CHECK_IN_CELL, notebook, points
 
 ROOT = Path(__file__).resolve().parents[2]
-NBGRADER = "nbgrader==0.9.6"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "handson-tests"
 JOB = "exercises/02_multi_gpu/run_multi_gpu_training.sh"
 OWN = '''# %%
 # How many?
@@ -42,15 +37,7 @@ pytestmark = pytest.mark.timeout(900)
 @pytest.fixture(scope="module")
 def nbgrader():
     """The folder with nbgrader's commands."""
-    home = CACHE / f"{NBGRADER}-{sys.version_info.major}.{sys.version_info.minor}"
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with open(CACHE / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (home / "complete").exists():
-            subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True, timeout=120)
-            subprocess.run([home / "bin/pip", "install", "-q", "--disable-pip-version-check", NBGRADER], check=True, timeout=600)
-            (home / "complete").touch()
-    return home / "bin"
+    return nbgrader_venv.commands()
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +47,7 @@ def course(nbgrader, tmp_path_factory):
     alice has filled the gaps of the first notebook and of our own, and multi_gpu's job script; bob has filled nothing.
     """
     home = tmp_path_factory.mktemp("nbgrader")
-    kernel = {"argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": "Python 3", "language": "python"}
-    write(home / "jupyter/kernels/python3/kernel.json", json.dumps(kernel))
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
-        "JUPYTER_PATH": str(home / "jupyter"),
-        "PATH": f"{nbgrader}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "HANDSON_PBS_HOME": str(home / "pbs"),
-    }
+    environment = nbgrader_venv.environment(nbgrader, home) | {"HANDSON_PBS_HOME": str(home / "pbs")}
     folder = home / "course"
     write(folder / "nbgrader_config.py", 'c = get_config()\nc.CourseDirectory.course_id = "course"\nc.ExecutePreprocessor.timeout = 300\n')
 
