@@ -20,6 +20,7 @@ STARTING = 60  # seconds for a cluster to be there
 HEARTBEAT = 500  # milliseconds; the default of 3,000 makes a start take 6 seconds
 MISSED = 60  # heartbeats that a busy engine may miss before it counts as dead; one that ends is noticed at once
 LOOK = 1.0  # seconds between looks at the engines' processes
+ASK, SILENCE = 2.0, 30.0  # seconds between questions to a controller that is not ours, and without an answer until it counts as dead
 
 
 class ClusterError(OneSentence, RuntimeError):
@@ -82,7 +83,7 @@ def _wait_for_one(engines):
 @contextmanager
 def running(profile=None, cluster_file=None):
     """The engines of a cluster that was started by ipyparallel's own means; it is left as it is found."""
-    where = cluster_file or f"profile {profile}"
+    where = name(profile, cluster_file)
     try:
         if cluster_file:
             cluster = ipyparallel.Cluster.from_file(str(cluster_file))
@@ -92,10 +93,18 @@ def running(profile=None, cluster_file=None):
         client.wait_for_engines(1, timeout=STARTING, interactive=False)
     except Exception as error:
         raise ClusterError(f"no engine of {where} answers ({error}): start the cluster with `ipcluster start`") from error
+    there = Engines(client, len(client.ids))
+    threading.Thread(target=there.listen, daemon=True).start()
     try:
-        yield Engines(client, len(client.ids))
+        yield there
     finally:
+        there.over.set()
         client.close()
+
+
+def name(profile, cluster_file):
+    """How people call a cluster that runs already."""
+    return cluster_file or f"profile {profile}"
 
 
 class Engines:
@@ -104,7 +113,8 @@ class Engines:
     def __init__(self, client, wanted, cluster=None):
         self.client, self.wanted, self.cluster = client, wanted, cluster
         self.processes = {}  # engine -> its process, where it is ours
-        self.news, self.looked = threading.Event(), 0.0
+        self.silence, self.asked, self.over = 0.0, time.monotonic(), threading.Event()
+        self.news, self.looked = threading.Event(), time.monotonic()  # for a moment, a new process shows no command
 
     def ids(self):
         """The engines that are there."""
@@ -158,11 +168,20 @@ class Engines:
             self.cluster.start_engines_sync(missing)
 
     def controller_alive(self):
-        """Whether the cluster still has a controller, as far as can be told."""
+        """Whether the cluster still has a controller."""
         if self.cluster is None:
-            return True
+            now = time.monotonic()
+            self.silence, self.asked = self.silence + min(now - self.asked, LOOK), now  # but not while this process was stopped
+            return self.silence < SILENCE
         process = getattr(self.cluster.controller, "process", None)
         return bool(process and process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+
+    def listen(self):
+        """Note that the controller answers. For a thread: a question to one that is dead never ends."""
+        while not self.over.wait(ASK):
+            with suppress(Exception):  # that is an answer, too
+                self.client.queue_status()
+            self.silence = 0.0
 
 
 def _engines_alive():

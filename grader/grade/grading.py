@@ -85,6 +85,11 @@ def _grade(book, missing, versions, resources, engines, profile, cluster_file, t
                     _grade_on(there, left, book, versions, resources, trusted, seconds, tick)
                     return
                 except ControllerLost:
+                    if profile or cluster_file:
+                        raise cluster.ClusterError(
+                            f"the controller of {cluster.name(profile, cluster_file)} has not answered for {cluster.SILENCE:.0f} seconds; start "
+                            f"the cluster anew with `ipcluster start`: the same command goes on with the {len(left)} units that are left"
+                        ) from None
                     say("The cluster's controller has ended; starting another. What was not finished is graded again.")
     raise cluster.ClusterError(f"the cluster's controller ended {RESTARTS} times; {len(left)} units are left: run the same command again")
 

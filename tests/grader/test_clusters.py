@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import ipyparallel
 import psutil
 import pytest
 from handing_in import hand_in
@@ -14,6 +15,8 @@ from test_grade import ROOT, UNIT, results
 
 from grader import exercises
 from grader.checks import UNITS
+from grader.grade import grading
+from grader.grade.cluster import ClusterError
 from grader.mutants import solved
 from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, PASSED
 from handson.pbs import directives, resources
@@ -102,3 +105,29 @@ def test_without_a_cluster_the_grader_says_how_to_start_one(tmp_path):
     hand_in(tmp_path / "handed_in", "ann", UNIT, {0: "x"})
     done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, capture_output=True, timeout=LIMIT)
     assert done.returncode != 0 and "ipcluster start" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_controller_that_dies_is_told_in_a_sentence_and_what_is_graded_is_kept(tmp_path, monkeypatch):
+    """Of a cluster that runs already: the grader does not start another one."""
+    monkeypatch.setattr("grader.grade.cluster.ASK", 0.2)
+    monkeypatch.setattr("grader.grade.cluster.SILENCE", 5.0)
+    students, handed_in, out, said = 6, tmp_path / "handed_in", tmp_path / "out", []
+    for number in range(students):
+        hand_in(handed_in, f"student{number}", UNIT, {0: solved(UNITS[UNIT][0].file)})
+
+    def grade(cluster, say):
+        with ipyparallel.Cluster(n=1, profile_dir=str(tmp_path / cluster), cluster_id="") as client:
+            controller = psutil.Process(client.cluster.controller.pid)
+            grading.grade(handed_in, out, cluster_file=client.cluster.cluster_file, units=[UNIT], say=lambda line: say(line, controller))
+
+    def kill(line, controller):
+        said.append(line)
+        if "units graded" in line and controller.is_running():
+            controller.kill()
+
+    with pytest.raises(ClusterError, match="one/security/cluster-.json has not answered for 5 seconds; .*`ipcluster start`.* goes on"):
+        grade("one", kill)
+    kept = len(results(out))
+    assert 0 < kept < students
+    grade("another", lambda line, _: said.append(line))
+    assert f" {students - kept} of {students} units to grade." in "".join(said) and len(results(out)) == students
