@@ -1,11 +1,15 @@
 """All timelines of some runs as one Chrome trace, for ui.perfetto.dev or chrome://tracing: a process for each rank, clocks set alike."""
 
+import itertools
 import json
 
+import numpy
+
 from handson.files import written_aside
-from handson.profiling.timeline import KINDS, ProfileError
+from handson.profiling.timeline import COLUMNS, KINDS, STEP, ProfileError
 
 AT_ONCE = 10_000  # events joined into one piece of text
+THREADS = 10_000  # of a process; Perfetto takes threads of one number in two processes for one, and 0 for none
 
 
 def write(runs, path):
@@ -31,12 +35,31 @@ def _events(runs):
         zero = min(int(timeline.begin[0]) for timeline in run.timelines)
         for timeline in run.timelines:
             process += 1
+            first = THREADS * process
             yield json.dumps({"ph": "M", "name": "process_name", "pid": process, "args": {"name": f"{run.name}, rank {timeline.rank}"}})
             yield json.dumps({"ph": "M", "name": "process_sort_index", "pid": process, "args": {"sort_index": process}})
-            for lane, words in enumerate(timeline.lanes):
-                yield json.dumps({"ph": "M", "name": "thread_name", "pid": process, "tid": lane, "args": {"name": words}})
-            names = [json.dumps(name) for name in timeline.names]
-            columns = (timeline.begin, timeline.end, timeline.name, timeline.kind, timeline.lane)
-            for begin, end, name, kind, lane in zip(*(column.tolist() if len(column) < 10**6 else column for column in columns)):
-                yield (f'{{"ph": "X", "cat": "{KINDS[kind]}", "name": {names[name]}, "pid": {process}, "tid": {lane}, '
-                       f'"ts": {(begin - zero) / 1000:.3f}, "dur": {(end - begin) / 1000:.3f}}}')  # fmt: skip
+            names, lanes, unended = [json.dumps(name) for name in timeline.names], [*timeline.lanes, "steps"], {}
+            order = numpy.lexsort((-timeline.end, timeline.begin))  # an event before those within it
+            for chosen in numpy.array_split(order, len(order) // AT_ONCE + 1):
+                for begin, end, name, kind, lane in zip(*(getattr(timeline, column)[chosen].tolist() for column in COLUMNS)):
+                    lane = len(lanes) - 1 if kind == STEP else lane
+                    thread = first + lane + len(lanes) * _row(unended, lane, begin, end)
+                    yield (f'{{"ph": "X", "cat": "{KINDS[kind]}", "name": {names[name]}, "pid": {process}, "tid": {thread}, '
+                           f'"ts": {(begin - zero) / 1000:.3f}, "dur": {(end - begin) / 1000:.3f}}}')  # fmt: skip
+            for lane, row in unended:
+                words = lanes[lane] + f", row {row + 1}" * (row > 0)
+                yield json.dumps({"ph": "M", "name": "thread_name", "pid": process, "tid": first + lane + len(lanes) * row, "args": {"name": words}})
+
+
+def _row(unended, lane, begin, end):
+    """The first row of a lane where this event is within or after all others: Perfetto drops what overlaps an event in part.
+
+    unended: (lane, row) -> the ends of events that have not ended there.
+    """
+    for row in itertools.count():
+        ends = unended.setdefault((lane, row), [])
+        while ends and ends[-1] <= begin:
+            ends.pop()
+        if not ends or end <= ends[-1]:
+            ends.append(end)
+            return row

@@ -73,11 +73,25 @@ def test_a_chrome_trace_of_all_runs_has_every_event_once(runs, tmp_path, monkeyp
     events = json.loads((tmp_path / "all.json").read_text())["traceEvents"]
     assert sum(event["ph"] == "X" for event in events) == sum(len(one) for run in runs for one in run.timelines)
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    threads = {(event["pid"], event["tid"]) for event in events if event["ph"] == "X"}
+    assert len({thread for _, thread in threads}) == len(threads) and 0 not in dict(threads).values()
     assert names == {1: "one, rank 0", 2: "two, rank 0", 3: "two, rank 1"}
     [first] = [event for event in events if event["pid"] == 3 and event["name"] == "ProfilerStep#1"]
     assert (first["ts"], first["dur"], first["cat"]) == (80_000, 80_000, "step")
     timeline = readers.read(tmp_path / "all.json")[0]
     assert len(timeline) and timeline.count(figure.analysis.COMPUTE)
+
+
+def test_no_event_of_an_exported_thread_overlaps_another_in_part(tmp_path):
+    """As a call of the optimizer does in which a step ends, and kernels of a CUDA graph do; Perfetto drops such events."""
+    events = [made.step(1, 0, 10), made.step(2, 10, 20), ("compute", 8, 12), ("compute", 9, 11), ("compute", 11, 15), ("compute", 11, 13), ("compute", 15, 16)]
+    perfetto.write([made.run(made.timeline(0, events))], tmp_path / "all.json")
+    threads, written = {}, json.loads((tmp_path / "all.json").read_text())["traceEvents"]
+    for event in (event for event in written if event["ph"] == "X"):
+        threads.setdefault(event["tid"], []).append((event["ts"], event["ts"] + event["dur"]))
+    assert sorted(threads.values()) == sorted([[(0, 10000), (10000, 20000)], [(8000, 12000), (9000, 11000), (15000, 16000)], [(11000, 15000), (11000, 13000)]])
+    names = {event["tid"]: event["args"]["name"] for event in written if event["name"] == "thread_name"}
+    assert set(names) == set(threads) and set(names.values()) == {"steps", "thread 0", "thread 0, row 2"}
 
 
 def test_a_trace_that_cannot_be_written_is_said(runs):
