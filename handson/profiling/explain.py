@@ -1,15 +1,16 @@
 """``python -m handson explain ONE MORE``: where the efficiency goes that a run with more workers loses, from a profile of each.
 
 With equal batches per worker, a step of N workers would ideally take as long as a step of one. What it takes longer, in the mean of
-all recorded steps and ranks, has four causes, each measured for itself; what they leave is said to be not explained:
+all recorded steps and ranks, is the loss to explain. It has four causes, each measured for itself in the same steps; what they leave is
+said to be not explained:
 
     communication   not hidden by computation, after the last rank has come to it
     imbalance       waiting for the slowest rank
     contention      the same operators take longer: cores, caches, memory and links are shared
-    overhead        what a step does besides: more calls of operators, and time between them
+    overhead        what a step does besides: more calls of operators, and time in which none is at work
 
-Beside this stands the loss that the clock of the whole runs measured (their result.json), which knows nothing of profiles. It is
-another number where the recorded steps are not like the others.
+Beside this stands the loss that the clock of the whole runs measured (their result.json), which knows nothing of profiles: it is
+another number where the recorded steps are not like the others, as while other programs come and go on the machine.
 """
 
 from dataclasses import dataclass
