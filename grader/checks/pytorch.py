@@ -194,6 +194,9 @@ def rank_0_reports(seen, case, expected):
     numbers = [float(number) for number in re.findall(r"[-+.\deE]*\d", seen[0]["lines"][0])]
     if len(numbers) != 3 or not judges.close(numbers[0], numbers[1] / numbers[2], 1e-6):
         return f"`{seen[0]['lines'][0]}` should be: Throughput: <images a second> [images/sec.] (<images> / <seconds>)"
+    result = seen[0]["result"]
+    if result and not judges.close(numbers[1:], [result["images"], result["seconds"]]):
+        return f"the line tells of {numbers[1]:g} images in {numbers[2]:g} s, and result.json of {result['images']} in {result['seconds']:g} s"
     return None
 
 

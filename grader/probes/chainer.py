@@ -15,6 +15,7 @@ from chainer.training.updaters import StandardUpdater
 from grader.box.rank import Wrong
 from grader.probes import whole
 from grader.probes.communicator import join
+from grader.probes.marks import marks, told
 from grader.probes.student import Student
 from handson.chainer import devices as handson_devices
 from handson.chainer import model as handson_model
@@ -25,10 +26,10 @@ from handson.data import ImageDataset
 CPU = chainer.get_device("@numpy")
 
 
-def dataset(images, first=0):
-    """A data set whose image i is full of first + i, so that a sample can be told wherever it turns up."""
-    numbers = numpy.arange(first, first + images)
-    return _dataset(numpy.broadcast_to(numbers.reshape(-1, 1, 1, 1), (images, 1, 2, 2)).astype("float32"), numbers % 10)
+def dataset(images, seed=0):
+    """A data set whose image i is full of its mark, so that a sample can be told wherever it turns up."""
+    marked = marks(images, seed).reshape(-1, 1, 1, 1)
+    return _dataset(numpy.broadcast_to(marked, (images, 1, 2, 2)).astype("float32"), numpy.arange(images) % 10)
 
 
 def pictures(images, seed):
@@ -41,9 +42,9 @@ def _dataset(images, labels):
     return ImageDataset(images, labels.astype("int32"), "numbers", None, tuple("0123456789"))
 
 
-def samples(batch):
-    """The numbers of the samples in a batch, or in a part, of `dataset`."""
-    return [int(image.flat[0]) for image, _ in batch]
+def samples(batch, case, images="images"):
+    """The numbers of the samples in a batch, or in a part, of the case's `dataset` of case[images] images."""
+    return told([image.flat[0] for image, _ in batch], case[images], case["seed"])
 
 
 class Network(chainer.Chain):
@@ -130,7 +131,7 @@ def iterators(rank, ranks, source, case):
         numpy.random.seed(before)  # in the order of a run nothing may depend on what happened before
         gpus = {f"gpu{number}" if number else "main": number for number in range(case.get("devices", 1))}
         args = SimpleNamespace(batchsize=case["batchsize"], seed=seed, gpu=list(gpus.values()))
-        data = dataset(case["images"])
+        data = dataset(case["images"], case["seed"])
         names = student.run(train_set=data, args=args, gpus=gpus, comm=SimpleNamespace(rank=0, size=2, intra_rank=0))
         if "devices" not in case:
             return [data], [names.train_iterator]
@@ -146,8 +147,8 @@ def iterators(rank, ranks, source, case):
     again_parts, again = make(seed, 2)
     _, other = make(seed + 1, 3)
     observations = {
-        "parts": [samples(part) for part in parts],
-        "parts again": [samples(part) for part in again_parts],
+        "parts": [samples(part, case) for part in parts],
+        "parts again": [samples(part, case) for part in again_parts],
         "first": passes(first),
         "again": passes(again),
         "other": passes(other),
@@ -168,7 +169,7 @@ def _pass(iterator, case):
     while iterator.epoch < 3 and not ended and len(batches) <= 3 * case["images"]:
         batch = next(iterator, None)
         ended = batch is None
-        batches += [] if ended else [samples(batch)]
+        batches += [] if ended else [samples(batch, case)]
     iterator.finalize()
     return {"batches": batches, "ended": ended}
 
@@ -247,13 +248,13 @@ def scatter(rank, ranks, source, case):
     comm, student = join(rank, ranks), Student(source)
 
     def run(seed):
-        train_set, test_set = (dataset(case["images"]), dataset(case["test_images"])) if rank == 0 else (None, None)
+        train_set, test_set = (dataset(case["images"], case["seed"]), dataset(case["test_images"], case["seed"])) if rank == 0 else (None, None)
         args = SimpleNamespace(seed=seed, batchsize=4)
         names = student.run(train_set=train_set, test_set=test_set, comm=comm, args=args, images_in_all=case["images"], classes=10)
         for name in ("train_set", "test_set"):
             if not hasattr(names[name], "__len__"):
                 raise Wrong(f"`{name}` is {names[name]!r} on this rank: every rank must call scatter_dataset, and keep what it returns")
-        return samples(names.train_set), samples(names.test_set)
+        return samples(names.train_set, case), samples(names.test_set, case, "test_images")
 
     seed = case["seed"] % 1000
     train, test = run(seed)

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from grader.box.rank import Wrong
 from grader.probes import whole
+from grader.probes.marks import marks, told
 from grader.probes.student import Student
 from handson.data import ImageDataset
 from handson.pytorch.batches import EpochBatches
@@ -33,15 +34,15 @@ def join(rank, ranks, ranks_per_node=None):
     return Communicator(rank, ranks, rank % per_node, -(-ranks // per_node), "gloo")
 
 
-def dataset(images):
-    """A data set whose image i is (1, 2, 2) full of i, so that a sample can be told wherever it turns up."""
-    numbers = torch.arange(images)
-    return ImageDataset(numbers.float().reshape(-1, 1, 1, 1).expand(-1, 1, 2, 2), numbers % 10, "numbers", None, tuple("0123456789"))
+def dataset(images, seed=0):
+    """A data set whose image i is (1, 2, 2) full of its mark, so that a sample can be told wherever it turns up."""
+    marked = torch.from_numpy(marks(images, seed)).float().reshape(-1, 1, 1, 1)
+    return ImageDataset(marked.expand(-1, 1, 2, 2), torch.arange(images) % 10, "numbers", None, tuple("0123456789"))
 
 
-def samples(shard):
-    """The numbers of the samples in a part of `dataset`."""
-    return [int(shard[index][0].flatten()[0]) for index in range(len(shard))]
+def samples(shard, case):
+    """The numbers of the samples in a part of the case's `dataset`."""
+    return told([shard[index][0].flatten()[0] for index in range(len(shard))], case["images"], case["seed"])
 
 
 def network(seed):
@@ -100,9 +101,9 @@ def device(rank, ranks, source, case):
 def split(rank, ranks, source, case):
     """The shard and the lengths of one rank; where `dealt`, only rank 0 has the data."""
     comm = join(rank, ranks)
-    data = dataset(case["images"]) if rank == 0 or not case.get("dealt") else None
+    data = dataset(case["images"], case["seed"]) if rank == 0 or not case.get("dealt") else None
     names = Student(source).run(train_set=data, comm=comm, args=SimpleNamespace(seed=case["seed"] % 1000))
-    return {"samples": samples(names.shard), "lengths": [int(length) for length in names.lengths]}
+    return {"samples": samples(names.shard, case), "lengths": [int(length) for length in names.lengths]}
 
 
 def replica(rank, ranks, source, case):
