@@ -164,7 +164,7 @@ def verdict(run, of_ranks=None):
             return finding
     worst = max(("loading", "copy", "communication", "host"), key=mean.get)
     if mean[worst] < 0.1:
-        return Finding("compute", mean["compute"], f"{_percent(mean['compute'])} of each step is computation: nothing else is worth improving")
+        return Finding("compute", mean["compute"], f"{_percent(mean['compute'])} of each step is computation: no other part takes 10 %")
     sentence = f"{_percent(mean[worst])} of each step is {WORDS[worst]}"
     if worst == "communication":
         sentence += _longest_collective(run)

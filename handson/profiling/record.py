@@ -15,6 +15,7 @@ from handson.options import launcher_rank
 from handson.profiling.recording import VARIABLE, Plan
 
 FIRST_WITHOUT_NVPROF = (8, 0)  # compute capability; CUDA 13 has no nvprof any more
+RECORDERS = {"nvprof": "nvprof", "nsys": "nsys", "torch": "torch (PyTorch's profiler, Chainer's hooks)"}
 OVERHEAD = {
     "torch": "the recorded steps take some per cent longer, the others do not",
     "nvprof": "launching a kernel takes some microseconds longer, in all steps; nvprof is loaded into all processes",
@@ -39,7 +40,7 @@ def record(command, tool, folder, skip, steps, say=print):
     except OSError as error:
         raise RecordError(f"{folder} cannot be used as a folder for profiles ({error.strerror}): give another with -o") from None
     if launcher_rank() == 0:
-        say(f"Recording with {tool}, {why}: steps {skip + 1} to {skip + steps}, into {folder}; {OVERHEAD[tool]}.")
+        say(f"Recording with {RECORDERS[tool]}, {why}: steps {skip + 1} to {skip + steps}, into {folder}; {OVERHEAD[tool]}.")
         sys.stdout.flush()
     # Without the second, PyTorch's profiler writes lines of its own to standard error.
     environment = os.environ | {VARIABLE: str(Plan(tool, skip, steps, folder)), "KINETO_LOG_LEVEL": "99"}

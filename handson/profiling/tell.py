@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from handson.profiling import analysis, readers
-from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY
+from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, STEP
 
 LONGEST = 4  # operators to name
 NAME = 60  # characters of an operator's name to show
@@ -32,6 +32,8 @@ def text(run):
     lines = [f"{run.name}: {len(timelines)} rank{'s' * (len(timelines) > 1)}, {sum(map(len, timelines)):,} events, by {timelines[0].tool}"]
     if timelines[0].size and timelines[0].size > len(timelines):
         lines.append(f"These are the profiles of {len(timelines)} of {timelines[0].size} ranks: those that are missing may be the ones waited for.")
+    if not timelines[0].count(STEP):
+        lines.append("No iterations are marked in it: the whole recording counts as one step.")
     lines += analysis.table(of_ranks)
     for rank, offset in run.offsets.items():
         if abs(offset) > 1e6:

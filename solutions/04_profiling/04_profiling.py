@@ -125,7 +125,7 @@ for rank, share in enumerate(waiting_share(*profiles.meetings(multi))):
 # ## Hidden communication
 #
 # `DistributedDataParallel` begins to average the gradients of the last layers while backward still computes those of the first. Such
-# communication is *hidden* by computation, and costs nothing. Which part of it is hidden?
+# communication is *hidden* by computation, and costs nothing. (Chainer's updater begins when backward has ended.) Which part is hidden?
 
 
 # %%
@@ -158,6 +158,8 @@ profiles.show(single, multi, usage=True)
 # (*Utilisation* only says that something was going on. A rank of a virtual GPU that waits may look idle, one of a real GPU busy.)
 #
 # ## Mark the four steps
+#
+# From here on, all scripts are PyTorch's, on both tracks: in Chainer, an updater makes the four steps of an iteration out of your sight.
 #
 # A profile knows operators, not what you meant by them. So you give names to parts of your script:
 # `with record_function("forward"):` puts what is below it into a *range* of that name (for nvprof and Nsight Systems, it becomes a range

@@ -91,7 +91,7 @@ def test_ranks_that_wait_in_turns_are_not_called_slow():
     (("loading", 0, 40), "40 % of each step is data loading", "loading"),
     (("communication", 60, 100, "gloo:all_reduce"), "40 % of each step is communication that computation does not hide, most of it in gloo:all_reduce (1 a step)", "communication"),
     (("range", 0, 100), "40 % of each step is time between operators", "host"),
-    (("compute", 0, 100), "100 % of each step is computation: nothing else is worth improving", "compute"),
+    (("compute", 0, 100), "100 % of each step is computation: no other part takes 10 %", "compute"),
 ])  # fmt: skip
 def test_the_verdict_on_one_rank_names_the_largest_loss(event, words, kind):
     compute = ("compute", 40, 100) if event[0] != "communication" else ("compute", 0, 60)
@@ -155,3 +155,10 @@ def test_only_steps_that_all_ranks_recorded_count():
 def test_missing_ranks_are_said():
     run = made.run(made.timeline(0, [made.step(1, 0, 10), ("compute", 0, 9)], size=128))
     assert any("1 of 128 ranks" in line for line in tell.text(run))
+
+
+def test_a_profile_without_marks_of_iterations_is_said_to_be_one_step():
+    words = "No iterations are marked in it: the whole recording counts as one step."
+    events = [("compute", 0, 10), ("compute", 15, 20)]
+    assert words in tell.text(made.run(made.timeline(0, events)))
+    assert words not in tell.text(made.run(made.timeline(0, [made.step(1, 0, 20), *events])))
