@@ -131,7 +131,10 @@ def ranks_stay_equal(seen, case, expected):
 
 
 def converted(seen, case, expected):
-    return None if seen[0]["asked"] else "`convert` is never called: without it images are not enlarged"
+    calls = len(seen[0]["asked"])
+    if not calls:
+        return "`convert` is never called: without it images are not enlarged"
+    return None if calls >= case["updates"] else f"`convert` is called {calls} times in {case['updates']} updates; every batch goes through it"
 
 
 def converted_for_device(seen, case, expected):

@@ -221,7 +221,7 @@ def optimizer(rank, ranks, source, case):
 
 
 def updater(rank, ranks, source, case):
-    """The parameters after each update by the gap's updater, and the devices that its converter was asked for."""
+    """The parameters after each update by the gap's updater, and for which devices its converter was called."""
     comm = join(rank, ranks) if case.get("multi_node") else None
     model, convert, optimizer = network(case["seed"]), Double(), sgd(case)
     optimizer = create_multi_node_optimizer(optimizer, comm) if comm else optimizer
@@ -240,7 +240,7 @@ def updater(rank, ranks, source, case):
     )
     if not isinstance(names.updater, StandardUpdater):
         raise Wrong(f"`updater` is a {type(names.updater).__name__}, which is no updater")
-    return {"parameters": _trace(names.updater, case), "asked": sorted(set(convert.asked))}
+    return {"parameters": _trace(names.updater, case), "asked": convert.asked}
 
 
 def scatter(rank, ranks, source, case):
