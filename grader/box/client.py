@@ -46,6 +46,14 @@ class Outcome:
         return [rank.observations for rank in self.ranks]
 
 
+def begin(module, end, libraries, **options):
+    """Start a process that serves at the socket `end`; returns the Popen, made with `options`."""
+    command = [sys.executable, "-P", "-m", module, str(end.fileno()), *libraries]
+    # Of its own environment a process keeps copies in its memory: secrets must not come in.
+    environment = {**harmless_environment(tempfile.gettempdir()), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **HUGE_PAGES}
+    return subprocess.Popen(command, env=environment, pass_fds=[end.fileno()], stdin=subprocess.DEVNULL, start_new_session=True, **options)
+
+
 @dataclass
 class Server:
     """Starts with the first `run`, and is kept: later runs only fork. `libraries`: modules to import before."""
@@ -61,12 +69,7 @@ class Server:
         self.stop()
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-P", "-m", "grader.box.server", str(theirs.fileno()), *self.libraries]
-            # Of its own environment a process keeps copies in its memory: secrets must not come in.
-            environment = {**harmless_environment(tempfile.gettempdir()), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **HUGE_PAGES}
-            self.process = subprocess.Popen(
-                command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
-            )
+            self.process = begin("grader.box.server", theirs, self.libraries)
         self.connection = ours
 
     def run(self, function, arguments=(), ranks=1, limits=None, readable=None):

@@ -14,6 +14,9 @@ import ipyparallel
 import psutil
 from traitlets.config import Config
 
+from grader.box.shared import shared
+from grader.grade import work
+from grader.probes import FOR_SCRIPTS
 from handson.errors import OneSentence
 
 STARTING = 60  # seconds for a cluster to be there
@@ -30,14 +33,18 @@ class ClusterError(OneSentence, RuntimeError):
 
 
 @contextmanager
-def started(engines):
-    """A cluster of `engines` engines on this machine, which ends with this process, however that ends: an Engines."""
+def started(engines, libraries=FOR_SCRIPTS):
+    """A cluster of `engines` engines on this machine, which ends with this process, however that ends: an Engines.
+
+    libraries: what the engines share, so that it is loaded once, and while they start.
+    """
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # an interrupt while it starts is no error of a task
     folder = tempfile.mkdtemp(prefix="handson-cluster-")  # mode 0700: whoever reads its files commands the engines
     tied = [sys.executable, "-m", "grader.grade.tied", str(os.getpid())]
     config = Config()
     config.ControllerLauncher.controller_cmd = [*tied, "ipyparallel.controller"]
-    config.EngineLauncher.engine_cmd = [*tied, "ipyparallel.engine"]
+    config.EngineLauncher.engine_cmd = [*tied, "ipyparallel.engine", f"--timeout={STARTING}"]
+    config.EngineLauncher.environment = {work.SHARED: folder}
     cluster = ipyparallel.Cluster(
         profile_dir=folder,
         cluster_id="",
@@ -52,16 +59,17 @@ def started(engines):
         shutdown_atexit=False,
     )
     try:
-        try:
-            cluster.start_controller_sync()
-            client = cluster.connect_client_sync(timeout=STARTING)
-            cluster.start_engines_sync(engines)
-            there = Engines(client, engines, cluster)
-            _wait_for_one(there)
-        except Exception as error:  # ipyparallel's have no kind in common
-            raise ClusterError(f"the cluster of {engines} engines did not start within {STARTING} seconds: {error}") from error
-        yield there
-        client.close()
+        with shared(folder, libraries):
+            try:
+                cluster.start_controller_sync()
+                client = cluster.connect_client_sync(timeout=STARTING)
+                cluster.start_engines_sync(engines)
+                there = Engines(client, engines, cluster)
+                _wait_for_one(there)
+            except Exception as error:  # ipyparallel's have no kind in common
+                raise ClusterError(f"the cluster of {engines} engines did not start within {STARTING} seconds: {error}") from error
+            yield there
+            client.close()
     finally:
         try:
             cluster.stop_cluster_sync()

@@ -14,6 +14,7 @@ from grader.collect import collect, newest
 from grader.grade import cluster, work
 from grader.grade.placing import ControllerLost, Placer
 from grader.gradebook import Gradebook
+from grader.probes import loaded_for
 from grader.tell import note_absent, tell
 from handson.errors import OneSentence
 
@@ -77,9 +78,11 @@ def _grade(book, missing, versions, resources, engines, profile, cluster_file, t
     """Grade the (submission, unit) pairs `missing`, and keep each as soon as all of it is there."""
     left = {(submission.student, unit): submission for submission, unit in missing}
     seconds = {}
+    handed_in = (part.file for submission, unit in missing for part in UNITS[unit] if (submission.path / part.file).is_file())
+    libraries = loaded_for(handed_in)
     with _progress(len(missing), say) as tick:
         for _ in range(RESTARTS):
-            place = cluster.running(profile, cluster_file) if profile or cluster_file else cluster.started(engines)
+            place = cluster.running(profile, cluster_file) if profile or cluster_file else cluster.started(engines, libraries)
             with place as there:
                 try:
                     _grade_on(there, left, book, versions, resources, trusted, seconds, tick)

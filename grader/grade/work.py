@@ -2,11 +2,12 @@
 
 import functools
 import hashlib
+import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from grader import exercises
-from grader.box import Server
+from grader.box.shared import Forked
 from grader.checks import UNITS
 from grader.checks.judging import judge, longest
 from grader.probes import loaded_for
@@ -18,6 +19,7 @@ from handson.pbs import site as pbs_site
 GRADER = Path(__file__).resolve().parent.parent
 PUBLIC = ("box", "probes", "sandbox", "__init__.py", "gaps.py", "verdict.py")  # of the grader; what ranks may read
 JUDGING = ("box", "checks", "hidden", "probes", "gaps.py", "exercises.py", "notebooks.py")  # what a verdict depends on
+SHARED = "HANDSON_SHARED"  # the variable that names the folder in which loaded libraries are shared with engines
 STARTING = 60  # seconds for an engine to load the libraries, at most
 
 
@@ -136,7 +138,7 @@ def readable():
 
 @functools.cache
 def _server(libraries):
-    return Server(libraries)
+    return Forked(libraries, os.environ.get(SHARED, ""))
 
 
 @functools.cache

@@ -1,0 +1,65 @@
+"""Servers that are forked from a process which has their libraries loaded."""
+
+import time
+
+import psutil
+import pytest
+
+from grader.box.shared import Forked, shared
+
+LIBRARIES = ("grader.probes.cases",)
+
+
+@pytest.fixture
+def servers(tmp_path):
+    """Two of them, whose libraries would be shared in a folder."""
+    both = Forked(LIBRARIES, tmp_path), Forked(LIBRARIES, tmp_path)
+    yield both
+    for server in both:
+        server.stop()
+
+
+def works(server):
+    (rank,) = server.run("grader.probes.cases:each", ["builtins:print", [], [1, 2]]).ranks
+    return rank.status is None and rank.output == "0 1 1\n0 1 2\n"
+
+
+def of_shared():
+    """The process that shares, and what it has forked."""
+    (process,) = [child for child in psutil.Process().children() if "grader.box.shared" in child.cmdline()]
+    return process, process.children()
+
+
+def until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+
+
+def test_each_server_is_forked_from_the_process_that_has_the_libraries(servers, tmp_path):
+    with shared(tmp_path, LIBRARIES):
+        assert all(map(works, servers)) and not any(server.process for server in servers)
+        process, forked = of_shared()
+        assert len(forked) == 2
+        servers[0].stop()
+        until(lambda: len(process.children()) == 1)
+        assert all(map(works, servers)), "and one that was stopped begins anew"
+    assert not process.is_running()
+
+
+def test_a_server_outlives_the_process_it_was_forked_from(servers, tmp_path):
+    with shared(tmp_path, LIBRARIES):
+        assert works(servers[0])
+    assert works(servers[0]) and not servers[0].process
+
+
+def test_a_server_loads_its_libraries_itself_where_none_are_shared(servers):
+    assert works(servers[0]) and servers[0].process
+
+
+def test_the_path_of_the_folder_may_be_longer_than_that_of_a_socket(servers, tmp_path):
+    servers[0].folder = tmp_path / ("x" * 100)
+    servers[0].folder.mkdir()
+    with shared(servers[0].folder, LIBRARIES):
+        assert works(servers[0]) and not servers[0].process
