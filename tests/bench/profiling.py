@@ -3,9 +3,11 @@
 Recorded and unrecorded steps take turns within each process, so that both see the same machine.
 """
 
+import contextlib
 import json
 import os
 import resource
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -102,25 +104,25 @@ def explaining(folder):
 
 
 def reading(folder):
-    """Traces of a million and of ten million events, as torch.profiler writes them."""
+    """A million events in every format, and ten million in the largest; our own records of Chainer are Chrome traces, too."""
     rows = []
-    for events in EVENTS, MANY:
-        path = folder / "trace.json"
-        size = write_trace(path, events)
+    for words, write, events in ("Chrome trace", write_trace, EVENTS), ("nsys", write_nsys, EVENTS), ("nvprof", write_nvprof, EVENTS), ("Chrome trace", write_trace, MANY):
+        path = folder / "profile"
+        write(path, events)
+        what = f"{events:,} events, {words} ({path.stat().st_size / 1e9:.2f} GB)"
         done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, timeout=LIMIT, cwd=ROOT)
         path.unlink()
         if done.returncode:
             sys.exit(f"reading failed: {done.stderr}")
         seconds, busy, found, memory = map(float, done.stdout.split())
         assert found == events
-        what = f"{events:,} events ({size / 1e9:.2f} GB)"
         rows.append((f"seconds to read {what}", f"{seconds:.2f}", f"{'under 10; ' * (events == EVENTS)}{busy:.2f} of a core"))
         rows.append((f"MB of memory to read and tell about {what}", f"{memory / 1e6:.0f}", "under 1,000"))
     return rows
 
 
 def write_trace(path, events):
-    """A Chrome trace of so many events, a thousand to a step, in torch.profiler's layout; returns its size in bytes."""
+    """A Chrome trace of so many events, a thousand to a step, in torch.profiler's layout."""
     with open(path, "w") as file:
         file.write('{\n  "schemaVersion": 1,\n  "distributedInfo": {"backend": "gloo", "rank": 0, "world_size": 2},\n  "baseTimeNanoseconds": 1790857026000000000,\n')
         file.write('  "traceEvents": [\n')
@@ -131,7 +133,40 @@ def write_trace(path, events):
                      "ts": 4328803042131.125 + 6 * number, "dur": 5999.5 if step else 5.312, "args": {"External id": number, "Record function id": 0, "Ev Idx": number}}  # fmt: skip
             file.write(f"  {json.dumps(event)},\n")
         file.write('  {"ph": "M", "name": "process_name", "pid": 4242, "tid": 0, "ts": 0, "args": {"name": "python"}}\n  ], "traceName": "trace.json"\n}\n')
-    return path.stat().st_size
+
+
+def write_nsys(path, events):
+    """An export of nsys of so many events: launches and kernels by turns, and a step for each thousand."""
+    numbers, process = range((events - events // 1000) // 2), 4242 << 24
+    _write_tables(
+        path,
+        StringIds=("id INTEGER PRIMARY KEY, value", ((number, f"kernel_{number}") for number in range(300))),
+        CUPTI_ACTIVITY_KIND_KERNEL=("start, end, deviceId, streamId, globalPid, demangledName", ((2000 * n, 2000 * n + 1500, 0, 7, process, n % 300) for n in numbers)),
+        CUPTI_ACTIVITY_KIND_RUNTIME=("start, end, globalTid, nameId", ((2000 * n, 2000 * n + 500, process + 4242, n % 300) for n in numbers)),
+        NVTX_EVENTS=("start, end, eventType, text, textId, globalTid", ((10**6 * n, 10**6 * (n + 1), 59, f"step {n}", None, process + 4242) for n in range(events // 1000))),
+    )  # fmt: skip
+
+
+def write_nvprof(path, events):
+    """The same as nvprof writes it."""
+    numbers, steps = range((events - events // 1000) // 2), range(events // 1000)
+    _write_tables(
+        path,
+        StringTable=("_id_ INTEGER PRIMARY KEY, value", ((n, f"kernel_{n}" if n < 300 else f"step {n - 300}") for n in range(300 + len(steps)))),
+        CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL=("start, end, correlationId, deviceId, streamId, name", ((2000 * n, 2000 * n + 1500, n, 0, 7, n % 300) for n in numbers)),
+        CUPTI_ACTIVITY_KIND_RUNTIME=("start, end, processId, threadId, cbid, correlationId", ((2000 * n, 2000 * n + 500, 4242, 1, 211, n) for n in numbers)),
+        CUPTI_ACTIVITY_KIND_MARKER=("_id_, id, flags, timestamp, name", ((2 * n + way, n, 2 + 2 * way, 10**6 * (n + way), 300 + n) for n in steps for way in (0, 1))),
+    )  # fmt: skip
+
+
+def _write_tables(path, **tables):
+    """An SQLite file; each table is (its columns, rows)."""
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        for name, (columns, rows) in tables.items():
+            database.execute(f"CREATE TABLE {name} ({columns})")
+            width = columns.count(",") + 1
+            database.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * width)})", rows)
+        database.commit()
 
 
 def watching():
