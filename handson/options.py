@@ -4,11 +4,19 @@ import argparse
 import atexit
 import os
 import re
+import signal
 import sys
 import time
 from pathlib import Path
 
 from handson.errors import OneSentence
+from handson.worker_processes import kill_all
+
+
+class Stopped(OneSentence):
+    """Somebody has pressed Ctrl-C."""
+
+    status = 128 + signal.SIGINT  # as shells have it
 
 
 class OneSentenceParser(argparse.ArgumentParser):
@@ -130,7 +138,11 @@ def parse(task, track, gpus):
 
 def _one_sentence(kind, error, traceback):
     """Instead of a traceback, where an error is a sentence for the user: print it, clean up, and end with the error's status."""
-    if not issubclass(kind, OneSentence):
+    if kind is KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # once is enough
+        kill_all()
+        error = Stopped("stopped by Ctrl-C before the end, so it leaves no result")
+    elif not issubclass(kind, OneSentence):
         return sys.__excepthook__(kind, error, traceback)
     for note in getattr(error, "__notes__", []):
         print(note, file=sys.stderr)

@@ -20,6 +20,7 @@ from handson.chainer import shared_arrays, threads, worker
 from handson.chainer.errors import TrackError
 from handson.chainer.worker_handle import WorkerHandle, end_workers
 from handson.profiling import recording
+from handson.worker_processes import deaf_to_ctrl_c
 
 
 class MultiprocessParallelUpdater(StandardUpdater):
@@ -68,9 +69,10 @@ class MultiprocessParallelUpdater(StandardUpdater):
         # At exit this comes before multiprocessing waits for the workers, which would wait for us.
         self._at_exit = util.Finalize(self, _undo, (0, *self._to_undo), exitpriority=10)
         try:
-            for index, (name, iterator) in enumerate(self._others.items(), start=1):
-                self._workers.append(WorkerHandle(context, name, index, self._devices[name], self._workers, memory, arrays,
-                                                  (model, self.converter, iterator)))
+            with deaf_to_ctrl_c():
+                for index, (name, iterator) in enumerate(self._others.items(), start=1):
+                    self._workers.append(WorkerHandle(context, name, index, self._devices[name], self._workers, memory, arrays,
+                                                      (model, self.converter, iterator)))
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             self._stop(limit=0)
             raise TrackError(f"the model, converter or iterator cannot be sent to the worker of device {name!r} ({error}): "

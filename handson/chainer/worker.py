@@ -1,11 +1,7 @@
 """What a worker process of our MultiprocessParallelUpdater does, and the gradient computation that the main process shares."""
 
 import contextlib
-import ctypes
-import multiprocessing
-import os
 import random
-import signal
 import sys
 import traceback
 
@@ -17,8 +13,8 @@ from chainer.serializers import DictionarySerializer
 from handson import virtual_gpus
 from handson.chainer import shared_arrays, threads
 from handson.profiling import recording
+from handson.worker_processes import end_with_parent
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 SUM = "sum of gradients"  # what this is called in a recording; in a worker, until main has used it
 
 
@@ -64,8 +60,7 @@ def work(index, gpu, pipe, ends_of_main, model, converter, iterator, parameter_m
     """
     for end in ends_of_main:  # inherited by fork; while one is open here, main's end would go unnoticed
         end.close()
-    _end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for main, which then ends the workers
+    end_with_parent()
     virtual_gpus.pin(gpu)
     threads.set_blas_threads(1)
     _draw_other_random_numbers(index)
@@ -106,14 +101,6 @@ def _next_order(pipe):
             return pipe.recv()
     except EOFError:  # main is gone
         return "stop"
-
-
-def _end_with_parent():
-    """Asks the kernel to end this process with the one that started it, in the middle of a computation if need be."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if not multiprocessing.parent_process().is_alive():
-        os._exit(1)
 
 
 def _draw_other_random_numbers(index):

@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from datetime import timedelta
+from multiprocessing import resource_tracker
 
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -17,6 +18,7 @@ from handson.options import fail
 from handson.profiling import recording
 from handson.pytorch import devices
 from handson.pytorch.batches import check_division
+from handson.worker_processes import deaf_to_ctrl_c, end_with_parent, kill_all
 
 TIMEOUT = timedelta(minutes=5)  # for any one collective; a step takes well under a second
 
@@ -24,7 +26,7 @@ TIMEOUT = timedelta(minutes=5)  # for any one collective; a step takes well unde
 def start(train, args, train_set, test_set):
     """Run ``train(comm, args, train_set, test_set)`` in a process for each id of `args.gpu`, joined in a process group.
 
-    Returns when all have finished. When one fails, all are stopped, and one sentence names it.
+    Returns when all have finished. When one fails, all are stopped, and one sentence names it; Ctrl-C stops them too.
     """
     size = len(args.gpu)
     print(name_devices(args.gpu))
@@ -33,8 +35,15 @@ def start(train, args, train_set, test_set):
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=TIMEOUT)
     logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # it would announce each process it stops
     sys.stdout.flush()
+    resource_tracker.ensure_running()  # started in the block, it would let Ctrl-C through again
     try:
-        mp.spawn(_worker, (size, backend, store.port, train, args, train_set, test_set), nprocs=size)
+        with deaf_to_ctrl_c():
+            workers = mp.spawn(_worker, (size, backend, store.port, train, args, train_set, test_set), nprocs=size, join=False)
+        while not workers.join():
+            pass
+    except KeyboardInterrupt:
+        kill_all()
+        raise
     except mp.ProcessExitedException as error:
         if error.exit_code == 2:
             raise SystemExit(2) from None  # the worker has said what its user can mend
@@ -46,6 +55,7 @@ def start(train, args, train_set, test_set):
 
 
 def _worker(rank, size, backend, port, train, *args):
+    end_with_parent()
     loopback(backend)
     store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=TIMEOUT)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)

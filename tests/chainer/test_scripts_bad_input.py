@@ -180,5 +180,8 @@ def test_ctrl_c_ends_everything(task, ranks, start, tmp_path):
     run = start(task, "-e", "1000", "-o", tmp_path, ranks=ranks)
     wait_for(tmp_path / "snapshot_epoch_1", run)
     os.killpg(run.process.pid, signal.SIGINT)
-    assert run.end().status != 0
+    ended = run.end()
+    assert ended.status != 0
+    if not ranks:
+        assert_one_sentence(ended, "^train_cifar_[a-z_]+.py: stopped by Ctrl-C before the end, so it leaves no result$", status=130)
     assert not (tmp_path / "result.json").exists()

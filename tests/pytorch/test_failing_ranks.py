@@ -193,6 +193,34 @@ def test_whoever_ends_the_run_ends_all_ranks(run, number):
     assert status != 0 and time.monotonic() - begin < SECONDS_TO_END
 
 
+@start_with("spawn")
+def test_ctrl_c_while_workers_start_ends_them_too(run):
+    """They load PyTorch then, and would answer with tracebacks."""
+    run.begin()
+    end = time.monotonic() + PATIENCE
+    while len(loading := [process for process in run.processes() if loads_torch(process)]) < 3:
+        assert time.monotonic() < end and run.process.poll() is None
+        time.sleep(0.02)
+    assert [process for process in loading if hears_ctrl_c(process)] == [run.process.pid]
+    os.killpg(run.process.pid, signal.SIGINT)
+    begin = time.monotonic()
+    status, _, errors = run.end()
+    assert time.monotonic() - begin < SECONDS_TO_END
+    assert (status, errors) == (130, "program.py: stopped by Ctrl-C before the end, so it leaves no result\n")
+
+
+def loads_torch(process):
+    try:
+        return "libtorch" in Path(f"/proc/{process}/maps").read_text()
+    except OSError:
+        return False
+
+
+def hears_ctrl_c(process):
+    blocked = re.search(r"SigBlk:\s*(\w+)", Path(f"/proc/{process}/status").read_text())[1]
+    return not int(blocked, 16) >> signal.SIGINT - 1 & 1
+
+
 def refused(run, *arguments, **environment):
     """What a run says that must not begin: one sentence."""
     run.begin(*arguments, **environment)

@@ -1,11 +1,14 @@
 """The three scripts as texts that teach by their differences, and as programs that say what they do wherever they run."""
 
+import contextlib
 import difflib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from ranks import ROOT, SOLUTIONS
@@ -99,3 +102,21 @@ def test_a_script_goes_on_from_its_snapshot(torchrun, tmp_path):
     assert [line.split()[0] for line in resumed.stdout.splitlines()[-5:]] == ["epoch", "1", "2", "3", "Throughput:"]
     before = [line.split()[:5] for line in done.stdout.splitlines()[-3:-1]]
     assert [line.split()[:5] for line in resumed.stdout.splitlines()[-4:-2]] == before
+
+
+@pytest.mark.parametrize("task", ["single_gpu", "multi_gpu"])
+def test_ctrl_c_ends_all_of_a_training_with_one_sentence(task, tmp_path):
+    command = [sys.executable, SOLUTIONS[task], "-o", tmp_path, "-e", "1000", "--size", "16"]
+    run = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        end = time.monotonic() + 100
+        while not (tmp_path / "snapshot_epoch_1").exists():
+            assert time.monotonic() < end and run.poll() is None
+            time.sleep(0.02)
+        os.killpg(run.pid, signal.SIGINT)
+        _, errors = run.communicate(timeout=20)  # no worker holds the pipe any more
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+    assert (run.returncode, errors) == (130, f"{SOLUTIONS[task].name}: stopped by Ctrl-C before the end, so it leaves no result\n")
+    assert not (tmp_path / "result.json").exists()

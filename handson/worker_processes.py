@@ -1,0 +1,39 @@
+"""Worker processes leave Ctrl-C to the process that started them, and don't outlive it. Both tracks start theirs with this."""
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+@contextlib.contextmanager
+def deaf_to_ctrl_c():
+    """Processes that are started in this block never notice Ctrl-C. Their parent notices it when the block is over."""
+    pressed = []
+    handler = signal.signal(signal.SIGINT, lambda *_: pressed.append(True))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # is inherited, even by programs; of this process, other threads may hear it
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.signal(signal.SIGINT, handler)
+    if pressed:
+        signal.raise_signal(signal.SIGINT)
+
+
+def end_with_parent():
+    """Ask the kernel to end this process with the one that started it, in the middle of a computation if need be."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if not multiprocessing.parent_process().is_alive():
+        os._exit(1)
+
+
+def kill_all():
+    """Kill all processes that this one has started by multiprocessing."""
+    for process in multiprocessing.active_children():
+        process.kill()
