@@ -139,7 +139,7 @@ def text(explanation):
         lines.append(f"By the throughput of the whole runs, it takes {_both(explanation, explanation.whole)}: {100 * explanation.measured:.1f} % is lost, "
                      f"{explanation.apart:.1f} points from what is explained.")  # fmt: skip
         if explanation.apart > APART:
-            lines.append("The recorded steps are not like the others: record more of them (--steps), while this machine does nothing else.")
+            lines.append("The recorded steps are not like the others: record more of them (--steps, more epochs), while this machine does nothing else.")
     return lines
 
 
