@@ -1,25 +1,35 @@
 """Grading: submissions a minute against nbgrader on an equivalent assignment, what one costs, and how soon the first result comes."""
 
+import os
 import resource
 import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import jupytext
 import nbformat
+import psutil
 
+from grader import hidden
 from grader.box import Server
 from grader.checks import UNITS
+from grader.checks.judging import judge
 from grader.grade import work
 from grader.mutants import known, solved
 from grader.probes import FOR_SCRIPTS
 from grader.release import notebook
+from grader.sandbox import kernel
+from grader.verdict import PASSED
 from tests.grader import nbgrader_venv
 
 ROOT = Path(__file__).resolve().parents[2]
-STUDENTS = 20
+SCRIPT = UNITS["single_gpu"][0].file
+STUDENTS, MANY, ROUNDS = 20, 100, 2
 THREE_CELLS = """# %%
 import torch
 
@@ -54,20 +64,26 @@ assert throughput(50, 4) == 12.5
 
 def measure(folder):
     """Rows (what, value, target)."""
+    kernel.prctl(kernel.SUBREAPER, 1)  # see _cpu
     theirs, their_cpu = _nbgrader(folder / "nbgrader")
     rows = [("nbgrader 0.9.6: submissions a minute; CPU seconds of each", f"{theirs:.0f}; {their_cpu:.2f}", "")]
-    for name, file in (("notebook, 4 gaps", "notebooks/01_single_gpu.ipynb"), ("script, 5 gaps and a run", UNITS["single_gpu"][0].file)):
-        rates = {}
-        for engines in (2, 1):
-            submissions = _class(folder / name / "handed_in", file)
-            rates[engines], cpu, first = _ours(submissions, folder / name / f"graded_{engines}", engines)
-            if engines == 2:
-                rows.append((f"ours ({name}), sandboxed, 2 engines: submissions a minute", f"{rates[2]:.0f}", ""))
-                rows.append((f"  of nbgrader's, {STUDENTS} submissions with the cluster's start", f"{rates[2] / theirs:.1f}", ">= 10"))
-                rows.append(("  CPU seconds of each, the cluster's included", f"{cpu:.2f}", ""))
-                rows.append(("  seconds from the command to the first result", f"{first:.1f}", "<= 5"))
-    rows.append(("steady state, 100 submissions (script): 2 engines / 2 x 1 engine", *_efficiency(folder / "many")))
-    rows.append(("milliseconds of an empty check of one rank, sandboxed; plain", "; ".join(f"{ms:.0f}" for ms in _empty()), ""))
+    for name, file in (("notebook, 4 gaps", "notebooks/01_single_gpu.ipynb"), ("script, 5 gaps and a run", SCRIPT)):
+        cpu = _cpu()
+        seconds, first, _ = _ours(_class(folder / name / "handed_in", file), folder / name / "graded", 2)
+        rows.append((f"ours ({name}), sandboxed, 2 engines: submissions a minute", f"{60 * STUDENTS / seconds:.0f}", ""))
+        rows.append((f"  of nbgrader's, {STUDENTS} submissions with the cluster's start", f"{60 * STUDENTS / seconds / theirs:.1f}", ">= 10, better 20"))
+        rows.append(("  CPU seconds of each, the cluster's included", f"{(_cpu() - cpu) / STUDENTS:.2f}", ""))
+        rows.append(("  seconds from the command to the first result", f"{first:.1f}", "<= 5"))
+    alone, two, limit = _steady(folder / "many")
+    rows.append(("steady state, submissions (script) a minute: 2 engines over 2 x 1 engine", f"{two / alone / 2:.2f}", ">= 0.9"))
+    rows.append(("  two graders of 1 engine at once, over 2 x 1: what this machine allows", f"{limit / alone / 2:.2f}", ""))
+    rows.append(("  2 engines over what this machine allows", f"{two / limit:.2f}", ">= 0.9"))
+    server = Server(FOR_SCRIPTS)
+    try:
+        rows.append(("CPU seconds of all checks of tasks 1 to 3, hidden cases too, one track", f"{_all_checks(server):.2f}", "< 3"))
+        rows.append(("milliseconds of an empty check of one rank, sandboxed; plain", "; ".join(f"{ms:.0f}" for ms in _empty(server)), ""))
+    finally:
+        server.stop()
     return rows
 
 
@@ -86,44 +102,54 @@ def _class(folder, file, students=STUDENTS):
 
 
 def _ours(submissions, out, engines):
-    """Submissions a minute, CPU seconds of each, seconds to the first result."""
+    """Seconds of the whole command, and to the first result; and submissions a minute from then to the last one."""
     command = [sys.executable, "-m", "grader", "grade", submissions, "--out", out, "--unit", "single_gpu", "--engines", str(engines)]
-    begin, cpu, first = time.perf_counter(), _cpu(), None
+    begin, came = time.perf_counter(), []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as grader:
         for line in grader.stdout:
-            if first is None and " units graded" in line:
-                first = time.perf_counter() - begin
-    seconds, students = time.perf_counter() - begin, len(list(submissions.iterdir()))
-    return 60 * students / seconds, (_cpu() - cpu) / students, first
+            if " units graded" in line:
+                came.append((time.perf_counter() - begin, int(line.split()[0])))
+    (first, some), (last, all_) = came[0], came[-1]
+    return time.perf_counter() - begin, first, 60 * (all_ - some) / (last - first)
 
 
-def _efficiency(folder):
-    """How much faster two engines are than one, over two, without what is done once: from classes of 20 and 120 submissions."""
-    seconds = {}
-    for engines in (1, 2):
-        for students in (20, 120):
-            submissions = _class(folder / str(students), UNITS["single_gpu"][0].file, students)
-            rate, _, _ = _ours(submissions, folder / f"graded_{engines}_{students}", engines)
-            seconds[engines, students] = 60 * students / rate
-    one, two = (seconds[engines, 120] - seconds[engines, 20] for engines in (1, 2))
-    return f"{one / two / 2:.3f}", ">= 0.9"
+def _steady(folder):
+    """Submissions a minute of one engine, of two, and of two graders that run at once with an engine each: the best of some rounds."""
+    submissions = _class(folder / "handed_in", SCRIPT, MANY)
+
+    def rate(engines, out):
+        return _ours(submissions, folder / out, engines)[2]
+
+    best = [0, 0, 0]
+    for number in range(ROUNDS):
+        with ThreadPoolExecutor() as at_once:
+            rates = rate(1, f"alone{number}"), rate(2, f"two{number}"), sum(at_once.map(rate, [1, 1], [f"one{number}", f"other{number}"]))
+        best = list(map(max, best, rates))
+    return best
 
 
-def _empty():
+def _all_checks(server):
+    """CPU seconds, in this process and below the server, of checking right answers of the PyTorch track, when all is loaded."""
+    units = {unit: [part for part in UNITS[unit] if part.track in ("pytorch", "")] for unit in ("single_gpu", "multi_gpu", "multi_node")}
+    used = []
+    for _ in range(ROUNDS + 1):  # in the first, the oracles are asked
+        for unit, parts in units.items():
+            verdicts = list(judge(unit, parts, solved, server, hidden.cases(), work.readable(), seed=1))
+            assert {verdict.status for verdict in verdicts} == {PASSED}, verdicts
+        below = psutil.Process(server.process.pid).cpu_times()
+        used.append(sum(below[:4]) + time.process_time())
+    return min(later - earlier for earlier, later in pairwise(used))
+
+
+def _empty(server):
     """Milliseconds of a check that does nothing: in a sandbox, and without one."""
-    server = Server(FOR_SCRIPTS)
-    try:
-        medians = []
-        for readable in (work.readable(), None):
-            times = []
-            for _ in range(30):
-                begin = time.perf_counter()
-                server.run("grader.probes.cases:each", ["grader.probes.pytorch:throughput", [], []], readable=readable)
-                times.append(1000 * (time.perf_counter() - begin))
-            medians.append(statistics.median(times[5:]))
-        return medians
-    finally:
-        server.stop()
+    for readable in (work.readable(), None):
+        times = []
+        for _ in range(30):
+            begin = time.perf_counter()
+            server.run("grader.probes.cases:each", ["grader.probes.pytorch:throughput", [], []], readable=readable)
+            times.append(1000 * (time.perf_counter() - begin))
+        yield statistics.median(times[5:])
 
 
 def _nbgrader(folder):
@@ -147,5 +173,9 @@ def _nbgrader(folder):
 
 
 def _cpu():
+    """CPU seconds of all processes that were started below this one, which inherits those that others leave behind; waits for their end."""
+    with suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
