@@ -71,11 +71,21 @@ def started(engines, libraries=FOR_SCRIPTS):
             yield there
             client.close()
     finally:
+        _kill()
         try:
             cluster.stop_cluster_sync()
         except Exception:
             pass  # what is left is tied to this process
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _kill():
+    """End the controller and the engines, which by themselves take a second for it, and what they have started."""
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if "grader.grade.tied" in child.cmdline():
+                for process in [*child.children(recursive=True), child]:
+                    process.kill()
 
 
 def _wait_for_one(engines):

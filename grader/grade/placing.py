@@ -37,10 +37,11 @@ class Placer:
         while self._take() or self.running:
             if not self.engines.controller_alive():
                 raise ControllerLost
-            yield from self._collect()
-            yield from self._watch_engines()
-            self._place()
-            self.engines.wait(TICK)
+            found = [*self._collect(), *self._watch_engines()]
+            self._place()  # engines work while what was found is kept
+            yield from found
+            if self.running or self.waiting:
+                self.engines.wait(TICK)
 
     def _take(self):
         """Keep some pieces waiting, the longest first; of unknown ones, those with more ranks. Returns whether there are any."""
