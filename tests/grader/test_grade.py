@@ -131,7 +131,7 @@ def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(g
     printed = grader.communicate(timeout=30)[0]
     if number == signal.SIGINT:
         assert re.search(rf"\n[1-9]\d* of {graded[2]} units graded; the same command goes on\.\n", printed)
-    until(lambda: not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE], 10)
+    until(lambda: not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE], 60)
     before = finished(tmp_path / "out")
     again = subprocess.run(command(graded[0] / "handed_in", tmp_path / "out"), cwd=ROOT, text=True, capture_output=True, timeout=LIMIT)
     assert again.returncode == 0 and f" {graded[2] - before} of {graded[2]} units to grade." in again.stdout

@@ -28,8 +28,9 @@ def sent():
     return int(line.split(":")[1].split()[8])
 
 def timed(barrier, run):
+    before = sent()  # nobody sends for `run` before all are at the barrier
     barrier()
-    before, begin = sent(), time.perf_counter()
+    begin = time.perf_counter()
     run()
     return {"seconds": time.perf_counter() - begin, "bytes": sent() - before}
 
