@@ -24,6 +24,7 @@ HEARTBEAT = 500  # milliseconds; the default of 3,000 makes a start take 6 secon
 MISSED = 60  # heartbeats that a busy engine may miss before it counts as dead; one that ends is noticed at once
 LOOK = 1.0  # seconds between looks at the engines' processes
 ASK, SILENCE = 2.0, 30.0  # seconds between questions to a controller that is not ours, and without an answer until it counts as dead
+HERE = work.Place("this host")
 
 
 class ClusterError(OneSentence, RuntimeError):
@@ -131,12 +132,29 @@ class Engines:
     def __init__(self, client, wanted, cluster=None):
         self.client, self.wanted, self.cluster = client, wanted, cluster
         self.processes = {}  # engine -> its process, where it is ours
+        self.places, self.questions = {}, {}  # engine -> its work.Place; when it was asked for it
         self.silence, self.asked, self.over = 0.0, time.monotonic(), threading.Event()
         self.news, self.looked = threading.Event(), time.monotonic()  # for a moment, a new process shows no command
 
     def ids(self):
         """The engines that are there."""
         return list(self.client.ids)
+
+    def place(self, engine):
+        """The work.Place of an engine, or None for as long as it may take to say; those of ours are all on this host."""
+        if self.cluster:
+            return HERE
+        if engine not in self.questions:
+            self.questions[engine] = time.monotonic()
+            self.client[engine].apply_async(work.place).add_done_callback(functools.partial(self._note_place, engine))
+        late = time.monotonic() - self.questions[engine] > STARTING
+        return self.places.get(engine, work.Place(f"host of engine {engine}") if late else None)
+
+    def _note_place(self, engine, result):
+        with suppress(Exception):  # what it can't do will be seen when it has to
+            self.places[engine] = result.get(0)
+        self.forget(result)
+        self.news.set()
 
     def submit(self, engine, function, *arguments):
         """Have an engine call a function; returns ipyparallel's AsyncResult."""

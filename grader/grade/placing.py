@@ -1,8 +1,10 @@
-"""Which engine does what, when: pieces that need more ranks take as many engines, the longest go first, and what an engine that ended
-was doing is done again elsewhere."""
+"""Which engine does what, when: pieces that need more ranks take as many engines, of one host where one has as many; the longest go
+first, and what an engine that ended was doing is done again elsewhere."""
 
 import itertools
+import secrets
 import time
+from collections import Counter
 
 from ipyparallel.error import EngineError
 
@@ -54,17 +56,29 @@ class Placer:
 
     def _place(self):
         """Give free engines something to do. A piece for several waits for them; shorter ones for fewer go ahead meanwhile."""
+        places = {engine: self.engines.place(engine) for engine in self.engines.ids() if engine not in self.lost}
+        hosts = {engine: place.host if place else engine for engine, place in places.items()}  # some have not yet said where they are
         taken = {engine for _, _, engines, _ in self.running.values() for engine in engines}
-        free = [engine for engine in self.engines.ids() if engine not in taken and engine not in self.lost]
-        size = len([engine for engine in self.engines.ids() if engine not in self.lost])
-        while free and self.waiting:
-            place = next((place for place, piece in enumerate(self.waiting) if min(piece.ranks, size) <= len(free)), None)
-            if place is None:
+        for piece in list(self.waiting):
+            free = [engine for engine, place in places.items() if place and engine not in taken]
+            if not free:
                 return
-            piece = self.waiting.pop(place)
-            engines = [free.pop(0) for _ in range(min(piece.ranks, size))]
-            result = self.engines.submit(engines[0], work.run, piece, self.trusted)
-            self.running[engines[0]] = piece, result, engines, time.monotonic()
+            if engines := chosen(piece.ranks, free, hosts):
+                self.waiting.remove(piece)
+                self._submit(piece, engines, [places[engine] for engine in engines])
+                taken.update(engines)
+
+    def _submit(self, piece, engines, places):
+        """Have the first of `engines` do a piece, and where others on other hosts can help, have those help."""
+        counts = Counter(place.host for place in places)  # in the order of the engines
+        spread = None
+        if len(counts) > 1 and not self.trusted and all(place.addresses for place in places):
+            spread = work.Spreading(tuple(counts.values()), places[0].addresses, secrets.token_bytes(32))
+            first = {place.host: engine for engine, place in reversed(list(zip(engines, places)))}
+            for number, host in list(enumerate(counts))[1:]:
+                self.engines.submit(first[host], work.follow, piece, number, spread).add_done_callback(self.engines.forget)
+        result = self.engines.submit(engines[0], work.run, piece, self.trusted, *([spread] if spread else []))
+        self.running[engines[0]] = piece, result, engines, time.monotonic()
 
     def _collect(self):
         for engine, (piece, result, _, since) in list(self.running.items()):
@@ -104,6 +118,23 @@ class Placer:
             self.waiting.insert(0, piece)
         else:
             yield piece, work.ungraded(piece, why or "the grader failed")
+
+
+def chosen(ranks, free, hosts):
+    """Which of the `free` engines a piece takes, or None if it has to wait. hosts: {engine: host} of all engines.
+
+    Those of one host, on which there are just enough. Where no host has as many, not even busy ones: those of as few hosts as possible,
+    the first of them where there are most.
+    """
+    number = min(ranks, len(hosts))
+    there = {}
+    for engine in free:
+        there.setdefault(hosts[engine], []).append(engine)
+    if enough := [engines for engines in there.values() if len(engines) >= number]:
+        return min(enough, key=len)[:number]
+    if len(free) < number or max(Counter(hosts.values()).values()) >= number:
+        return None
+    return list(itertools.chain(*sorted(there.values(), key=len, reverse=True)))[:number]
 
 
 def _reason(problem):

@@ -3,16 +3,20 @@
 import functools
 import hashlib
 import os
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from grader import exercises
+from grader import exercises, sandbox
+from grader.box import link, switch
 from grader.box.shared import Forked
 from grader.checks import UNITS
 from grader.checks.judging import judge, longest
 from grader.probes import loaded_for
 from grader.sandbox import interpreter_paths
+from grader.sandbox.doctor import TUN, in_force
 from grader.verdict import GRADER_FAULT, Verdict
+from handson import nodes
 from handson import site as sites
 from handson.pbs import site as pbs_site
 
@@ -21,6 +25,23 @@ PUBLIC = ("box", "probes", "sandbox", "__init__.py", "gaps.py", "verdict.py")  #
 JUDGING = ("box", "checks", "hidden", "probes", "gaps.py", "exercises.py", "notebooks.py")  # what a verdict depends on
 SHARED = "HANDSON_SHARED"  # the variable that names the folder in which loaded libraries are shared with engines
 STARTING = 60  # seconds for an engine to load the libraries, at most
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an engine is: its host, and the (address, port) pairs at which engines on others reach it; none where ranks can't be spread."""
+
+    host: str
+    addresses: tuple = ()
+
+
+@dataclass(frozen=True)
+class Spreading:
+    """Over which hosts the ranks of a piece are spread: how many engines on each, where the first of them listens, and its key."""
+
+    engines: tuple
+    addresses: tuple
+    key: bytes
 
 
 @dataclass(frozen=True)
@@ -68,19 +89,35 @@ def in_order(unit, verdicts):
     return sorted(verdicts, key=lambda verdict: places[verdict.track, verdict.gap])
 
 
-def run(piece, trusted):
-    """Carry out a piece, on an engine: a list of verdicts as dictionaries."""
+def place():
+    """The Place of the engine in which this is called."""
+    listens = sandbox.strong() and TUN in in_force()
+    return Place(nodes.current_node(), tuple(_listener()[1]) if listens else ())
+
+
+def run(piece, trusted, spreading=None):
+    """Carry out a piece, on an engine: a list of verdicts as dictionaries. spreading: has other engines run some of the ranks."""
     part = _part(piece)
-    verdicts = judge(
-        piece.unit,
-        (part,),
-        lambda file: exercises.handed_in(file, piece.data),
-        _server(loaded_for([part.file])),
-        hidden=_hidden_cases(),
-        readable=None if trusted else readable(),
-        seed=_seed(piece.unit),
-    )
-    return [asdict(verdict) for verdict in verdicts]
+    server = _server(loaded_for([part.file]))
+    if spreading:
+        server = switch.Spread(server, spreading.engines, _listener()[0], spreading.key)
+        server.gather()
+    with closing(server) if spreading else nullcontext():
+        verdicts = judge(
+            piece.unit,
+            (part,),
+            lambda file: exercises.handed_in(file, piece.data),
+            server,
+            hidden=_hidden_cases(),
+            readable=None if trusted else readable(),
+            seed=_seed(piece.unit),
+        )
+        return [asdict(verdict) for verdict in verdicts]
+
+
+def follow(piece, number, spreading):
+    """Run ranks of a piece that another engine carries out, until it has; number: this host's place in `spreading`."""
+    switch.follow(number, _server(loaded_for([_part(piece).file])), readable(), spreading.addresses, spreading.key, patience(piece))
 
 
 def not_handed_in(piece):
@@ -139,6 +176,11 @@ def readable():
 @functools.cache
 def _server(libraries):
     return Forked(libraries, os.environ.get(SHARED, ""))
+
+
+@functools.cache
+def _listener():
+    return link.listen()
 
 
 @functools.cache

@@ -54,15 +54,16 @@ def enter(confinement):
 
     What the layers of this machine (`layers`) don't offer is left out. Descriptors stay open. Unless the parent called `prepare`, this
     function forks, and returns in the child; the calling process waits for that one, and ends with its status.
-    Raises SandboxError, in either process.
+    Returns a descriptor of the packets on the second network, if there is one, else None. Raises SandboxError, in either process.
     """
     if _State.user is None:
         _fork()
     os.close(_State.life)
     on = in_force()
     with _failures("made"):
-        _confine(confinement, on)
+        network = _confine(confinement, on)
         _die_with_parent()
+    return network
 
 
 def _fork():
@@ -86,6 +87,7 @@ def _confine(confinement, on):
     readable = [os.path.abspath(path) for path in confinement.readable]
     if NETWORK in on:
         namespaces.new_network()
+    network = namespaces.second_network(confinement.address) if confinement.address else None
     if NAMES in on:
         namespaces.new_names()
     if FILES in on:
@@ -101,6 +103,7 @@ def _confine(confinement, on):
     if LANDLOCK in on:
         landlock.restrict([*namespaces.SYSTEM, "/proc", *readable], writable, namespaces.DEVICES)
     kernel.prctl(kernel.DUMPABLE, 0)  # no rank traces this process, even without Landlock
+    return network
 
 
 def _die_with_parent():

@@ -5,6 +5,7 @@ import math
 import os
 import random
 import signal
+import socket
 import sys
 import threading
 import time
@@ -167,3 +168,41 @@ def leave_a_daemon(rank, ranks):
             time.sleep(600)
         os._exit(0)
     return int(os.read(reading, 100))
+
+
+def burn_then_meet(rank, ranks, seconds):
+    """The last rank computes for some seconds while the others wait for it in a collective."""
+    import torch
+
+    from grader.probes.pytorch import join
+
+    join(rank, ranks)
+    if rank == ranks - 1:
+        burn(rank, ranks, seconds, "behave")
+    numbers = torch.full((1 << 18,), float(rank))
+    torch.distributed.all_reduce(numbers)
+    return float(numbers[-1])
+
+
+def reach(rank, ranks, places):
+    """What comes of connecting to some (address, port) pairs while rank r listens at port 5000 + r; and the addresses of this machine."""
+    import psutil
+    import torch.distributed
+
+    from grader.probes.pytorch import join
+
+    join(rank, ranks)
+    with socket.create_server(("", 5000 + rank)):
+        torch.distributed.barrier()
+        found = [outcome_of_connecting(*place) for place in places]
+        torch.distributed.barrier()
+    own = [one.address for of_one in psutil.net_if_addrs().values() for one in of_one if one.family == socket.AF_INET]
+    return {"found": found, "own": sorted(own)}
+
+
+def outcome_of_connecting(address, port):
+    try:
+        socket.create_connection((address, port), 0.5).close()
+        return "reached"
+    except OSError as error:
+        return type(error).__name__

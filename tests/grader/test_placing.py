@@ -14,6 +14,9 @@ class Result:
     def ready(self):
         return self.engines.ready(self)
 
+    def add_done_callback(self, function):
+        pass
+
     def get(self, timeout):
         return self.engines.answer(self)
 
@@ -24,13 +27,16 @@ class Engines:
     def __init__(self, count):
         self.there = list(range(count))
         self.log, self.ended = [], []
-        self.fail, self.controller = {}, True
+        self.fail, self.controller, self.places = {}, True, {}
         self.on_submit = lambda engine, piece: None
 
     def ids(self):
         return list(self.there)
 
-    def submit(self, engine, function, piece, trusted):
+    def place(self, engine):
+        return self.places.get(engine, work.Place("here"))
+
+    def submit(self, engine, function, piece, *arguments):
         self.log.append((engine, piece.student))
         self.on_submit(engine, piece)
         return Result(self, engine, piece)
@@ -83,6 +89,53 @@ def test_a_piece_of_several_ranks_takes_as_many_engines():
     placer._place()
     assert [student for _, student in engines.log] == ["wide", "slim"], "one engine was left for the short piece, none for the wide"
     assert sorted(engine for _, _, taken, _ in placer.running.values() for engine in taken) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "busy", "ranks", "takes"),
+    [
+        ("aabbb", "", 2, [0, 1]),  # where just enough are free
+        ("aabbb", "", 3, [2, 3, 4]),
+        ("aabbb", "2", 2, [0, 1]),
+        ("abbb", "", 1, [0]),
+        ("aabbb", "0", 3, [2, 3, 4]),
+        ("aabbb", "2", 3, None),  # soon enough will be free on one host
+        ("abb", "", 3, [1, 2, 0]),  # on none there ever will
+        ("abbcc", "", 4, [1, 2, 3, 4]),
+        ("abb", "1", 3, None),
+        ("ab", "", 4, [0, 1]),
+    ],
+)
+def test_a_piece_takes_engines_of_one_host_where_one_has_as_many(hosts, busy, ranks, takes):
+    free = [engine for engine in range(len(hosts)) if str(engine) not in busy]
+    assert placing.chosen(ranks, free, dict(enumerate(hosts))) == takes
+
+
+@pytest.mark.parametrize(("addresses", "trusted"), [((("10.0.0.1", 5),), False), ((("10.0.0.1", 5),), True), ((), False)])
+def test_ranks_are_spread_over_small_hosts_that_can_confine_them(addresses, trusted):
+    engines, submitted = Engines(4), []
+    engines.places = {engine: work.Place("abba"[engine], addresses) for engine in range(4)}
+
+    def submit(engine, function, *arguments):
+        submitted.append((engine, function, arguments))
+        return Result(engines, engine, arguments[0])
+
+    engines.submit = submit
+    done(Placer(engines, [piece("wide", 4)], trusted))
+    (leader, _, arguments), *followers = reversed(submitted)
+    assert leader == 0 and arguments[1] == trusted
+    if addresses and not trusted:
+        assert arguments[2].engines == (2, 2) and arguments[2].addresses == addresses and len(arguments[2].key) == 32
+        assert [(engine, function, arguments[1]) for engine, function, arguments in followers] == [(1, work.follow, 1)]
+    else:
+        assert len(arguments) == 2 and not followers
+
+
+def test_nothing_is_given_to_an_engine_before_it_has_said_where_it_is():
+    engines, asked = Engines(2), []
+    engines.place = lambda engine: asked.append(engine) or (work.Place("here") if engine == 1 or len(asked) > 8 else None)
+    done(Placer(engines, [piece("wide", 2), piece("slim")]))
+    assert engines.log == [(1, "slim"), (0, "wide")]
 
 
 def test_a_piece_of_more_ranks_than_engines_takes_all_of_them():
