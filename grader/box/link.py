@@ -16,6 +16,7 @@ FRAME = struct.Struct("!Ic")  # bytes, and what they are
 PACKET, MESSAGE = b"p", b"m"
 QUEUED = 32 << 20  # bytes of packets that wait to leave; further ones are dropped, as networks do
 ANSWERING = 5  # seconds for the other end to prove itself
+HOST_GONE = ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 4))  # seconds, seconds, times
 ENDS = (b"leads", b"follows")
 
 
@@ -28,7 +29,9 @@ class Link:
 
     def __init__(self, connected):
         connected.setblocking(False)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in ((socket.TCP_NODELAY, 1), *HOST_GONE):
+            connected.setsockopt(socket.IPPROTO_TCP, option, value)
         self.socket, self.arrived, self.leaving = connected, bytearray(), bytearray()
 
     def fileno(self):
@@ -59,13 +62,13 @@ class Link:
         """What has come, as pairs (PACKET, bytes) and (MESSAGE, thing). Raises Lost."""
         try:
             data = self.socket.recv(1 << 20)
+            if not data:
+                raise Lost("a connection between hosts has ended")
+            self.arrived += data
         except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            raise Lost("a connection between hosts has ended")
-        self.arrived += data
+            pass  # what has come before may still be here
+        except OSError as error:
+            raise Lost(f"a connection between hosts broke: {error}") from None
         while len(self.arrived) >= FRAME.size:
             length, kind = FRAME.unpack_from(self.arrived)
             if length > messages.LIMIT:

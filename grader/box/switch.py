@@ -83,9 +83,9 @@ def follow(number, server, readable, places, key, seconds):
             share = work["share"] | {"places": [leader.socket.getpeername()]}
             try:
                 outcome = server.run(work["function"], work["arguments"], work["ranks"], Limits(**work["limits"]), readable, share)
-                leader.message({"outcome": asdict(outcome)})
+                leader.message({"run": share["run"], "outcome": asdict(outcome)})
             except BoxFault as fault:
-                leader.message({"fault": str(fault)})
+                leader.message({"run": share["run"], "fault": str(fault)})
     except link.Lost:
         pass
     finally:
@@ -109,6 +109,7 @@ class _Run:
         self.name, self.patience, self.end = secrets.token_hex(8), Patience(limits), None
         self.boxes, self.waiting, self.outcomes = {}, defaultdict(list), {}  # by number of the share
         self.reports, self.heard = {}, dict.fromkeys(shares, self.patience.start)
+        self.looked = self.patience.start
         self.selector = selectors.DefaultSelector()
 
     def share(self, number):
@@ -133,7 +134,8 @@ class _Run:
                 does(number)
             if 0 not in self.outcomes and own.done():
                 self.outcomes[0] = own.result()
-            self._decide(time.monotonic())
+            self._decide(now := time.monotonic())
+            self.looked = now
         outcomes = [self.outcomes[number] for number in sorted(self.shares)]
         return Outcome(
             [rank for outcome in outcomes for rank in outcome.ranks],
@@ -152,6 +154,7 @@ class _Run:
             self.selector.register(box, selectors.EVENT_READ, (self._serve, hello["number"]))
             if self.end:
                 box.message(self.end)
+            self._serve(hello["number"])
 
     def _serve(self, number):
         """Take what comes from a box: packets, which go on to another, and reports."""
@@ -173,6 +176,7 @@ class _Run:
         """Send a packet of IPv4 to the box that has its destination."""
         if packet[:1] != b"\x45" or packet[16:19] != PREFIX:
             return
+        self.patience.moved = time.monotonic()
         number = packet[19] - 1
         if number in self.reports and number in self.boxes:
             self.boxes[number].packet(packet)
@@ -181,6 +185,8 @@ class _Run:
 
     def _take_outcome(self, number):
         for _, what in self.spread.followers[number].receive():
+            if what["run"] != self.name:  # one that has been given up
+                continue
             if "fault" in what:
                 raise BoxFault(what["fault"])
             self.outcomes[number] = Outcome(**what["outcome"] | {"ranks": [RankOutcome(**rank) for rank in what["outcome"]["ranks"]]})
@@ -197,8 +203,8 @@ class _Run:
             self._end(None, GRACE)
         elif len(reports) < len(self.shares):
             self.patience.start = self.patience.moved = now  # some still load their libraries
-        elif min(self.heard.values()) < now - FRESH:
-            self.patience.moved = now  # nobody knows
+        elif min(self.heard.values()) < now - FRESH or self.looked < now - FRESH:
+            self.patience.moved = now  # nobody knows: a host, or this process, was too busy
         elif all(report["done"] for report in reports):
             self._end(None, 0)
         elif over := self.patience.over(sum(report["cpu"] for report in reports), any(report["running"] for report in reports)):

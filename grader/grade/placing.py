@@ -32,7 +32,7 @@ class Placer:
         self.engines, self.trusted = engines, trusted
         self.seconds = {} if seconds is None else seconds
         self.pieces, self.waiting = iter(pieces), []
-        self.running = {}  # leading engine -> (piece, AsyncResult, engines taken, since)
+        self.running = {}  # engine -> (piece, AsyncResult, engines taken, since, whether it leads or follows)
         self.tries, self.lost = {}, set()
 
     def results(self):
@@ -58,57 +58,66 @@ class Placer:
         """Give free engines something to do. A piece for several waits for them; shorter ones for fewer go ahead meanwhile."""
         places = {engine: self.engines.place(engine) for engine in self.engines.ids() if engine not in self.lost}
         hosts = {engine: place.host if place else engine for engine, place in places.items()}  # some have not yet said where they are
-        taken = {engine for _, _, engines, _ in self.running.values() for engine in engines}
+        taken = {engine for _, _, engines, _, _ in self.running.values() for engine in engines}
+        free = [engine for engine, place in places.items() if place and engine not in taken]
         for piece in list(self.waiting):
-            free = [engine for engine, place in places.items() if place and engine not in taken]
-            if not free:
-                return
-            if engines := chosen(piece.ranks, free, hosts):
+            if free and (engines := chosen(piece.ranks, free, hosts)):
                 self.waiting.remove(piece)
                 self._submit(piece, engines, [places[engine] for engine in engines])
-                taken.update(engines)
+                free = [engine for engine in free if engine not in engines]
 
     def _submit(self, piece, engines, places):
-        """Have the first of `engines` do a piece, and where others on other hosts can help, have those help."""
-        counts = Counter(place.host for place in places)  # in the order of the engines
-        spread = None
-        if len(counts) > 1 and not self.trusted and all(place.addresses for place in places):
-            spread = work.Spreading(tuple(counts.values()), places[0].addresses, secrets.token_bytes(32))
-            first = {place.host: engine for engine, place in reversed(list(zip(engines, places)))}
-            for number, host in list(enumerate(counts))[1:]:
-                self.engines.submit(first[host], work.follow, piece, number, spread).add_done_callback(self.engines.forget)
-        result = self.engines.submit(engines[0], work.run, piece, self.trusted, *([spread] if spread else []))
-        self.running[engines[0]] = piece, result, engines, time.monotonic()
+        """Have the first of `engines` do a piece, and the first on each other host run some of its ranks, where that can be."""
+        hosts = {}
+        for engine, place in zip(engines, places):
+            hosts.setdefault(place.host, []).append(engine)
+        leader, *followers = hosts.values()
+        if not followers or self.trusted or not all(place.addresses for place in places):
+            self._start(piece, engines, True, work.run, piece, self.trusted)
+            return
+        spreading = work.Spreading(tuple(map(len, hosts.values())), places[0].addresses, secrets.token_bytes(32))
+        self._start(piece, leader, True, work.run, piece, self.trusted, spreading)
+        for number, there in enumerate(followers, 1):
+            self._start(piece, there, False, work.follow, piece, number, spreading)
+
+    def _start(self, piece, engines, leads, *does):
+        self.running[engines[0]] = piece, self.engines.submit(engines[0], *does), engines, time.monotonic(), leads
 
     def _collect(self):
-        for engine, (piece, result, _, since) in list(self.running.items()):
+        for engine, (piece, result, _, since, leads) in list(self.running.items()):
             if result.ready():
                 del self.running[engine]
-                try:
-                    verdicts = [work.Verdict(**verdict) for verdict in result.get(0)]
-                except EngineError:
-                    yield from self._again(piece, "its engine ended", DEATHS)
-                except Exception as problem:  # what the engine raised
-                    yield from self._again(piece, _reason(problem))
-                else:
-                    self.seconds[piece.kind] = 0.7 * self.seconds.get(piece.kind, time.monotonic() - since) + 0.3 * (time.monotonic() - since)
-                    if any(verdict.points is None for verdict in verdicts) and self.tries.get(piece, 0) + 1 < TRIES:
-                        yield from self._again(piece, "")
-                    else:
-                        yield piece, verdicts
+                if leads:
+                    yield from self._take_in(piece, result, time.monotonic() - since)
                 self.engines.forget(result)
             elif time.monotonic() - since > work.patience(piece):
                 self.lost.add(engine)
                 self.engines.end(engine)
                 del self.running[engine]
-                yield from self._again(piece, f"the engine did not answer for {work.patience(piece):.0f} seconds")
+                if leads:
+                    yield from self._again(piece, f"the engine did not answer for {work.patience(piece):.0f} seconds")
+
+    def _take_in(self, piece, result, seconds):
+        try:
+            verdicts = [work.Verdict(**verdict) for verdict in result.get(0)]
+        except EngineError:
+            yield from self._again(piece, "its engine ended", DEATHS)
+        except Exception as problem:  # what the engine raised
+            yield from self._again(piece, _reason(problem))
+        else:
+            self.seconds[piece.kind] = 0.7 * self.seconds.get(piece.kind, seconds) + 0.3 * seconds
+            if any(verdict.points is None for verdict in verdicts) and self.tries.get(piece, 0) + 1 < TRIES:
+                yield from self._again(piece, "")
+            else:
+                yield piece, verdicts
 
     def _watch_engines(self):
         for engine in set(self.running) - set(self.engines.ids()):
-            piece, result, _, _ = self.running[engine]
+            piece, result, _, _, leads = self.running[engine]
             if not result.ready():
                 del self.running[engine]
-                yield from self._again(piece, "its engine ended", DEATHS)
+                if leads:
+                    yield from self._again(piece, "its engine ended", DEATHS)
         self.engines.replace_lost()
 
     def _again(self, piece, why, tries=TRIES):

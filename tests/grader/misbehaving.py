@@ -206,3 +206,13 @@ def outcome_of_connecting(address, port):
         return "reached"
     except OSError as error:
         return type(error).__name__
+
+
+def flood_network(rank, ranks, address):
+    """Send datagrams without an end."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        while True:
+            try:
+                any_socket.sendto(bytes(30_000), (address, 6000))
+            except OSError:
+                pass

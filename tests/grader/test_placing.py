@@ -14,9 +14,6 @@ class Result:
     def ready(self):
         return self.engines.ready(self)
 
-    def add_done_callback(self, function):
-        pass
-
     def get(self, timeout):
         return self.engines.answer(self)
 
@@ -88,7 +85,7 @@ def test_a_piece_of_several_ranks_takes_as_many_engines():
     placer._take()
     placer._place()
     assert [student for _, student in engines.log] == ["wide", "slim"], "one engine was left for the short piece, none for the wide"
-    assert sorted(engine for _, _, taken, _ in placer.running.values() for engine in taken) == [0, 1, 2, 3]
+    assert sorted(engine for _, _, taken, _, _ in placer.running.values() for engine in taken) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +119,7 @@ def test_ranks_are_spread_over_small_hosts_that_can_confine_them(addresses, trus
 
     engines.submit = submit
     done(Placer(engines, [piece("wide", 4)], trusted))
-    (leader, _, arguments), *followers = reversed(submitted)
+    (leader, _, arguments), *followers = submitted
     assert leader == 0 and arguments[1] == trusted
     if addresses and not trusted:
         assert arguments[2].engines == (2, 2) and arguments[2].addresses == addresses and len(arguments[2].key) == 32
@@ -136,6 +133,15 @@ def test_nothing_is_given_to_an_engine_before_it_has_said_where_it_is():
     engines.place = lambda engine: asked.append(engine) or (work.Place("here") if engine == 1 or len(asked) > 8 else None)
     done(Placer(engines, [piece("wide", 2), piece("slim")]))
     assert engines.log == [(1, "slim"), (0, "wide")]
+
+
+def test_an_engine_that_never_is_through_with_following_is_given_up(monkeypatch):
+    monkeypatch.setattr(work, "patience", lambda piece: 0.0)
+    engines = Engines(2)
+    engines.places = {engine: work.Place("ab"[engine], (("10.0.0.1", 5),)) for engine in range(2)}
+    engines.ready = lambda result: result.engine == 0
+    assert done(Placer(engines, [piece("ann", 2), piece("bob", 2)])) == [("ann", []), ("bob", [])]
+    assert engines.ended == [1]
 
 
 def test_a_piece_of_more_ranks_than_engines_takes_all_of_them():
