@@ -25,7 +25,7 @@ FEW = 100  # packets that wait for a box to begin
 
 
 class Spread:
-    """To be used as a grader.box.Server, on an engine that leads: some of the ranks run there, the others where engines `follow`.
+    """As a grader.box.Server, in a `with`, on an engine that leads: some of the ranks run there, the others where engines `follow`.
 
     engines: how many there are on each host, first on the leader's; listener: a socket that listens; key: known to those who follow.
     """
@@ -33,6 +33,23 @@ class Spread:
     def __init__(self, server, engines, listener, key):
         self.server, self.engines, self.listener, self.key = server, engines, listener, key
         self.followers, self.lost = {}, None  # number of the share -> Link; what was lost
+
+    def __enter__(self):
+        """Wait for the engines that follow."""
+        deadline = time.monotonic() + GATHERING
+        try:
+            while len(self.followers) < len(self.engines) - 1:
+                self.listener.settimeout(max(0.01, deadline - time.monotonic()))
+                with suppress(link.Lost):  # of strangers
+                    one = link.accept(self.listener, self.key)
+                    self.followers[one.next(link.ANSWERING)["follows"]] = one
+        except TimeoutError:
+            self.lost = f"an engine that was to run some of the ranks did not come within {GATHERING} seconds"
+        return self
+
+    def __exit__(self, *error):
+        for one in self.followers.values():  # who may go
+            one.close()
 
     def run(self, function, arguments=(), ranks=1, limits=None, readable=None):
         """As Server.run."""
@@ -54,24 +71,6 @@ class Spread:
                 raise BoxFault(self.lost) from error
             finally:
                 run.close()  # and with it all boxes, also the one that the pool waits for
-
-    def gather(self):
-        """Wait for the engines that follow."""
-        deadline = time.monotonic() + GATHERING
-        try:
-            while len(self.followers) < len(self.engines) - 1:
-                self.listener.settimeout(max(0.01, deadline - time.monotonic()))
-                with suppress(link.Lost):  # of strangers
-                    one = link.accept(self.listener, self.key)
-                    self.followers[one.next(link.ANSWERING)["follows"]] = one
-        except TimeoutError:
-            self.lost = f"an engine that was to run some of the ranks did not come within {GATHERING} seconds"
-
-    def close(self):
-        """Let the other engines go."""
-        for one in self.followers.values():
-            one.close()
-
 
 def follow(number, server, readable, places, key, seconds):
     """Run ranks for an engine that leads, until it hangs up, or wants nothing for some seconds. number: of its hosts, from 1."""

@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import os
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -98,11 +98,8 @@ def place():
 def run(piece, trusted, spreading=None):
     """Carry out a piece, on an engine: a list of verdicts as dictionaries. spreading: has other engines run some of the ranks."""
     part = _part(piece)
-    server = _server(loaded_for([part.file]))
-    if spreading:
-        server = switch.Spread(server, spreading.engines, _listener()[0], spreading.key)
-        server.gather()
-    with closing(server) if spreading else nullcontext():
+    own = _server(loaded_for([part.file]))
+    with switch.Spread(own, spreading.engines, _listener()[0], spreading.key) if spreading else nullcontext(own) as server:
         verdicts = judge(
             piece.unit,
             (part,),

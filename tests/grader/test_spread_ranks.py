@@ -39,15 +39,12 @@ def spread_over(server, other):
     """A Spread over two hosts: `server` is on the one that leads, `other` on the other."""
     listener, places = link.listen()
     key = secrets.token_bytes(32)
-    spread = switch.Spread(server, ENGINES, listener, key)
     follower = threading.Thread(target=switch.follow, args=(1, other, READABLE, places, key, 60))
     follower.start()
-    spread.gather()
     try:
-        with listener:
+        with listener, switch.Spread(server, ENGINES, listener, key) as spread:
             yield spread
     finally:
-        spread.close()
         follower.join(20)
         assert not follower.is_alive(), "it goes on when the engine that leads is through"
 
@@ -215,7 +212,10 @@ def cluster(tmp_path):
         with ipyparallel.Client(str(file), timeout=60) as client:
             client.wait_for_engines(4, timeout=60, interactive=False)
             pids = client[:].apply_sync(os.getpid)
-            yield Engines(client, 4), dict(zip(client.ids, map(psutil.Process, pids)))
+            engines = Engines(client, 4)
+            threading.Thread(target=engines.listen, daemon=True).start()
+            yield engines, dict(zip(client.ids, map(psutil.Process, pids)))
+            engines.over.set()
     finally:
         family = [child for process in processes for child in psutil.Process(process.pid).children(recursive=True)]
         for process in reversed(processes):  # the controller last, which ends its own processes
