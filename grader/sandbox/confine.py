@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from grader.sandbox import cgroups, kernel, landlock, limits, namespaces, seccomp
-from grader.sandbox.doctor import CGROUPS, FILES, LANDLOCK, NAMES, NETWORK, PROCESSES, USERS, in_force, works
+from grader.sandbox.doctor import CGROUPS, FILES, LANDLOCK, NAMES, NETWORK, PROCESSES, TUN, USERS, in_force, works
 
 TRUSTED = 8  # processes around the ranks
 
@@ -87,7 +87,7 @@ def _confine(confinement, on):
     readable = [os.path.abspath(path) for path in confinement.readable]
     if NETWORK in on:
         namespaces.new_network()
-    network = namespaces.second_network(confinement.address) if confinement.address else None
+    network = namespaces.second_network(confinement.address) if confinement.address and TUN in on else None
     if NAMES in on:
         namespaces.new_names()
     if FILES in on:

@@ -112,7 +112,7 @@ def _try_namespaces(writing, workplace):
             os.waitpid(child, 0)
             os._exit(0)
         refused |= _refused(NETWORK, namespaces.new_network) | _refused(NAMES, namespaces.new_names)
-        refused |= _refused(TUN, namespaces.second_network, "10.77.0.1")
+        refused |= {TUN: refused[NETWORK]} if NETWORK in refused else _refused(TUN, namespaces.second_network, "10.77.0.1")
         refused |= _refused(FILES, namespaces.new_files, [], workplace, 1 << 20, user)
         refused |= _refused(USERS, namespaces.give_up_power, user)
     os.write(writing, json.dumps(refused).encode())
