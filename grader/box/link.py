@@ -15,7 +15,7 @@ from grader.box import messages
 FRAME = struct.Struct("!Ic")  # bytes, and what they are
 PACKET, MESSAGE = b"p", b"m"
 QUEUED = 32 << 20  # bytes of packets that wait to leave; further ones are dropped, as networks do
-ANSWERING = 5  # seconds for the other end to prove itself
+CONNECTING, ANSWERING = 2, 5  # seconds for an address to answer at all, and for who is there to prove itself
 HOST_GONE = ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 4))  # seconds, seconds, times
 ENDS = (b"leads", b"follows")
 
@@ -111,7 +111,7 @@ def connect(places, key):
     """A Link to who listens at the first of some (address, port) pairs that does and knows the key. Raises Lost."""
     for address, port in places:
         try:
-            return _proved(socket.create_connection((address, port), ANSWERING), key, *reversed(ENDS))
+            return _proved(socket.create_connection((address, port), CONNECTING), key, *reversed(ENDS))
         except (OSError, Lost) as error:
             problem = error
     raise Lost(f"the engine that leads can't be reached at {places}: {problem}")

@@ -86,6 +86,13 @@ def test_each_rank_gets_its_number_and_runs_on_its_host(spread, server, other):
     assert [rank.observations["pid"] for rank in outcome.ranks] == [2, 3, 2, 3], "two sandboxes of two"
 
 
+def test_where_no_other_engine_can_come_all_ranks_run_on_one_host(server, monkeypatch):
+    monkeypatch.setattr(switch, "GATHERING", 0.1)
+    listener, _ = link.listen()
+    with listener, switch.Spread(server, ENGINES, listener, bytes(32)) as spread:
+        assert [rank.observations["pid"] for rank in run(spread, "behave").ranks] == [2, 3, 4, 5]
+
+
 def test_ranks_reach_each_other_and_nothing_else(spread):
     peers = [(f"10.77.0.{1 + rank // 2}", 5000 + rank) for rank in range(4)]
     with socket.create_server(("", 0)) as outside:
