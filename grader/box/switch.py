@@ -72,6 +72,7 @@ class Spread:
             finally:
                 run.close()  # and with it all boxes, also the one that the pool waits for
 
+
 def follow(number, server, readable, places, key, seconds):
     """Run ranks for an engine that leads, until it hangs up, or wants nothing for some seconds. number: of its hosts, from 1."""
     leader = link.connect(places, key)
