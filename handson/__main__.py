@@ -76,7 +76,7 @@ def profile(
     tool: Annotated[Tool, typer.Option(help="auto: nvprof where it records the GPU, else nsys, else torch: PyTorch's profiler, Chainer's hooks.")] = Tool.auto,
     folder: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for the profiles; results/profile_<job> by default.")] = None,
     skip: Annotated[int, typer.Option(min=2, help="Steps of each process to skip before recording.")] = 5,
-    steps: Annotated[int, typer.Option(min=1, help="Steps to record then.")] = 40,
+    steps: Annotated[int, typer.Option(min=1, help="Steps to record then.")] = 30,
 ):
     """Record what every process of a training does: python -m handson profile -- python train.py. Read it with `timeline`."""
     from handson.profiling.record import record

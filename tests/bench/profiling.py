@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.bench.runs import LIMIT, ROOT, finish, start
 
 ROUNDS, TURNS = 3, 2  # processes, and turns in each
-STEPS = 40  # recorded in a turn, as by default
+STEPS = 30  # recorded in a turn, as by default
 PAIRS = 3  # of runs, with 1 and with 2 workers
 SIZES = {"pytorch": "256", "chainer": "128"}  # pixels: of a step that takes some 100 ms
 EVENTS, MANY = 1_000_000, 10_000_000
@@ -93,7 +93,7 @@ def explaining(folder):
         found = []
         for turn in range(PAIRS):
             pair = folder / f"{track}_{turn}"
-            for task, epochs in ("single_gpu", 1), ("multi_gpu", 2):  # about 48 steps each, of which 40 are recorded
+            for task, epochs in ("single_gpu", 1), ("multi_gpu", 2):  # about 48 steps each, of which 30 are recorded
                 launcher = [sys.executable, "-m", "handson", "profile", "-o", str(pair / task), "--"]
                 finish(start(task, pair / task, "--size", SIZES[track], "-e", str(epochs), track=track, launcher=launcher))
             found.append(explain.split(*readers.load([pair / "single_gpu", pair / "multi_gpu"])))

@@ -5,6 +5,7 @@ import shutil
 import jupytext
 import nbclient
 import pytest
+from smaller import smaller
 
 from grader.checks import UNITS
 from grader.exercises import ROOT, given_out
@@ -12,13 +13,6 @@ from grader.mutants import solved
 
 NOTEBOOKS = {"start": "00_start", "single_gpu": "01_single_gpu", "multi_gpu": "02_multi_gpu", "multi_node": "03_multi_node"}
 PICTURES = {"start": 3, "single_gpu": 6, "multi_gpu": 9, "multi_node": 6}
-SETTINGS = {  # smaller than a student's
-    'OPTIONS = ""': 'OPTIONS = "--epoch 1 --size 32"',
-    '--epoch 1"': '--epoch 1 --size 32"',
-    "SIZE = 256": "SIZE = 64",
-    "SEEDS = 4": "SEEDS = 2",
-    '"none", "100mbit", "20mbit"': '"none", "20mbit"',
-}
 NOT_PASSED = """
 # %%
 [(verdict.gap, verdict.status, verdict.message) for verdict in _.verdicts if verdict.status != "passed"]
@@ -27,9 +21,7 @@ NOT_PASSED = """
 
 def execute(script, course, **options):
     """The notebook of a percent script after it has been run."""
-    for setting, smaller in SETTINGS.items():
-        script = script.replace(setting, smaller)
-    notebook = jupytext.reads(script, fmt="py:percent")
+    notebook = jupytext.reads(smaller(script), fmt="py:percent")
     client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": course / "notebooks"}}, **options)
     return client.execute()
 

@@ -83,7 +83,7 @@ def test_a_training_too_short_to_record_says_so(tmp_path):
 
 def test_what_was_chosen_and_why_is_said_first(tmp_path):
     done = profile("-o", tmp_path / "out", "--", "true", cwd=tmp_path)
-    assert re.match(r"Recording with torch \(PyTorch's profiler, Chainer's hooks\), which needs no GPU, and there is none here: steps 6 to 45, into .*/out; ", done.stdout)
+    assert re.match(r"Recording with torch \(PyTorch's profiler, Chainer's hooks\), which needs no GPU, and there is none here: steps 6 to 35, into .*/out; ", done.stdout)
 
 
 def test_the_command_keeps_its_exit_status_and_its_options(tmp_path):
