@@ -144,7 +144,7 @@ def _progress(units, say):
     terminal, lines = sys.stderr.isatty(), max(1, units // 20)
     with open(os.devnull, "w") as nowhere:
         where = {"file": sys.stderr} if terminal else {"file": nowhere, "bar_format": LINE}
-        with tqdm(total=units, unit="unit", desc="graded", **where) as bar:
+        with tqdm(total=units, unit="unit", desc="graded", smoothing=0, **where) as bar:  # units of one student come at once
 
             def tick(key, engines):
                 bar.set_postfix_str(f"{engines} engines, {key[0]}: {key[1]}"[:60], refresh=False)
