@@ -17,12 +17,19 @@ from grader.box import messages, watch
 from grader.sandbox import kernel
 
 
-def serve(connection, libraries):
+def load(libraries):
+    """Import modules, for processes that are forked from this one."""
+    gc.disable()  # a fifth of the time
     for library in libraries:
         importlib.import_module(library)
+    gc.freeze()  # a collection in a rank would touch, and so copy, all that was loaded
+    gc.enable()
+
+
+def serve(connection):
+    """Fork a box for each piece of work that comes over a connection, until that ends."""
     kernel.prctl(kernel.SUBREAPER, 1)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # from now on it ends when its caller hangs up, after all that it runs
-    gc.freeze()  # a collection in a rank would touch, and so copy, all that was loaded
     sandbox.bound_together(sandbox.Limits())  # its layers are tried once, and known to all boxes
     while (work := messages.read(connection)) is not None:
         box = os.fork()
@@ -67,4 +74,5 @@ if __name__ == "__main__":
     kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)  # also while it still imports
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller's terminal means the caller
     with socket.socket(fileno=int(sys.argv[1])) as caller:
-        serve(caller, sys.argv[2:])
+        load(sys.argv[2:])
+        serve(caller)

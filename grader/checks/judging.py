@@ -1,14 +1,12 @@
 """From what a student handed in to verdicts: finds each gap's code, has it probed in a box, and applies the criteria."""
 
-import json
 import re
 import secrets
 
 from grader import exercises, gaps
-from grader.box import BoxFault, Outcome, RankOutcome
-from grader.checks import judges
+from grader.box import BoxFault
+from grader.checks import judges, probing
 from grader.notebooks import LOST, NotebookError
-from grader.sandbox import Limits
 from grader.verdict import (
     DEADLOCK,
     ERROR,
@@ -24,16 +22,12 @@ from grader.verdict import (
 )
 
 BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT)  # of several ranks that ended badly, the first of these is told
-LIMITS = Limits(cpu_seconds=6, wall_seconds=60, memory_bytes=1 << 30)  # of a gap in one case, which takes well under a second
-KNOWN = 200  # what oracles said that is kept
 LONGEST_FILE = 60_000  # characters
 MOST_LINES = 3_000
-LONGEST_TEXT = 2000  # characters of a string that a probe observed, or of a message
 OUTSIDE = re.compile(  # what code mentions that wants more than to fill its gap; see docs/grading.md
     r"\b(grader|_getframe|f_back|sys\.modules|settrace|builtins|ctypes|importlib|inspect|gc\.get_\w+|os\.write)\b|/proc|__subclasses__"
 )
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Read error")
-_known = {}
 
 
 def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, track=None):
@@ -52,10 +46,12 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, trac
             text, missing = None, f"{part.file}: {problem}"
         if text and (len(text) > LONGEST_FILE or text.count("\n") > MOST_LINES):
             text, missing = None, f"{part.file} is longer than what a student writes: copy your answers into the one given out"
+        cases = {check.gap: _cases(check, (hidden or {}).get((unit, part.track, check.gap), ()), seed) for check in part.checks}
+        given = {check.gap: _source(check, part, text) if text is not None else (None, NOT_FOUND, missing) for check in part.checks}
+        shared = probing.together(part.checks, cases, {gap: source for gap, (source, _, _) in given.items()}, server, readable)
         for check in part.checks:
-            cases = check.cases + tuple((hidden or {}).get((unit, part.track, check.gap), ()))
             common = {"unit": unit, "track": part.track, "gap": check.gap}
-            judged = _judge_gap(check, cases, part, text, missing, server, readable, seed)
+            judged = _judge_gap(check, cases[check.gap], part, given[check.gap], server, readable, shared.get(check.gap))
             for criterion, (status, message, outcome) in zip(check.criteria, judged):
                 yield Verdict(
                     **common,
@@ -63,7 +59,7 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, trac
                     status=status,
                     points={PASSED: criterion.points, GRADER_FAULT: None}.get(status, 0),
                     max_points=criterion.points,
-                    message=_bounded_text(message),
+                    message=probing.bounded_text(message),
                     hint="" if status == PASSED else criterion.hint,
                     output=_output(outcome),
                     seconds=outcome.seconds if outcome else 0.0,
@@ -71,20 +67,16 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, trac
                 )
 
 
-def longest(check, hidden):
-    """Seconds that judging one gap can take at the very most, with a number of `hidden` cases."""
-    if callable(check.probe):
-        return 0
-    return 2 * (len(check.cases) + hidden) * LIMITS.wall_seconds + Limits().wall_seconds  # twice: see _works_for_the_solution
+def _cases(check, hidden, seed):
+    return [{"seed": secrets.randbelow(1 << 31) if seed is None else seed} | case for case in (*check.cases, *hidden)]
 
 
-def _judge_gap(check, cases, part, text, missing, server, readable, seed):
-    """(status, message, outcome) for each criterion of a check."""
-    if text is None:
-        return [(NOT_FOUND, missing, None)] * len(check.criteria)
-    cases = [{"seed": secrets.randbelow(1 << 31) if seed is None else seed} | case for case in cases]
+def _judge_gap(check, cases, part, given, server, readable, shared):
+    """(status, message, outcome) for each criterion of a check. given: as `_source`; shared: what it gave together with other gaps."""
     try:
-        found, odd = _apply(check, cases, part, text, server, readable)
+        found, odd = _apply(check, cases, given, server, readable, shared)
+        if shared and (odd or any(status != PASSED for status, _, _ in found)):
+            found, odd = _apply(check, cases, given, server, readable)
         if odd and not _works_for_the_solution(check, cases, part, server, readable):
             raise BoxFault(f"what this gap did can't be judged ({odd})")
     except BoxFault as fault:
@@ -92,21 +84,21 @@ def _judge_gap(check, cases, part, text, missing, server, readable, seed):
     return found
 
 
-def _apply(check, cases, part, text, server, readable):
+def _apply(check, cases, given, server, readable, shared=None):
     """As `_judge_gap`, and what a criterion, or a probe that only reads, could not cope with, or "". Raises BoxFault."""
-    source, status, message = _source(check, part, text)
+    source, status, message = given
     if status:
         return [(status, message, None)] * len(check.criteria), ""
     odd = ""
     try:
-        seen, bad = _probe(check, cases, source, server, readable)
+        seen, bad = (shared, None) if shared else probing.alone(check, cases, source, server, readable)
     except BoxFault:
         raise
     except Exception as error:  # of a probe that reads the text
         odd = f"{type(error).__name__}: {error}"
         return [(FAILED, f"what is in it can't be read ({odd})", None)] * len(check.criteria), odd
     found = [(PASSED, message, seen[-1][2] if seen else None)] * len(check.criteria)
-    expected = _expected(check, [case for case, _, _ in seen], server)
+    expected = probing.expected(check, [case for case, _, _ in seen], server)
     for (case, observations, outcome), right in zip(seen, expected):
         for number, criterion in enumerate(check.criteria):
             try:
@@ -115,10 +107,10 @@ def _apply(check, cases, part, text, server, readable):
                 odd = f"{type(error).__name__}: {error}"
                 problem = f"what it gave can't be judged ({odd})"
             if problem:
-                found[number] = (FAILED, f"{problem}{_case(case)}{message}", outcome)
+                found[number] = (FAILED, f"{problem}{_with(case)}{message}", outcome)
     if bad:
-        status, problem, outcome = bad
-        found = [one if one[0] == FAILED else (status, f"{problem}{message}", outcome) for one in found]
+        status, problem = _what_went_wrong(bad, source)
+        found = [one if one[0] == FAILED else (status, f"{problem}{message}", bad) for one in found]
     return found, odd
 
 
@@ -129,27 +121,8 @@ def _works_for_the_solution(check, cases, part, server, readable):
     except OSError:  # students don't have it
         return False
     right = gaps.fill(exercises.given_out(part.file), gaps.answers(solution))
-    found, _ = _apply(check, cases, part, right, server, readable)
+    found, _ = _apply(check, cases, _source(check, part, right), server, readable)
     return all(status == PASSED for status, _, _ in found)
-
-
-def _probe(check, cases, source, server, readable):
-    """[(case, observations of its ranks, outcome)] up to the first run in which a rank ended badly; of that (status, message, outcome), or None."""
-    seen = []
-    for ranks, group in _together(cases):
-        if callable(check.probe):
-            outcome = Outcome([RankOutcome(None, [check.probe(source["text"], case) for case in group])])
-        else:
-            outcome = server.run("grader.probes.cases:each", [check.probe, [source], group], ranks, LIMITS, readable)
-            for rank in outcome.ranks:
-                rank.observations = _bounded(rank.observations)
-        if bad := _what_went_wrong(outcome, source):
-            return seen, (*bad, outcome)
-        if any(not isinstance(one, list) or len(one) != len(group) for one in outcome.observations):
-            return seen, (ERROR, "something else came back than what was asked for", outcome)
-        observations = zip(*outcome.observations)
-        seen += [(case, list(of_case), outcome) for case, of_case in zip(group, observations)]
-    return seen, None
 
 
 def _source(check, part, text):
@@ -184,43 +157,11 @@ def _reaching(exercise, text):
     return f" [this file mentions `{found[0]}`: a person should look at it]" if found else ""
 
 
-def _together(cases):
-    """(ranks, cases) of each run: cases with the same number of ranks share it, since processes cost more than cases."""
-    runs = {}
-    for case in cases:
-        runs.setdefault(_ranks(case), []).append(case)
-    return runs.items()
-
-
-def _ranks(case):
-    return case.get("ranks", 1)
-
-
-def _expected(check, cases, server):
-    """What the check's oracle gives for each case. It runs when the student's code has ended, and never in the same process; for the
-    same cases, as a class has them, only once."""
-    if not check.oracle or not cases:
-        return [None] * len(cases)
-    key = check.oracle, json.dumps(cases, sort_keys=True)
-    if key not in _known:
-        if len(_known) >= KNOWN:
-            _known.clear()
-        _known[key] = _oracle(check, cases, server)
-    return _known[key]
-
-
-def _oracle(check, cases, server):
-    (rank,) = server.run("grader.probes.cases:each", [check.oracle, [], cases]).ranks
-    if rank.status:
-        raise BoxFault(f"the oracle {check.oracle} failed: {rank.message}")
-    return rank.observations
-
-
 def _what_went_wrong(outcome, source):
-    """None if all ranks returned, else (status, message) of the one to blame."""
+    """(status, message) of the rank to blame for a run that went wrong."""
     bad = [(rank, of_rank) for rank, of_rank in enumerate(outcome.ranks) if of_rank.status]
     if not bad:
-        return None
+        return ERROR, "something else came back than what was asked for"
     rank, worst = min(bad, key=lambda one: (any(sign in one[1].message for sign in LOST_PEER), BLAME.index(one[1].status), one[0]))
     who = f"rank {rank}: " if len(outcome.ranks) > 1 else ""
     where = f" ({_place(worst.line, source)})" if worst.line else ""
@@ -243,26 +184,13 @@ def _place(line, source):
     return f"line {next((count for count, text in enumerate(reversed(before)) if text.startswith(gaps.CELL)), line)} of its cell"
 
 
-def _case(case):
+def _with(case):
     """In what case something was wrong, where that says more than one process."""
-    return f" (with {_ranks(case)} ranks)" if _ranks(case) > 1 else ""
+    ranks = case.get("ranks", 1)
+    return f" (with {ranks} ranks)" if ranks > 1 else ""
 
 
 def _output(outcome):
     printed = [(rank, of_rank.output) for rank, of_rank in enumerate(outcome.ranks) if of_rank.output] if outcome else []
     return "\n".join(f"[rank {rank}]\n{text}" if len(outcome.ranks) > 1 else text for rank, text in printed)
 
-
-def _bounded(thing):
-    """Observations without long strings, which some criteria would take too long for."""
-    if isinstance(thing, str):
-        return _bounded_text(thing)
-    if isinstance(thing, list):
-        return [_bounded(one) for one in thing]
-    return {_bounded_text(key): _bounded(value) for key, value in thing.items()} if isinstance(thing, dict) else thing
-
-
-def _bounded_text(text):
-    """Text of any origin that can be stored, and is not too long."""
-    text = text.encode(errors="replace").decode()
-    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} [... {len(text) - LONGEST_TEXT} characters cut ...]"

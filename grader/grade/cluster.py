@@ -14,7 +14,7 @@ import ipyparallel
 import psutil
 from traitlets.config import Config
 
-from grader.box.shared import shared
+from grader.box import forkserver
 from grader.grade import work
 from grader.probes import FOR_SCRIPTS
 from handson.errors import OneSentence
@@ -60,7 +60,7 @@ def started(engines, libraries=FOR_SCRIPTS):
         shutdown_atexit=False,
     )
     try:
-        with shared(folder, libraries):
+        with forkserver.started(folder, libraries):
             try:
                 cluster.start_controller_sync()
                 client = cluster.connect_client_sync(timeout=STARTING)

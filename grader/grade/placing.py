@@ -2,6 +2,7 @@
 first, and what an engine that ended was doing is done again elsewhere."""
 
 import itertools
+import math
 import secrets
 import time
 from collections import Counter
@@ -46,13 +47,18 @@ class Placer:
                 self.engines.wait(TICK)
 
     def _take(self):
-        """Keep some pieces waiting, the longest first; of unknown ones, those with more ranks. Returns whether there are any."""
+        """Keep some pieces waiting, in the order in which they should be done. Returns whether there are any."""
         missing = AHEAD * max(1, len(self.engines.ids())) - len(self.waiting)
         if missing <= 0:
             return True
         self.waiting += itertools.islice(self.pieces, missing)
-        self.waiting.sort(key=lambda piece: (self.seconds.get(piece.kind, 10.0 * piece.ranks), piece.ranks), reverse=True)
+        self.waiting.sort(key=lambda piece: (self._expected(piece), piece.ranks), reverse=True)
         return bool(self.waiting)
+
+    def _expected(self, piece):
+        """Seconds that a piece takes: the longest go first. Of those whose kind was never done, what can be done while libraries are loaded
+        comes before all others, and then what has more ranks."""
+        return self.seconds.get(piece.kind, 10.0 * piece.ranks if piece.heavy else math.inf)
 
     def _place(self):
         """Give free engines something to do. A piece for several waits for them; shorter ones for fewer go ahead meanwhile."""

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from grader import exercises, sandbox
 from grader.box import link, switch
-from grader.box.shared import Forked
+from grader.box.forkserver import Forked
 from grader.checks import UNITS
-from grader.checks.judging import judge, longest
-from grader.probes import loaded_for
+from grader.checks.judging import judge
+from grader.checks.probing import longest
+from grader.probes import FOR_SCRIPTS, loaded_for
 from grader.sandbox import interpreter_paths
 from grader.sandbox.doctor import TUN, in_force
 from grader.verdict import GRADER_FAULT, Verdict
@@ -60,6 +61,11 @@ class Piece:
     def kind(self):
         """What pieces of other students take as long as this one."""
         return self.unit, self.part, self.gaps
+
+    @property
+    def heavy(self):
+        """Whether it needs libraries that take seconds to load."""
+        return loaded_for([UNITS[self.unit][self.part].file]) == FOR_SCRIPTS
 
 
 def pieces(submission, unit):

@@ -147,7 +147,7 @@ def _empty(server):
         times = []
         for _ in range(30):
             begin = time.perf_counter()
-            server.run("grader.probes.cases:each", ["grader.probes.pytorch:throughput", [], []], readable=readable)
+            server.run("grader.probes.cases:each", [[]], readable=readable)
             times.append(1000 * (time.perf_counter() - begin))
         yield statistics.median(times[5:])
 

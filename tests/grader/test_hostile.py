@@ -17,7 +17,7 @@ import sandbox_runs
 
 from grader import exercises
 from grader.box import Server
-from grader.checks import UNITS, judging
+from grader.checks import UNITS, judging, probing
 from grader.grade import work
 from grader.mutants import solved
 from grader.probes import FOR_SCRIPTS
@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SUBMISSIONS = tomllib.loads(Path(__file__).with_name("hostile.toml").read_text())["submission"]
 LIMITS = Limits(cpu_seconds=2, wall_seconds=20, memory_bytes=512 << 20)
 PLACES = {"optimizer": "single_gpu", "run": "single_gpu", "step": "multi_gpu", "split": "multi_gpu"}
+NEIGHBOURS = {"optimizer": "shuffle", "step": "replica"}  # a right gap that shares its ranks, whatever it does
 RIGHT = {
     "optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)",
     "step": "optimizer.zero_grad()\noutputs = replica(images)\nloss = F.cross_entropy(outputs, labels, reduction='sum') * comm.size / total\n"
@@ -70,8 +71,10 @@ class World:
         unit = PLACES[gap]
         part = next(part for part in UNITS[unit] if part.track == "pytorch")
         text = solved(part.file, **{filled(gap): code})
-        only = replace(part, checks=tuple(check for check in part.checks if check.gap == gap))
-        return list(judging.judge(unit, (only,), lambda file: text, self.server, readable=work.readable(), seed=7))
+        only = replace(part, checks=tuple(check for check in part.checks if check.gap in (gap, NEIGHBOURS.get(gap))))
+        found = list(judging.judge(unit, (only,), lambda file: text, self.server, readable=work.readable(), seed=7))
+        assert all(verdict.points == verdict.max_points for verdict in found if verdict.gap != gap), "it costs another gap points"
+        return [verdict for verdict in found if verdict.gap == gap]
 
 
 def filled(gap):
@@ -96,7 +99,7 @@ def world(tmp_path_factory):
         folder = tmp_path_factory.mktemp("world")
         world = World(folder)
         patch.setenv("TOKEN", f"CANARY-{world.token}-environment")
-        patch.setattr(judging, "LIMITS", LIMITS)
+        patch.setattr(probing, "LIMITS", LIMITS)
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("workplaces")))
         world.server.start()
         world.honest = {gap: world.verdicts(gap, f"# CANARY-{world.token}-earlier\n{WRONG[filled(gap)]}") for gap in PLACES}

@@ -63,8 +63,8 @@ class Engines:
         return self.controller
 
 
-def piece(student, ranks=1):
-    return work.Piece(student, "", "single_gpu", 0, ("device",), ranks, "")
+def piece(student, ranks=1, part=0):
+    return work.Piece(student, "", "single_gpu", part, ("device",), ranks, "")
 
 
 def done(placer):
@@ -86,6 +86,16 @@ def test_a_piece_of_several_ranks_takes_as_many_engines():
     placer._place()
     assert [student for _, student in engines.log] == ["wide", "slim"], "one engine was left for the short piece, none for the wide"
     assert sorted(engine for _, _, taken, _, _ in placer.running.values() for engine in taken) == [0, 1, 2, 3]
+
+
+def test_what_needs_no_libraries_goes_first_as_long_as_nothing_is_known_and_then_the_longest():
+    engines = Engines(1)
+    script, job_script, notebook = (piece(name, 1, part) for part, name in ((0, "script"), (2, "job script"), (3, "notebook")))
+    done(Placer(engines, [script, notebook, job_script]))
+    assert [student for _, student in engines.log] == ["notebook", "job script", "script"]
+    engines.log.clear()
+    done(Placer(engines, [notebook, script, job_script], seconds={notebook.kind: 0.1, script.kind: 3.0, job_script.kind: 0.01}))
+    assert [student for _, student in engines.log] == ["script", "notebook", "job script"]
 
 
 @pytest.mark.parametrize(

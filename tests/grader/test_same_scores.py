@@ -13,7 +13,7 @@ import pytest
 import sandbox_runs
 from test_hostile import RIGHT, SUBMISSIONS, WRONG
 
-from grader.checks import UNITS, judging
+from grader.checks import UNITS, judging, probing
 from grader.grade import work
 from grader.mutants import known, solved
 
@@ -85,7 +85,7 @@ def load():
 def less_cpu_time():
     """A third of what there is for a class: stricter, and what never ends takes less long."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judging, "LIMITS", replace(judging.LIMITS, cpu_seconds=2))
+        patch.setattr(probing, "LIMITS", replace(probing.LIMITS, cpu_seconds=2))
         yield
 
 

@@ -1,10 +1,8 @@
 """Libraries that are loaded once for all servers on a machine: a process that has them forks one for everybody who connects.
 
-Usage: python -m grader.box.shared DESCRIPTOR MODULE... (a socket that listens; what to import). Ends when its starter does.
+Usage: python -m grader.box.forkserver DESCRIPTOR MODULE... (a socket that listens; what to import). Ends when its starter does.
 """
 
-import gc
-import importlib
 import os
 import signal
 import socket
@@ -14,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from grader.box.client import Server, begin
-from grader.box.server import serve
+from grader.box.server import load, serve
 from grader.sandbox import kernel
 
 
@@ -37,12 +35,12 @@ class Forked(Server):
 
 
 @contextmanager
-def shared(folder, libraries):
+def started(folder, libraries):
     """While `libraries` are loaded, and then shared with whoever may look into `folder`. Waits for nothing."""
     with socket.socket(socket.AF_UNIX) as listening:
         _at(folder, libraries, listening.bind)
         listening.listen()
-        process = begin("grader.box.shared", listening, libraries, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = begin("grader.box.forkserver", listening, libraries, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield
     finally:
@@ -59,11 +57,9 @@ def _at(folder, libraries, call):
         os.close(descriptor)
 
 
-def share(listening, libraries):
+def fork_servers(listening, libraries):
     """Be the process that has the libraries."""
-    for library in libraries:
-        importlib.import_module(library)
-    gc.freeze()
+    load(libraries)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how servers end
     while True:
         connection, _ = listening.accept()
@@ -71,7 +67,7 @@ def share(listening, libraries):
             listening.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             try:
-                serve(connection, libraries)
+                serve(connection)
             finally:
                 os._exit(0)
         connection.close()
@@ -80,4 +76,4 @@ def share(listening, libraries):
 if __name__ == "__main__":
     kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
     with socket.socket(fileno=int(sys.argv[1])) as listening:
-        share(listening, sys.argv[2:])
+        fork_servers(listening, sys.argv[2:])

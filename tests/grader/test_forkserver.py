@@ -5,7 +5,9 @@ import time
 import psutil
 import pytest
 
-from grader.box.shared import Forked, shared
+from grader.box import forkserver
+from grader.box.forkserver import Forked
+from grader.probes.cases import MARK
 
 LIBRARIES = ("grader.probes.cases",)
 
@@ -20,13 +22,13 @@ def servers(tmp_path):
 
 
 def works(server):
-    (rank,) = server.run("grader.probes.cases:each", ["builtins:print", [], [1, 2]]).ranks
-    return rank.status is None and rank.output == "0 1 1\n0 1 2\n"
+    (rank,) = server.run("grader.probes.cases:each", [[["builtins:print", [], case] for case in (1, 2)]]).ranks
+    return rank.status is None and rank.output == f"0 1 1\n{MARK}0 1 2\n"
 
 
 def of_shared():
     """The process that shares, and what it has forked."""
-    (process,) = [child for child in psutil.Process().children() if "grader.box.shared" in child.cmdline()]
+    (process,) = [child for child in psutil.Process().children() if "grader.box.forkserver" in child.cmdline()]
     return process, process.children()
 
 
@@ -38,7 +40,7 @@ def until(condition):
 
 
 def test_each_server_is_forked_from_the_process_that_has_the_libraries(servers, tmp_path):
-    with shared(tmp_path, LIBRARIES):
+    with forkserver.started(tmp_path, LIBRARIES):
         assert all(map(works, servers)) and not any(server.process for server in servers)
         process, forked = of_shared()
         assert len(forked) == 2
@@ -49,7 +51,7 @@ def test_each_server_is_forked_from_the_process_that_has_the_libraries(servers, 
 
 
 def test_a_server_outlives_the_process_it_was_forked_from(servers, tmp_path):
-    with shared(tmp_path, LIBRARIES):
+    with forkserver.started(tmp_path, LIBRARIES):
         assert works(servers[0])
     assert works(servers[0]) and not servers[0].process
 
@@ -61,5 +63,5 @@ def test_a_server_loads_its_libraries_itself_where_none_are_shared(servers):
 def test_the_path_of_the_folder_may_be_longer_than_that_of_a_socket(servers, tmp_path):
     servers[0].folder = tmp_path / ("x" * 100)
     servers[0].folder.mkdir()
-    with shared(servers[0].folder, LIBRARIES):
+    with forkserver.started(servers[0].folder, LIBRARIES):
         assert works(servers[0]) and not servers[0].process

@@ -1,0 +1,133 @@
+"""Runs probes, of one gap or of several in the same ranks, and oracles: what comes of it is not yet judged here."""
+
+import json
+from dataclasses import replace
+
+from grader.box import BoxFault, Outcome, RankOutcome
+from grader.probes.cases import MARK
+from grader.sandbox import Limits
+
+CASES = "grader.probes.cases"
+LIMITS = Limits(cpu_seconds=6, wall_seconds=60, memory_bytes=1 << 30)  # of a gap in one case, which takes well under a second
+KNOWN = 200  # what oracles said that is kept
+LONGEST_TEXT = 2000  # characters of a string that a probe observed, or of a message
+_known = {}
+
+
+def longest(check, hidden):
+    """Seconds that judging one gap can take at the very most, with a number of `hidden` cases."""
+    if callable(check.probe):
+        return 0
+    times = 3  # in ranks shared with other gaps, alone, and with the solution, if it can't be judged
+    return times * (len(check.cases) + hidden) * LIMITS.wall_seconds + Limits().wall_seconds
+
+
+def alone(check, cases, source, server, readable):
+    """Run a gap: [(case, observations of its ranks, outcome)] up to the first run that goes wrong, and the outcome of that one, or None.
+
+    Raises BoxFault, and whatever a probe raises that only reads.
+    """
+    seen = []
+    for ranks, group in by_ranks(cases):
+        if callable(check.probe):
+            outcome = Outcome([RankOutcome(None, [check.probe(source["text"], case) for case in group])])
+        else:
+            outcome = server.run(f"{CASES}:each", [[[check.probe, [source], case] for case in group]], ranks, LIMITS, readable)
+            for rank in outcome.ranks:
+                rank.observations, rank.output = _bounded(rank.observations), rank.output.replace(MARK, "")
+        if not _complete(outcome, len(group)):
+            return seen, outcome
+        seen += [(case, list(of_case), outcome) for case, of_case in zip(group, zip(*outcome.observations))]
+    return seen, None
+
+
+def together(checks, cases, sources, server, readable):
+    """What gaps give that run in the same ranks, one after the other: {gap: [(case, observations of its ranks, outcome)]}.
+
+    To start processes costs more than most gaps do. But what one gap does could spoil the processes for the next: what is wrong here, or
+    missing, says nothing, and has to be run `alone`. cases, sources: by gap; a source is None where there is nothing to run.
+    """
+    works = {}  # by the number of ranks, and gap
+    for check in checks:
+        if sources[check.gap] and not callable(check.probe):
+            for ranks, group in by_ranks(cases[check.gap]):
+                works.setdefault(ranks, {})[check.gap] = [[check.probe, [sources[check.gap]], case] for case in group]
+    sharing = {gap for gaps in works.values() if len(gaps) > 1 for gap in gaps}
+    seen = {gap: [] for gap in sharing}
+    for ranks, gaps in works.items():
+        here = {gap: of_gap for gap, of_gap in gaps.items() if gap in sharing}
+        found = _in_the_same_ranks(here, ranks, server, readable) if here else {}
+        sharing -= here.keys() - found.keys()
+        for gap in found:
+            seen[gap] += found[gap]
+    return {gap: seen[gap] for gap in sharing}
+
+
+def _in_the_same_ranks(gaps, ranks, server, readable):
+    """One run of all works of {gap: works}: as `together`, without the gaps that something stopped."""
+    limits = replace(LIMITS, cpu_seconds=LIMITS.cpu_seconds / 3)  # what does not end costs that much more
+    works = [work for of_gap in gaps.values() for work in of_gap]
+    try:
+        outcome = server.run(f"{CASES}:independent", [works], ranks, limits, readable)
+    except BoxFault:
+        return {}
+    printed = [rank.output.split(MARK) for rank in outcome.ranks]
+    if not _complete(outcome, len(works)) or any(len(pieces) != len(works) for pieces in printed):
+        return {}
+    found, begin = {}, 0
+    for gap, of_gap in gaps.items():
+        part = slice(begin, begin := begin + len(of_gap))
+        observed = [_bounded(rank.observations[part]) for rank in outcome.ranks]
+        if not any(one is None for of_rank in observed for one in of_rank):
+            told = [RankOutcome(None, output="".join(pieces[part])) for pieces in printed]
+            of_it = Outcome(told, outcome.cpu_seconds / len(gaps), outcome.seconds / len(gaps))
+            found[gap] = [(case, list(of_case), of_it) for (_, _, case), of_case in zip(of_gap, zip(*observed))]
+    return found
+
+
+def _complete(outcome, works):
+    """Whether all ranks came to the end, with something for each of the works."""
+    return all(rank.status is None and isinstance(rank.observations, list) and len(rank.observations) == works for rank in outcome.ranks)
+
+
+def by_ranks(cases):
+    """(ranks, cases) of each run: cases with the same number of ranks share it."""
+    runs = {}
+    for case in cases:
+        runs.setdefault(case.get("ranks", 1), []).append(case)
+    return runs.items()
+
+
+def expected(check, cases, server):
+    """What the check's oracle gives for each case. It runs when the student's code has ended, and never in the same process; for the
+    same cases, as a class has them, only once. Raises BoxFault."""
+    if not check.oracle or not cases:
+        return [None] * len(cases)
+    key = check.oracle, json.dumps(cases, sort_keys=True)
+    if key not in _known:
+        if len(_known) >= KNOWN:
+            _known.clear()
+        _known[key] = _oracle(check, cases, server)
+    return _known[key]
+
+
+def _oracle(check, cases, server):
+    (rank,) = server.run(f"{CASES}:each", [[[check.oracle, [], case] for case in cases]]).ranks
+    if rank.status:
+        raise BoxFault(f"the oracle {check.oracle} failed: {rank.message}")
+    return rank.observations
+
+
+def _bounded(thing):
+    """Observations without long strings, which some criteria would take too long for."""
+    if isinstance(thing, str):
+        return bounded_text(thing)
+    if isinstance(thing, list):
+        return [_bounded(one) for one in thing]
+    return {bounded_text(key): _bounded(value) for key, value in thing.items()} if isinstance(thing, dict) else thing
+
+
+def bounded_text(text):
+    """Text of any origin that can be stored, and is not too long."""
+    text = text.encode(errors="replace").decode()
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} [... {len(text) - LONGEST_TEXT} characters cut ...]"
