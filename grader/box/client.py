@@ -56,9 +56,10 @@ def begin(module, end, libraries, **options):
 
 @dataclass
 class Server:
-    """Starts with the first `run`, and is kept: later runs only fork. `libraries`: modules to import before."""
+    """Starts with the first `run`, and is kept: later runs only fork. `libraries`: modules to import before; `cores`: where ranks run."""
 
     libraries: tuple = ()
+    cores: tuple = field(default=(), init=False)  # all
     process: object = field(default=None, init=False)
     connection: object = field(default=None, init=False)
 
@@ -87,6 +88,7 @@ class Server:
                 "workplace": workplace,
                 "readable": readable and list(map(str, readable)),
                 "share": share,
+                "cores": list(self.cores),
             }
             return self._run(work)
 

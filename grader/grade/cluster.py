@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager, suppress
 
 import ipyparallel
@@ -132,6 +133,7 @@ class Engines:
     def __init__(self, client, wanted, cluster=None):
         self.client, self.wanted, self.cluster = client, wanted, cluster
         self.processes = {}  # engine -> its process, where it is ours
+        self.pinned = {}  # engine -> its core
         self.places, self.questions = {}, {}  # engine -> its work.Place; when it was asked for it
         self.silence, self.asked, self.over = 0.0, time.monotonic(), threading.Event()
         self.news, self.looked = threading.Event(), time.monotonic()  # for a moment, a new process shows no command
@@ -155,6 +157,20 @@ class Engines:
             self.places[engine] = result.get(0)
         self.forget(result)
         self.news.set()
+
+    def cores(self, engines):
+        """The cores for what some engines do together: one for each, if as many are ours as there are cores, else () for all.
+
+        By itself, the kernel often has two engines share a core while another is idle: what they do are short processes that start others.
+        """
+        there = sorted(os.sched_getaffinity(0))
+        if self.cluster is None or self.wanted < len(there):
+            return ()
+        alive = self.ids()
+        for engine in engines:
+            taken = Counter(self.pinned[other] for other in alive if other in self.pinned)
+            self.pinned.setdefault(engine, min(there, key=lambda core: taken[core]))
+        return tuple({self.pinned[engine] for engine in engines})
 
     def submit(self, engine, function, *arguments):
         """Have an engine call a function; returns ipyparallel's AsyncResult."""

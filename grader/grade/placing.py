@@ -79,10 +79,10 @@ class Placer:
             hosts.setdefault(place.host, []).append(engine)
         leader, *followers = hosts.values()
         if not followers or self.trusted or not all(place.addresses for place in places):
-            self._start(piece, engines, True, work.run, piece, self.trusted)
+            self._start(piece, engines, True, work.run, piece, self.trusted, self.engines.cores(engines))
             return
         spreading = work.Spreading(tuple(map(len, hosts.values())), places[0].addresses, secrets.token_bytes(32))
-        self._start(piece, leader, True, work.run, piece, self.trusted, spreading)
+        self._start(piece, leader, True, work.run, piece, self.trusted, (), spreading)
         for number, there in enumerate(followers, 1):
             self._start(piece, there, False, work.follow, piece, number, spreading)
 

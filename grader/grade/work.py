@@ -101,10 +101,12 @@ def place():
     return Place(nodes.current_node(), tuple(_listener()[1]) if listens else ())
 
 
-def run(piece, trusted, spreading=None):
-    """Carry out a piece, on an engine: a list of verdicts as dictionaries. spreading: has other engines run some of the ranks."""
+def run(piece, trusted, cores=(), spreading=None):
+    """Carry out a piece, on an engine: a list of verdicts as dictionaries. cores: of this host, for its ranks; spreading: has other engines
+    run some of them."""
     part = _part(piece)
     own = _server(loaded_for([part.file]))
+    own.cores = cores
     with switch.Spread(own, spreading.engines, _listener()[0], spreading.key) if spreading else nullcontext(own) as server:
         verdicts = judge(
             piece.unit,

@@ -20,6 +20,10 @@ def behave(rank, ranks, *arguments):
     return {"rank": rank, "ranks": ranks, "arguments": arguments, "pid": os.getpid()}
 
 
+def cores(rank, ranks):
+    return sorted(os.sched_getaffinity(0))
+
+
 def loop(rank, ranks):
     while True:
         pass

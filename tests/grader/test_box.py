@@ -1,5 +1,6 @@
 """Whatever code does in a box, there is an answer in time that says what, nothing stays behind, and the next one finds the box as before."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -49,6 +50,14 @@ def test_every_rank_gets_its_number_and_the_arguments(run, readable):
     found = [rank.observations for rank in run("behave", 5, {"a": numpy.arange(3)}, ranks=3, readable=readable)]
     assert [(one["rank"], one["ranks"]) for one in found] == [(0, 3), (1, 3), (2, 3)]
     assert found[2]["arguments"][0] == 5 and list(found[2]["arguments"][1]["a"]) == [0, 1, 2]
+
+
+@both
+def test_ranks_run_on_the_cores_that_are_theirs(run, server, monkeypatch, readable):
+    there = sorted(os.sched_getaffinity(0))
+    for cores in (there[-1:], there):
+        monkeypatch.setattr(server, "cores", tuple(cores))
+        assert [rank.observations for rank in run("cores", ranks=2, readable=readable)] == [cores, cores]
 
 
 @both

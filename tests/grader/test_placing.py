@@ -1,8 +1,11 @@
 """Which engine does what: with engines that are played by the test."""
 
+import os
+from types import SimpleNamespace
+
 import pytest
 
-from grader.grade import placing, work
+from grader.grade import cluster, placing, work
 from grader.grade.placing import ControllerLost, Placer
 from grader.verdict import GRADER_FAULT
 
@@ -32,6 +35,9 @@ class Engines:
 
     def place(self, engine):
         return self.places.get(engine, work.Place("here"))
+
+    def cores(self, engines):
+        return tuple(engines)
 
     def submit(self, engine, function, piece, *arguments):
         self.log.append((engine, piece.student))
@@ -98,6 +104,20 @@ def test_what_needs_no_libraries_goes_first_as_long_as_nothing_is_known_and_then
     assert [student for _, student in engines.log] == ["script", "notebook", "job script"]
 
 
+def test_engines_of_ours_have_a_core_each_where_there_are_as_many(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {4, 5, 6})
+    client = SimpleNamespace(ids=[0, 1, 2])
+    ours = cluster.Engines(client, 3, cluster="of ours")
+    assert [ours.cores([engine]) for engine in (0, 1, 2)] == [(4,), (5,), (6,)]
+    assert sorted(ours.cores([2, 0])) == [4, 6]
+    client.ids = [0, 2, 3]
+    assert ours.cores([3]) == (5,), "that of the one that was lost"
+    client.ids = [0, 2, 3, 7, 8]
+    assert sorted(ours.cores([7, 8])) == [4, 5], "more engines than cores share them"
+    assert cluster.Engines(client, 2, cluster="of ours").cores([0]) == (), "the kernel has a choice"
+    assert cluster.Engines(client, 3).cores([0]) == (), "of others, who know better"
+
+
 @pytest.mark.parametrize(
     ("hosts", "busy", "ranks", "takes"),
     [
@@ -132,10 +152,10 @@ def test_ranks_are_spread_over_small_hosts_that_can_confine_them(addresses, trus
     (leader, _, arguments), *followers = submitted
     assert leader == 0 and arguments[1] == trusted
     if addresses and not trusted:
-        assert arguments[2].engines == (2, 2) and arguments[2].addresses == addresses and len(arguments[2].key) == 32
+        assert arguments[3].engines == (2, 2) and arguments[3].addresses == addresses and len(arguments[3].key) == 32
         assert [(engine, function, arguments[1]) for engine, function, arguments in followers] == [(1, work.follow, 1)]
     else:
-        assert len(arguments) == 2 and not followers
+        assert len(arguments) == 3 and not followers
 
 
 def test_nothing_is_given_to_an_engine_before_it_has_said_where_it_is():
