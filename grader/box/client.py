@@ -56,10 +56,10 @@ def begin(module, end, libraries, **options):
 
 @dataclass
 class Server:
-    """Starts with the first `run`, and is kept: later runs only fork. `libraries`: modules to import before; `cores`: where ranks run."""
+    """Starts with the first `run`, and is kept: later runs only fork. `libraries`: modules to import before; `cores`: where ranks run, () for all."""
 
     libraries: tuple = ()
-    cores: tuple = field(default=(), init=False)  # all
+    cores: tuple = field(default=(), init=False)
     process: object = field(default=None, init=False)
     connection: object = field(default=None, init=False)
 
@@ -79,7 +79,7 @@ class Server:
         They start in an empty folder that is removed afterwards. readable: the paths that a sandbox around them shows, or None for
         plain processes. share: which of the ranks run here, and who has the others (grader.box.switch). Raises BoxFault.
         """
-        with tempfile.TemporaryDirectory(prefix="handson-check-") as workplace:
+        with tempfile.TemporaryDirectory(prefix="handson-check-", ignore_cleanup_errors=True) as workplace:
             work = {
                 "function": function,
                 "arguments": list(arguments),

@@ -96,7 +96,8 @@ def run(work):
     """Run the ranks of `work`, and return how they ended, as grader.box.client understands it."""
     share = Share(work["share"]) if work["share"] else None
     if work["cores"]:
-        os.sched_setaffinity(0, work["cores"])
+        with contextlib.suppress(OSError):  # it may no longer run there
+            os.sched_setaffinity(0, work["cores"])
     if work["readable"] is not None:
         prepare()
     kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)

@@ -1,7 +1,6 @@
 """Runs probes, of one gap or of several in the same ranks, and oracles: what comes of it is not yet judged here."""
 
 import json
-from dataclasses import replace
 
 from grader.box import BoxFault, Outcome, RankOutcome
 from grader.probes.cases import MARK
@@ -34,7 +33,7 @@ def alone(check, cases, source, server, readable):
         else:
             outcome = server.run(f"{CASES}:each", [[[check.probe, [source], case] for case in group]], ranks, LIMITS, readable)
             for rank in outcome.ranks:
-                rank.observations, rank.output = _bounded(rank.observations), rank.output.replace(MARK, "")
+                rank.observations = _bounded(rank.observations)
         if not _complete(outcome, len(group)):
             return seen, outcome
         seen += [(case, list(of_case), outcome) for case, of_case in zip(group, zip(*outcome.observations))]
@@ -53,23 +52,22 @@ def together(checks, cases, sources, server, readable):
             for ranks, group in by_ranks(cases[check.gap]):
                 works.setdefault(ranks, {})[check.gap] = [[check.probe, [sources[check.gap]], case] for case in group]
     sharing = {gap for gaps in works.values() if len(gaps) > 1 for gap in gaps}
-    seen = {gap: [] for gap in sharing}
+    seen = {gap: {} for gap in sharing}
     for ranks, gaps in works.items():
         here = {gap: of_gap for gap, of_gap in gaps.items() if gap in sharing}
         found = _in_the_same_ranks(here, ranks, server, readable) if here else {}
         sharing -= here.keys() - found.keys()
         for gap in found:
-            seen[gap] += found[gap]
-    return {gap: seen[gap] for gap in sharing}
+            seen[gap][ranks] = found[gap]
+    return {gap: [one for ranks, _ in by_ranks(cases[gap]) for one in seen[gap][ranks]] for gap in sharing}
 
 
 def _in_the_same_ranks(gaps, ranks, server, readable):
     """One run of all works of {gap: works}: as `together`, without the gaps that something stopped."""
-    limits = replace(LIMITS, cpu_seconds=LIMITS.cpu_seconds / 3)  # what does not end costs that much more
     works = [work for of_gap in gaps.values() for work in of_gap]
     try:
-        outcome = server.run(f"{CASES}:independent", [works], ranks, limits, readable)
-    except BoxFault:
+        outcome = server.run(f"{CASES}:independent", [works], ranks, LIMITS, readable)
+    except (BoxFault, OSError):  # if it was the machine's, it comes again
         return {}
     printed = [rank.output.split(MARK) for rank in outcome.ranks]
     if not _complete(outcome, len(works)) or any(len(pieces) != len(works) for pieces in printed):

@@ -164,12 +164,13 @@ class Engines:
         By itself, the kernel often has two engines share a core while another is idle: what they do are short processes that start others.
         """
         there = sorted(os.sched_getaffinity(0))
-        if self.cluster is None or self.wanted < len(there):
+        if self.cluster is None or self.wanted != len(there):
             return ()
         alive = self.ids()
         for engine in engines:
-            taken = Counter(self.pinned[other] for other in alive if other in self.pinned)
-            self.pinned.setdefault(engine, min(there, key=lambda core: taken[core]))
+            if self.pinned.get(engine) not in there:
+                taken = Counter(self.pinned[other] for other in alive if other in self.pinned)
+                self.pinned[engine] = min(there, key=lambda core: taken[core])
         return tuple({self.pinned[engine] for engine in engines})
 
     def submit(self, engine, function, *arguments):

@@ -1,6 +1,7 @@
 """Probes for the Chainer track: each runs the code of one gap with inputs of its own."""
 
 from types import SimpleNamespace
+from unittest import mock
 
 import handson.chainer  # before chainer: lets it run on today's NumPy
 import chainer
@@ -90,9 +91,9 @@ class Gpu(chainer.backend.CpuDevice):
         self.gpu = gpu
 
 
+@mock.patch.object(handson_devices, "use", lambda gpu: Gpu(int(gpu)))
 def device(rank, ranks, source, case):
     """Which GPU each rank of several nodes would use; `gpu` lists a node's."""
-    handson_devices.use = lambda gpu: Gpu(int(gpu))
     student, chosen, per_node = Student(source), [], len(case["gpu"])
     for number in range(case["workers"]):
         comm = SimpleNamespace(
@@ -308,9 +309,11 @@ class NetworkOfRun(Network):
         self.made.append(self)
 
 
+@mock.patch.object(handson_model, "ConvNet", NetworkOfRun)
 def run(rank, ranks, source, case):
     """What a whole run of `train` prints, writes and ends with."""
-    handson_model.ConvNet, seed, args = NetworkOfRun, case["seed"] % 1000, _options(case)
+    NetworkOfRun.made.clear()
+    seed, args = case["seed"] % 1000, _options(case)
     vars(args).update(task=case["task"], track="chainer", dataset="pictures", size=NetworkOfRun.SIZE, epoch=case["epochs"], seed=seed)
     vars(args).update(resume=None, devices=f"{case['workers']} virtual GPUs")
     sets = (pictures(case["images"], seed), pictures(7, seed + 1)) if rank == 0 else (None, None)

@@ -76,8 +76,7 @@ def measure(folder):
         rows.append(("  seconds from the command to the first result", f"{first:.1f}", "<= 5"))
     alone, two, limit = _steady(folder / "many")
     rows.append(("steady state, submissions (script) a minute: 2 engines over 2 x 1 engine", f"{two / alone / 2:.2f}", ">= 0.9"))
-    rows.append(("  two graders of 1 engine at once, over 2 x 1: what this machine allows", f"{limit / alone / 2:.2f}", ""))
-    rows.append(("  2 engines over what this machine allows", f"{two / limit:.2f}", ">= 0.9"))
+    rows.append(("  two graders of 1 engine at once, on half of the cores each, over 2 x 1", f"{limit / alone / 2:.2f}", ""))
     server = Server(FOR_SCRIPTS)
     try:
         rows.append(("CPU seconds of all checks of tasks 1 to 3, hidden cases too, one track", f"{_all_checks(server):.2f}", "< 3"))
@@ -101,11 +100,12 @@ def _class(folder, file, students=STUDENTS):
     return folder
 
 
-def _ours(submissions, out, engines):
-    """Seconds of the whole command, and to the first result; and submissions a minute from then to the last one."""
+def _ours(submissions, out, engines, cores=None):
+    """Seconds of the whole command, on some cores, and to the first result; and submissions a minute from then to the last one."""
     command = [sys.executable, "-m", "grader", "grade", submissions, "--out", out, "--unit", "single_gpu", "--engines", str(engines)]
     begin, came = time.perf_counter(), []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as grader:
+        os.sched_setaffinity(grader.pid, cores or os.sched_getaffinity(0))
         for line in grader.stdout:
             if " units graded" in line:
                 came.append((time.perf_counter() - begin, int(line.split()[0])))
@@ -114,16 +114,17 @@ def _ours(submissions, out, engines):
 
 
 def _steady(folder):
-    """Submissions a minute of one engine, of two, and of two graders that run at once with an engine each: the best of some rounds."""
-    submissions = _class(folder / "handed_in", SCRIPT, MANY)
+    """Submissions a minute of one engine, of two, and of two graders that run at once with an engine and half of the cores each: the best
+    of some rounds."""
+    submissions, cores = _class(folder / "handed_in", SCRIPT, MANY), sorted(os.sched_getaffinity(0))
 
-    def rate(engines, out):
-        return _ours(submissions, folder / out, engines)[2]
+    def rate(engines, out, cores=None):
+        return _ours(submissions, folder / out, engines, cores)[2]
 
     best = [0, 0, 0]
     for number in range(ROUNDS):
         with ThreadPoolExecutor() as at_once:
-            rates = rate(1, f"alone{number}"), rate(2, f"two{number}"), sum(at_once.map(rate, [1, 1], [f"one{number}", f"other{number}"]))
+            rates = rate(1, f"alone{number}"), rate(2, f"two{number}"), sum(at_once.map(rate, [1, 1], [f"one{number}", f"other{number}"], [cores[::2], cores[1::2]]))
         best = list(map(max, best, rates))
     return best
 

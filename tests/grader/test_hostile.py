@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SUBMISSIONS = tomllib.loads(Path(__file__).with_name("hostile.toml").read_text())["submission"]
 LIMITS = Limits(cpu_seconds=2, wall_seconds=20, memory_bytes=512 << 20)
 PLACES = {"optimizer": "single_gpu", "run": "single_gpu", "step": "multi_gpu", "split": "multi_gpu"}
-NEIGHBOURS = {"optimizer": "shuffle", "step": "replica"}  # a right gap that shares its ranks, whatever it does
+NEIGHBOURS = {"optimizer": "shuffle", "step": "replica"}  # a right gap that comes after it in the same ranks
 RIGHT = {
     "optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)",
     "step": "optimizer.zero_grad()\noutputs = replica(images)\nloss = F.cross_entropy(outputs, labels, reduction='sum') * comm.size / total\n"
@@ -71,7 +71,8 @@ class World:
         unit = PLACES[gap]
         part = next(part for part in UNITS[unit] if part.track == "pytorch")
         text = solved(part.file, **{filled(gap): code})
-        only = replace(part, checks=tuple(check for check in part.checks if check.gap in (gap, NEIGHBOURS.get(gap))))
+        checks = {check.gap: check for check in part.checks}
+        only = replace(part, checks=tuple(checks[name] for name in (gap, NEIGHBOURS.get(gap)) if name))
         found = list(judging.judge(unit, (only,), lambda file: text, self.server, readable=work.readable(), seed=7))
         assert all(verdict.points == verdict.max_points for verdict in found if verdict.gap != gap), "it costs another gap points"
         return [verdict for verdict in found if verdict.gap == gap]

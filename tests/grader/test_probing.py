@@ -43,9 +43,10 @@ def test_right_gaps_that_need_as_many_ranks_share_them(server, part, runs):
     assert sorted(counting.runs) == runs
 
 
-def test_a_gap_that_is_wrong_runs_once_more_by_itself(server):
+@pytest.mark.parametrize("code", ["images, throughput = 1, 2", "raise ValueError"])
+def test_a_gap_that_is_wrong_runs_once_more_by_itself(server, code):
     counting = Counting(server)
-    found = judged(counting, SINGLE, solved(SINGLE.file, throughput="images, throughput = 1, 2"))
+    found = judged(counting, SINGLE, solved(SINGLE.file, throughput=code))
     assert {verdict.gap for verdict in found if verdict.status != PASSED} == {"throughput", "run"}
     assert counting.runs == [1, 1, 1], "all, throughput, run"
 
@@ -57,9 +58,10 @@ def test_a_gap_that_is_wrong_runs_once_more_by_itself(server):
         ("import os; os._exit(0)", KILLED),
         ("while True: pass", TIMEOUT),
         ("import sys, os; sys.stdout.close(); os.close(1); optimizer = None", ERROR),
+        ("import os, shutil; here = os.getcwd(); shutil.rmtree(here); os.symlink('/tmp', here); x = 1", FAILED),
         ("import random, numpy; numpy.stack = numpy.random = None; DataLoader.__iter__ = lambda self: iter(())\nx = 1", FAILED),
     ],
-    ids=["changes torch, and raises", "exits", "never ends", "closes its output", "breaks numpy and the loader"],
+    ids=["changes torch, and raises", "exits", "never ends", "closes its output", "puts a link in place of its folder", "breaks numpy and the loader"],
 )
 def test_what_a_gap_does_to_the_process_costs_the_others_nothing(server, monkeypatch, code, status):
     monkeypatch.setattr(probing, "LIMITS", replace(probing.LIMITS, cpu_seconds=2))
@@ -67,6 +69,12 @@ def test_what_a_gap_does_to_the_process_costs_the_others_nothing(server, monkeyp
     assert found.pop("optimizer") == status
     assert found.pop("run") != PASSED
     assert set(found.values()) == {PASSED}
+
+
+@pytest.mark.parametrize("put_there", ["None", "type('Tee', (), {'write': lambda self, text: None})()"])
+def test_another_standard_output_costs_nothing(server, put_there):
+    text = solved(SINGLE.file).replace("import time\n", f"import sys\nimport time\n\nsys.stdout = {put_there}\n", 1)
+    assert {verdict.status for verdict in judged(server, SINGLE, text)} == {PASSED}
 
 
 @pytest.mark.parametrize(
@@ -97,5 +105,5 @@ def test_a_gap_that_prints_what_stands_between_gaps_gets_processes_of_its_own(se
     counting = Counting(server)
     text = solved(SINGLE.file, optimizer="print('two\\x1ethree')\noptimizer = torch.optim.SGD(model.parameters(), args.lr, 0.9)")
     found = {verdict.gap: (verdict.status, verdict.output) for verdict in judged(counting, SINGLE, text)}
-    assert found["optimizer"] == (PASSED, "twothree\n") and found["step"] == (PASSED, "")
+    assert found["optimizer"] == (PASSED, "two\x1ethree\n") and found["step"] == (PASSED, "")
     assert len(counting.runs) == 1 + len(SINGLE.checks)
