@@ -27,7 +27,7 @@ def alone(check, cases, source, server, readable):
     Raises BoxFault, and whatever a probe raises that only reads.
     """
     seen = []
-    for ranks, group in by_ranks(cases):
+    for ranks, group in _by_ranks(cases):
         if callable(check.probe):
             outcome = Outcome([RankOutcome(None, [check.probe(source["text"], case) for case in group])])
         else:
@@ -49,7 +49,7 @@ def together(checks, cases, sources, server, readable):
     works = {}  # by the number of ranks, and gap
     for check in checks:
         if sources[check.gap] and not callable(check.probe):
-            for ranks, group in by_ranks(cases[check.gap]):
+            for ranks, group in _by_ranks(cases[check.gap]):
                 works.setdefault(ranks, {})[check.gap] = [[check.probe, [sources[check.gap]], case] for case in group]
     sharing = {gap for gaps in works.values() if len(gaps) > 1 for gap in gaps}
     seen = {gap: {} for gap in sharing}
@@ -59,7 +59,7 @@ def together(checks, cases, sources, server, readable):
         sharing -= here.keys() - found.keys()
         for gap in found:
             seen[gap][ranks] = found[gap]
-    return {gap: [one for ranks, _ in by_ranks(cases[gap]) for one in seen[gap][ranks]] for gap in sharing}
+    return {gap: [one for ranks, _ in _by_ranks(cases[gap]) for one in seen[gap][ranks]] for gap in sharing}
 
 
 def _in_the_same_ranks(gaps, ranks, server, readable):
@@ -88,7 +88,7 @@ def _complete(outcome, works):
     return all(rank.status is None and isinstance(rank.observations, list) and len(rank.observations) == works for rank in outcome.ranks)
 
 
-def by_ranks(cases):
+def _by_ranks(cases):
     """(ranks, cases) of each run: cases with the same number of ranks share it."""
     runs = {}
     for case in cases:
