@@ -29,8 +29,9 @@ def release(
     bundle: Annotated[Path | None, typer.Option(metavar="FILE.zip", help="Write what students receive into one archive, too.")] = None,
 ):
     """Build exercises and notebooks from the solutions: every gap becomes PUT YOUR CODE with its hint."""
-    from grader.bundle import bundle as write_bundle, refuse_unwritable
-    from grader.release import release
+    from grader.instructors.bundle import bundle as write_bundle
+    from grader.instructors.bundle import refuse_unwritable
+    from grader.instructors.release import release
 
     if bundle:
         refuse_unwritable(bundle)
@@ -52,7 +53,7 @@ def grade(
     force: Annotated[bool, typer.Option("--force", help="Grade anew what is graded already.")] = False,
 ):
     """Grade a class on an ipyparallel cluster. Interrupted, the same command goes on where it stopped."""
-    from grader.grade.grading import grade
+    from grader.instructors.grade.grading import grade
 
     grade(submissions, out, engines, profile, cluster_file, trusted, force, unit, typer.echo)
 
@@ -65,7 +66,7 @@ def tour(
     """Grade a class of known answers: solutions, untouched exercises, and some with a mistake."""
     import shutil
 
-    from grader.tour import tour
+    from grader.instructors.tour import tour
 
     shutil.rmtree(folder, ignore_errors=True)
     raise typer.Exit(0 if tour(folder, trusted, typer.echo) else 1)
@@ -91,7 +92,7 @@ def adjust(
     points: Annotated[float | None, typer.Option(help="In place of what the checks gave; without it, an earlier adjustment is taken back.")] = None,
 ):
     """Set a student's points by hand, and write all that `report` writes anew. The checks' points and all reasons are kept."""
-    from grader.by_hand import adjust
+    from grader.instructors.by_hand import adjust
 
     adjust(folder, student, unit, gap, points, reason, author, typer.echo)
 
@@ -99,8 +100,8 @@ def adjust(
 @app.command()
 def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")]):
     """Write all tables and pages anew from the gradebook, which may be growing meanwhile."""
-    from grader.gradebook import Gradebook
-    from grader.tell import tell
+    from grader.instructors.gradebook import Gradebook
+    from grader.instructors.reports import tell
 
     with Gradebook(folder, writing=False) as book:
         typer.echo(f"{tell(book, folder)} students: see {folder / 'report.html'}")
@@ -114,10 +115,10 @@ def similarity(
     """List pairs of submissions that share filled-in code beyond what exercise and solution have."""
     from tempfile import TemporaryDirectory
 
-    from grader.collect import collect, released
-    from grader.similarity import of_submissions
-    from grader.tell.files import write
-    from grader.tell.pages import similarity
+    from grader.instructors.collect import collect, released
+    from grader.instructors.reports.files import write
+    from grader.instructors.reports.pages import similarity
+    from grader.instructors.similarity import of_submissions
 
     with TemporaryDirectory() as workplace:
         pairs = of_submissions(collect(submissions, workplace, released(), typer.echo))

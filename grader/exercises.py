@@ -5,7 +5,7 @@ import functools
 import json
 from pathlib import Path
 
-from grader import notebooks
+from grader import notebook_cells
 from grader.gaps import Exercise, Gap, exercise, normal
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,9 +23,9 @@ def given_out(file):
 
 
 def handed_in(file, data, executed=()):
-    """The text of a student's `file` (bytes; None if there is none), or None. executed: see grader.notebooks.text. Raises NotebookError."""
+    """The text of a student's `file` (bytes; None if there is none), or None. executed: see grader.notebook_cells.text. Raises NotebookError."""
     if file.endswith(".ipynb") and (data is not None or executed):
-        return notebooks.text(data, given_out(file), executed)
+        return notebook_cells.text(data, given_out(file), executed)
     return None if data is None else normal(data)
 
 

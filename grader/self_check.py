@@ -9,14 +9,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader import exercises, showing
+from grader import display, exercises
 from grader.box import Server
 from grader.checks import UNITS
-from grader.checks.judging import judge
+from grader.judging import judge
 from grader.probes import loaded_for
 from grader.verdict import counted
 from handson.errors import OneSentence
-from handson.notebook import in_notebook, shell
+from handson.notebook.shell import in_notebook, shell
 
 TRACKS = ("pytorch", "chainer")
 
@@ -49,7 +49,7 @@ class Checked:
         return f"{self.points:g}"
 
     def _repr_html_(self):
-        return showing.html(self)
+        return display.html(self)
 
 
 def check(unit, track=None, folder=None):
@@ -61,7 +61,7 @@ def check(unit, track=None, folder=None):
         raise CheckError(f"there is no task {unit!r:.40}; the tasks are: {', '.join(UNITS)}")
     if track not in (None, *TRACKS):
         raise CheckError(f"there is no track {track!r:.40}; the tracks are: {', '.join(TRACKS)}")
-    folder, begin, show = folder or course_folder(), time.monotonic(), showing.Progress(unit, in_notebook())
+    folder, begin, show = folder or course_folder(), time.monotonic(), display.Progress(unit, in_notebook())
     parts = [part for part in UNITS[unit] if part.track in (track or part.track, "")]
     gaps = [check.gap for part in parts for check in part.checks for _ in check.criteria]
     server, executed, found = _server(loaded_for(part.file for part in parts)), executed_cells(), []
@@ -77,7 +77,7 @@ def check(unit, track=None, folder=None):
     checked = Checked(unit, tuple(counted(found)), time.monotonic() - begin)
     show.end(f"Checked in {checked.seconds:.1f} s.")
     if not in_notebook():
-        print(showing.text(checked))
+        print(display.text(checked))
     return checked
 
 

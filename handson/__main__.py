@@ -37,7 +37,7 @@ def prepare(
     archive: Annotated[Path | None, typer.Option(help="The archive, if it is already on this machine.")] = None,
 ):
     """Download and prepare a data set, once."""
-    from handson.prepare import prepare
+    from handson.training.prepare import prepare
 
     prepare(name, archive, typer.echo)
 
@@ -127,7 +127,7 @@ def network(
     largest: Annotated[float, typer.Option(help="The largest message, in MB.")] = 16,
 ):
     """Measure the network between the ranks of a job: latency, bandwidth, all-reduce; started by mpiexec (jobs/pbs/run_network.sh)."""
-    from handson.network import network
+    from handson.cluster.network import network
 
     network(figure, largest * 2**20, typer.echo)
 
@@ -135,7 +135,7 @@ def network(
 @app.command()
 def doctor():
     """Look for what keeps jobs from running, from the bottom up: this machine, then, in a job, the way to its other nodes."""
-    from handson.doctor import doctor
+    from handson.cluster.doctor import doctor
 
     sys.exit(doctor(typer.echo))
 
@@ -143,7 +143,7 @@ def doctor():
 @site.command("list")
 def list_sites():
     """The sites that there are."""
-    from handson.site import show_all
+    from handson.cluster.site import show_all
 
     show_all(typer.echo)
 
@@ -151,7 +151,7 @@ def list_sites():
 @site.command("show")
 def show_site(name: Annotated[str | None, typer.Argument(help="A name that `list` shows; the chosen one by default.")] = None):
     """What a site wants to hear in job scripts."""
-    from handson.site import show
+    from handson.cluster.site import show
 
     show(name, typer.echo)
 
@@ -162,7 +162,7 @@ def use_site(
     solutions: Annotated[bool, typer.Option("--solutions", help="For instructors: fit the solutions in jobs/ too.")] = False,
 ):
     """Fit the job scripts to a site, but for the gaps, and say what belongs into those."""
-    from handson.site import use
+    from handson.cluster.site import use
 
     use(name, not solutions, typer.echo)
 

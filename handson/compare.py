@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from handson import figures
-from handson.results import TASKS, read
+from handson.training.results import TASKS, read
 
 CONDITIONS = {  # what must be the same in runs that are compared
     "data set": lambda run: run.dataset,

@@ -5,8 +5,8 @@ import shutil
 import time
 from pathlib import Path
 
+from handson.cluster.follow import follow, submit
 from handson.compare import compare
-from handson.follow import follow, submit
 
 SOLUTIONS = Path(__file__).resolve().parent.parent / "solutions"
 TASKS = {"single_gpu": "01_single_gpu", "multi_gpu": "02_multi_gpu", "multi_node": "03_multi_node"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from handson import big_batches
-from handson.big_batches import Plan, evaluated
+from handson.notebook import big_batches
+from handson.notebook.big_batches import Plan, evaluated
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 import handson
 from handson.compare import figure, shared_cores, table, text
-from handson.results import Result, write
+from handson.training.results import Result, write
 
 LECTURE = {1: 51.12377404072687, 2: 87.6300597715253, 4: 172.12098418175134}  # workers -> images/s
 

@@ -8,8 +8,8 @@ import numpy
 import pytest
 import torch
 
-from handson import data
-from handson.data import DataError, enlarge, load, load_arrays
+from handson.training import data
+from handson.training.data import DataError, enlarge, load, load_arrays
 
 CATALOG = '[{name}]\ntitle = "Tiny"\nsize = {size}\nsha256 = "{sha256}"\n'
 
@@ -71,7 +71,7 @@ def test_arrays_hold_what_the_tensors_hold():
 
 
 def test_arrays_are_loaded_without_torch():
-    code = "import sys; from handson.data import *; enlarge(load_arrays('digits')[0].images[:2], 16); sys.exit('torch' in sys.modules)"
+    code = "import sys; from handson.training.data import *; enlarge(load_arrays('digits')[0].images[:2], 16); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from handson import follow as following
-from handson.follow import JobFailed, follow, submit
+from handson.cluster import follow as following
+from handson.cluster.follow import JobFailed, follow, submit
 from handson.pbs import jobs
 
 PATIENCE = 60  # seconds

@@ -383,7 +383,7 @@ def test_pyproject_names_functions_that_exist():
 
 
 def test_the_package_imports_without_a_warning_and_without_torch(tmp_path):
-    code = "import sys, handson, handson.nodes; sys.exit('torch' in sys.modules)"
+    code = "import sys, handson, handson.cluster.nodes; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, check=True)
 
 

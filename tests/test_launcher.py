@@ -9,7 +9,7 @@ import sysconfig
 
 import pytest
 
-from handson import launcher
+from handson.cluster import launcher
 
 PROGRAMS = sysconfig.get_path("scripts")
 JOB = """#!/bin/bash
@@ -28,8 +28,8 @@ mpiexec -n 4 -hostfile "$PBS_NODEFILE" python ranks.py -o out >ranks.json
 """
 RANKS = """
 import json, os
-from handson import options
-from handson.nodes import current_node
+from handson.training import options
+from handson.cluster.nodes import current_node
 from handson.pytorch import devices
 from handson.pytorch.communicator import create_communicator
 args = options.parse("multi_node", "pytorch", gpus=None)
@@ -158,16 +158,16 @@ def test_the_launcher_makes_every_mpiexec_use_the_agent():
 
 def test_the_agent_starts_without_torch():
     """mpiexec waits for it on every node."""
-    script = "import sys; import handson.launcher; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    script = "import sys; import handson.cluster.launcher; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 
 def test_a_chainer_rank_does_not_wait_for_ever_for_one_that_ends_before_mpi_starts(tmp_path):
     script = tmp_path / "lonely.py"
     script.write_text(
-        "import os, sys, handson.mpi\n"
+        "import os, sys, handson.training.mpi\n"
         "if os.environ['PMI_RANK'] == '1': sys.exit(3)\n"
-        "handson.mpi.MEETING = 1\n"
+        "handson.training.mpi.MEETING = 1\n"
         "import handson.chainer\n"
         "import chainermn\n"
     )

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from handson import data, options
+from handson.training import data, options
 
 
 @pytest.fixture(autouse=True)
@@ -162,5 +162,5 @@ def test_other_mistakes_keep_their_traceback(parse, capfd):
 
 def test_the_options_are_parsed_without_torch():
     """So that a wrong one is answered at once, on the Chainer track without torch at all."""
-    script = "import sys; from handson import options; options.parse('single_gpu', 'chainer', [0]); sys.exit('torch' in sys.modules)"
+    script = "import sys; from handson.training import options; options.parse('single_gpu', 'chainer', [0]); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

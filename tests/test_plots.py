@@ -4,9 +4,10 @@ import numpy
 import pytest
 from IPython.display import Image
 
-from handson import data, drawings, plots
-from handson.big_batches import Curve, Plan
-from handson.timing import Steps
+from handson.notebook import drawings, plots
+from handson.notebook.big_batches import Curve, Plan
+from handson.notebook.timing import Steps
+from handson.training import data
 
 
 def two_ranks():

@@ -15,10 +15,10 @@ import time
 import numpy
 import pytest
 
-from handson import data
-from handson import prepare as module
-from handson.data import DataError, load_arrays
-from handson.prepare import CLASSES, RECORD, TEST, TRAIN, prepare
+from handson.training import data
+from handson.training import prepare as module
+from handson.training.data import DataError, load_arrays
+from handson.training.prepare import CLASSES, RECORD, TEST, TRAIN, prepare
 
 NAME = "cifar10_256px_5p"
 CLASS_NAMES = "airplane automobile bird cat deer dog frog horse ship truck".split()

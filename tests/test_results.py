@@ -9,8 +9,8 @@ import sys
 import numpy
 import pytest
 
-from handson import results
-from handson.results import OPTIONAL, Result, ResultError, read, throughput_line, write
+from handson.training import results
+from handson.training.results import OPTIONAL, Result, ResultError, read, throughput_line, write
 
 
 def a_run(**changes):
@@ -135,5 +135,5 @@ def test_a_missing_field_is_named(tmp_path, name):
 
 
 def test_results_need_no_torch_and_no_numpy():
-    code = "import sys, handson.results; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    code = "import sys, handson.training.results; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from handson import runs
-from handson.results import Result, ResultError, write
+from handson.notebook import runs
+from handson.training.results import Result, ResultError, write
 
 
 @pytest.fixture

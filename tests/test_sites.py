@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from handson import site
+from handson.cluster import site
 from handson.pbs import site as pbs_site
 
 ROOT = Path(__file__).resolve().parent.parent

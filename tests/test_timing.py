@@ -8,9 +8,9 @@ import numpy
 import pytest
 import torch
 
-from handson import timing
+from handson.notebook import timing
+from handson.notebook.timing import MeasurementFailed, on_gpus
 from handson.pytorch.batches import EpochBatches
-from handson.timing import MeasurementFailed, on_gpus
 
 
 @pytest.fixture(scope="module")

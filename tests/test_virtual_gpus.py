@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from handson import virtual_gpus
+from handson.training import virtual_gpus
 
 STEPS = """
 import resource
-from handson import virtual_gpus
+from handson.training import virtual_gpus
 {before}
 for step in range(20):
     if step == 5:
@@ -33,7 +33,7 @@ def test_a_pinned_process_does_not_fetch_the_same_memory_from_the_kernel_in_ever
 
 def test_a_virtual_gpu_is_one_core_and_ids_beyond_the_cores_go_round():
     cores = virtual_gpus.cores()
-    code = "from handson import virtual_gpus; import os; virtual_gpus.pin({}); print(*os.sched_getaffinity(0))"
+    code = "from handson.training import virtual_gpus; import os; virtual_gpus.pin({}); print(*os.sched_getaffinity(0))"
     for gpu in (0, len(cores), len(cores) + 1):
         done = subprocess.run([sys.executable, "-c", code.format(gpu)], capture_output=True, text=True, check=True, timeout=60)
         assert done.stdout.split() == [str(cores[gpu % len(cores)])]

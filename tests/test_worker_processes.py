@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from handson.worker_processes import deaf_to_ctrl_c
+from handson.training.worker_processes import deaf_to_ctrl_c
 
 BLOCKED = ["sed", "-n", "s/^SigBlk:\t*//p", "/proc/self/status"]
 

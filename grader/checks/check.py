@@ -1,4 +1,4 @@
-"""What a check is made of. The tables in this folder hold nothing else; grader/checks/judging.py applies them."""
+"""What a check is made of. The tables in this folder hold nothing else; grader/judging.py applies them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,9 @@ is never run here."""
 import re
 
 from grader.checks.check import Check, Criterion
-from handson import site
-from handson.pbs import directives, resources, site as pbs_site
+from handson.cluster import site
+from handson.pbs import directives, resources
+from handson.pbs import site as pbs_site
 from handson.pbs.errors import PBSError
 from handson.pbs.options import Options, split
 

@@ -2,7 +2,7 @@
 
 import numpy
 
-from grader.checks import judges
+from grader.checks import criteria
 
 
 def main_first(seen, case, expected):
@@ -34,7 +34,7 @@ def every_image_in_batches(seen, case, expected):
         if other := [len(batch) for batch in batches if len(batch) != case["batchsize"]]:
             return f"{who} gives batches of {other[0]} images; args.batchsize is {case['batchsize']}, for each worker"
         if extra := sorted(set(used) - set(part)):
-            return f"{who} runs over images of other parts too ({judges.some(extra)}): each iterator gets a part of its own"
+            return f"{who} runs over images of other parts too ({criteria.some(extra)}): each iterator gets a part of its own"
         for epoch in _epochs(one, part):
             if sorted(epoch) != sorted(part):
                 return f"an epoch of {who} does not contain each of its {len(part)} images once"
@@ -104,16 +104,16 @@ def _at_random(parts):
     """None, or how the images were put into the parts, in whatever order each part has them."""
     if len(parts) > 1 and all(max(part) - min(part) < len(part) for part in parts):
         return f"each part is a stretch of the data set (0 to {max(parts[0])}): if that is sorted by class, each worker sees other classes"
-    return judges.at_random(parts) if len(parts) > 1 else None
+    return criteria.at_random(parts) if len(parts) > 1 else None
 
 
 def one_big_batch(seen, case, expected):
     found = numpy.stack([of_rank["parameters"] for of_rank in seen])
-    problem = judges.explained_by(found, expected)
+    problem = criteria.explained_by(found, expected)
     if problem == "":
-        if judges.close(found, numpy.broadcast_to(found[:, :1], found.shape)):
+        if criteria.close(found, numpy.broadcast_to(found[:, :1], found.shape)):
             return "the parameters never change"
-        update = next(number for number in range(case["updates"]) if not judges.close(found[:, number], expected["right"][:, number]))
+        update = next(number for number in range(case["updates"]) if not criteria.close(found[:, number], expected["right"][:, number]))
         difference = numpy.abs(found[:, update] - expected["right"][:, update]).max()
         return (
             f"after update {update + 1} parameters differ by up to {difference:.2g} from those of momentum SGD "
@@ -125,7 +125,7 @@ def one_big_batch(seen, case, expected):
 def ranks_stay_equal(seen, case, expected):
     for update in range(case["updates"]):
         values = [of_rank["parameters"][update] for of_rank in seen]
-        if problem := judges.equal_on_all_ranks(values, f"after update {update + 1} parameters"):
+        if problem := criteria.equal_on_all_ranks(values, f"after update {update + 1} parameters"):
             return problem
     return None
 
@@ -149,7 +149,7 @@ def training_parts(seen, case, expected):
     if len(parts) > 1 and all(sorted(part) == sorted(parts[0]) for part in parts):
         return f"all {len(parts)} ranks have the same {lengths[0]} images: each must get a part of its own"
     if missing := sorted(set(range(images)) - {sample for part in parts for sample in part}):
-        return f"{len(missing)} of {images} training images are on no rank ({judges.some(missing)})"
+        return f"{len(missing)} of {images} training images are on no rank ({criteria.some(missing)})"
     if len(set(lengths)) > 1:
         return (
             f"the ranks have {', '.join(map(str, lengths))} training images: with unequal parts some ranks make more steps, "
@@ -171,7 +171,7 @@ def scattered_at_random(seen, case, expected):
 
 def test_images_once(seen, case, expected):
     parts = [of_rank["test"] for of_rank in seen]
-    problem = judges.partition(parts, case["test_images"])
+    problem = criteria.partition(parts, case["test_images"])
     if problem and "more than once" in problem:
         problem += ": with force_equal_length some test images count twice in the result"
     return problem and f"test set: {problem}"
@@ -179,11 +179,11 @@ def test_images_once(seen, case, expected):
 
 def evaluates_all(seen, case, expected):
     found = numpy.array([of_rank["result"] for of_rank in seen])
-    problem = judges.explained_by(found, expected)
+    problem = criteria.explained_by(found, expected)
     if problem is None:
         return None
     (loss, accuracy), of_ranks = expected["right"][0], ", ".join(f"{loss:.4f} and {accuracy:.4f}" for loss, accuracy in found)
-    return judges.because(
+    return criteria.because(
         f"the ranks have loss and accuracy {of_ranks}; those of all {sum(case['lengths'])} images are {loss:.4f} and {accuracy:.4f}", problem
     )
 
@@ -199,6 +199,6 @@ def images_of_all(seen, case, expected):
             "a run resumed at first_epoch makes only the epochs that are left": sum(lengths) * case["epoch"],
             "the images of all workers are counted once for every worker": right * size,
         }
-        if problem := judges.images_counted(images, right, wrong):
+        if problem := criteria.images_counted(images, right, wrong):
             return problem
     return None

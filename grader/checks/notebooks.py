@@ -2,7 +2,7 @@
 
 import numpy
 
-from grader.checks import judges
+from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.probes.notebooks import inputs
 
@@ -16,12 +16,12 @@ def computes(right, wrong):
         calls, found = inputs(case), seen[0]["values"]
         for given, value in zip(calls, found):
             due = right(**given)
-            if judges.close(value, due):
+            if criteria.close(value, due):
                 continue
             for sentence, mistake in wrong.items():  # a mistake must explain all calls: one may come out right by chance
-                if all(judges.close(one, mistake(**arguments)) for arguments, one in zip(calls, found)):
+                if all(criteria.close(one, mistake(**arguments)) for arguments, one in zip(calls, found)):
                     return sentence
-            if any(judges.close(value, numpy.round(due, digits)) for digits in range(4)):
+            if any(criteria.close(value, numpy.round(due, digits)) for digits in range(4)):
                 return "the number is right, but rounded: return it as it is, and round where it is printed"
             return f"for {_words(given)} it gives {_short(value)}; it should be {_short(due)}"
         return None

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 
 from grader.probes.pytorch import batch, flat, network, normalizing_network, pictures
-from handson.data import enlarge
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
+from handson.training.data import enlarge
 
 
 def step(rank, ranks, case):

@@ -6,9 +6,9 @@ from torch.utils.data import random_split
 
 from grader.probes.profiling import LR, labels_of, pictures, raw
 from grader.probes.pytorch import flat
-from handson.data import enlarge
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
+from handson.training.data import enlarge
 
 
 def training(rank, ranks, case):

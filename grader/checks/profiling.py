@@ -4,7 +4,7 @@ import re
 
 import numpy
 
-from grader.checks import judges, notebooks
+from grader.checks import criteria, notebooks
 from grader.checks.check import Check, Criterion
 
 PROBES, ORACLES = "grader.probes.profiling", "grader.checks.oracles_profiling"
@@ -54,7 +54,7 @@ def work_in_its_range(seen, case, expected):
 
 def same_steps(seen, case, expected):
     for rank, of_rank in enumerate(seen):
-        if not judges.close(of_rank["parameters"], expected["right"]):
+        if not criteria.close(of_rank["parameters"], expected["right"]):
             return f"on rank {rank} the updates are not those of the step without marks: marks must change nothing"
     return None
 
@@ -73,7 +73,7 @@ def decoded_once(seen, case, expected):
 
 def same_training(seen, case, expected):
     for rank, of_rank in enumerate(seen):
-        if not judges.close(of_rank["parameters"], expected["parameters"], 1e-3):
+        if not criteria.close(of_rank["parameters"], expected["parameters"], 1e-3):
             difference = numpy.abs(of_rank["parameters"] - expected["parameters"]).max()
             differ = f"on rank {rank}, after {case['epochs']} epochs, parameters differ by up to {difference:.2g}"
             return f"{differ} from those of the script as it was given: only its speed may change"
@@ -124,7 +124,7 @@ def same_losses(seen, case, expected):
     found = seen[0]["losses"]
     if len(found) != case["epochs"] or any(not isinstance(loss, float) for loss in found):
         return f"the log should have a loss for each of {case['epochs']} epochs; it has {found}"
-    if judges.close(found, expected["losses"], 1e-3):
+    if criteria.close(found, expected["losses"], 1e-3):
         return None
     reported, right = (", ".join(f"{loss:.4f}" for loss in losses) for losses in (found, expected["losses"]))
     return f"the mean losses of the epochs are reported as {reported}; they are {right}"

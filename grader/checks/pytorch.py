@@ -4,7 +4,7 @@ import re
 
 import numpy
 
-from grader.checks import judges
+from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 
 PROBES, ORACLES = "grader.probes.pytorch", "grader.checks.oracles"
@@ -42,7 +42,7 @@ def updates_as_sgd(seen, case, expected):
         "it uses Nesterov's momentum; the lecture's is the plain one": trace(case["lr"], 0.9, nesterov=True),
     }
     right = trace(case["lr"], 0.9)
-    problem = judges.explained(found, right, wrong)
+    problem = criteria.explained(found, right, wrong)
     if problem is None:
         return None
     moved, should = (numpy.abs(values[-1] - found[0]).max() for values in (found, right))
@@ -74,19 +74,19 @@ def order_follows_epoch(seen, case, expected):
 
 def one_step(seen, case, expected):
     found = seen[0]["parameters"]
-    problem = judges.explained_by(found, expected)
+    problem = criteria.explained_by(found, expected)
     if problem is None:
         return None
-    step = next(step for step in range(case["steps"]) if not judges.close(found[step], expected["right"][step]))
+    step = next(step for step in range(case["steps"]) if not criteria.close(found[step], expected["right"][step]))
     difference = numpy.abs(found[step] - expected["right"][step]).max()
     images = f"{sum(case['lengths'])} images" + f" (of the ranks: {', '.join(map(str, case['lengths']))})" * (len(seen) > 1)
     differ = f"after step {step} parameters differ by up to {difference:.2g} from those of one process with a batch of all {images}"
-    return judges.because(differ, problem)
+    return criteria.because(differ, problem)
 
 
 def ranks_stay_equal(seen, case, expected):
     for step in range(case["steps"]):
-        if problem := judges.equal_on_all_ranks([of_rank["parameters"][step] for of_rank in seen], f"after step {step} parameters"):
+        if problem := criteria.equal_on_all_ranks([of_rank["parameters"][step] for of_rank in seen], f"after step {step} parameters"):
             return f"{problem} (does each rank update with its own gradients only?)"
     return None
 
@@ -106,34 +106,34 @@ def images_of_all(seen, case, expected):
                 -max(lengths) // case["batchsize"] * case["batchsize"] * len(lengths) * epochs
             ),
         }
-        if problem := judges.images_counted(images, right, wrong, f"rank {rank} has "):
+        if problem := criteria.images_counted(images, right, wrong, f"rank {rank} has "):
             return problem
     return None
 
 
 def images_a_second(seen, case, expected):
     for rank, (images, throughput) in enumerate(seen[0]["found"]):
-        if not judges.close(throughput, images / case["seconds"]):
+        if not criteria.close(throughput, images / case["seconds"]):
             wrong = {
                 "these are seconds per image, not images per second": case["seconds"] / images if images else 0,
                 "it is multiplied by the number of ranks, but `images` has those of all ranks": images / case["seconds"] * len(case["lengths"]),
                 "it is divided by the number of ranks; the course's throughput is that of all together": images / case["seconds"] / len(case["lengths"]),
             }
-            how = judges.explained(throughput, images / case["seconds"], wrong) or "it should be images / seconds"
+            how = criteria.explained(throughput, images / case["seconds"], wrong) or "it should be images / seconds"
             return f"rank {rank} has throughput = {throughput:.4g} for {images:g} images in {case['seconds']} seconds: {how}"
     return None
 
 
 def partition(seen, case, expected):
-    return judges.partition([of_rank["samples"] for of_rank in seen], case["images"])
+    return criteria.partition([of_rank["samples"] for of_rank in seen], case["images"])
 
 
 def balanced(seen, case, expected):
-    return judges.balanced([of_rank["samples"] for of_rank in seen])
+    return criteria.balanced([of_rank["samples"] for of_rank in seen])
 
 
 def at_random(seen, case, expected):
-    return judges.at_random([of_rank["samples"] for of_rank in seen])
+    return criteria.at_random([of_rank["samples"] for of_rank in seen])
 
 
 def lengths_of_all(seen, case, expected):
@@ -145,10 +145,10 @@ def lengths_of_all(seen, case, expected):
 
 
 def equal_start(seen, case, expected):
-    problem = judges.equal_on_all_ranks([of_rank["start"] for of_rank in seen], "at the start parameters")
+    problem = criteria.equal_on_all_ranks([of_rank["start"] for of_rank in seen], "at the start parameters")
     if problem:
         return f"{problem}; the wrapper must send rank 0's to the others"
-    return None if judges.close(seen[0]["start"], expected["start"]) else "the parameters at the start are not those of rank 0's model"
+    return None if criteria.close(seen[0]["start"], expected["start"]) else "the parameters at the start are not those of rank 0's model"
 
 
 def mean_gradients(seen, case, expected):
@@ -157,7 +157,7 @@ def mean_gradients(seen, case, expected):
             "after backward each rank has its own gradients: nothing averages them": expected["own"][rank],
             "the gradients are summed over the ranks, not averaged": expected["sum"],
         }
-        problem = judges.explained(of_rank["gradients"], expected["mean"], wrong if len(seen) > 1 else {})
+        problem = criteria.explained(of_rank["gradients"], expected["mean"], wrong if len(seen) > 1 else {})
         if problem is not None:
             found, right = (numpy.abs(values).max() for values in (of_rank["gradients"], expected["mean"]))
             problem = problem or "the gradients are not the mean of all ranks' gradients"
@@ -167,20 +167,20 @@ def mean_gradients(seen, case, expected):
 
 def evaluates_all(seen, case, expected):
     found = seen[0]["found"]
-    problem = judges.explained_by(found, expected)
+    problem = criteria.explained_by(found, expected)
     if problem is None:
         return None
     numbers = "loss {:.4g} and accuracy {:.4g}".format
     parts = ", ".join(map(str, case["lengths"]))
     right = f"rank 0 finds {numbers(*found)}, but the {sum(case['lengths'])} test images (of the ranks: {parts}) have {numbers(*expected['right'])}"
-    return judges.because(right, problem)
+    return criteria.because(right, problem)
 
 
 def trains_on(seen, case, expected):
     if evaluating := [rank for rank, of_rank in enumerate(seen) if not of_rank["training"]]:
-        return f"after the evaluation the model of {judges.ranks(evaluating)} is still in evaluation mode: `model.train()` must follow"
+        return f"after the evaluation the model of {criteria.ranks(evaluating)} is still in evaluation mode: `model.train()` must follow"
     if moved := [rank for rank, of_rank in enumerate(seen) if of_rank["moved"]]:
-        return f"the evaluation has changed the running statistics of batch normalisation on {judges.ranks(moved)}: test images must not"
+        return f"the evaluation has changed the running statistics of batch normalisation on {criteria.ranks(moved)}: test images must not"
     return None
 
 
@@ -190,12 +190,12 @@ def rank_0_reports(seen, case, expected):
         printed = ", ".join(f"rank {rank} printed {count}" for rank, count in enumerate(counts))
         return f"there should be one line `Throughput: ...`, and rank 0 prints it; {printed}"
     if writers := [rank for rank, of_rank in enumerate(seen) if of_rank["result"] and rank > 0]:
-        return f"{judges.ranks(writers)} wrote a result.json, too; only rank 0 does"
+        return f"{criteria.ranks(writers)} wrote a result.json, too; only rank 0 does"
     numbers = [float(number) for number in re.findall(r"[-+.\deE]*\d", seen[0]["lines"][0])]
-    if len(numbers) != 3 or not judges.close(numbers[0], numbers[1] / numbers[2], 1e-6):
+    if len(numbers) != 3 or not criteria.close(numbers[0], numbers[1] / numbers[2], 1e-6):
         return f"`{seen[0]['lines'][0]}` should be: Throughput: <images a second> [images/sec.] (<images> / <seconds>)"
     result = seen[0]["result"]
-    if result and not judges.close(numbers[1:], [result["images"], result["seconds"]]):
+    if result and not criteria.close(numbers[1:], [result["images"], result["seconds"]]):
         return f"the line tells of {numbers[1]:g} images in {numbers[2]:g} s, and result.json of {result['images']} in {result['seconds']:g} s"
     return None
 
@@ -214,10 +214,10 @@ def result_of_run(seen, case, expected):
 
 
 def same_end(seen, case, expected):
-    if problem := judges.equal_on_all_ranks([of_rank["parameters"] for of_rank in seen], "at the end parameters"):
+    if problem := criteria.equal_on_all_ranks([of_rank["parameters"] for of_rank in seen], "at the end parameters"):
         return problem
     found, right = seen[0]["parameters"], expected["parameters"]
-    if judges.close(found, right, 1e-3):
+    if criteria.close(found, right, 1e-3):
         return None
     return (
         f"after {case['epochs']} epochs of {case['images']} images parameters differ by up to {numpy.abs(found - right).max():.2g} from those of "

@@ -22,7 +22,7 @@ from handson.chainer import devices as handson_devices
 from handson.chainer import model as handson_model
 from handson.chainer.optimizers import create_multi_node_optimizer
 from handson.chainer.reports import TimedEvaluator
-from handson.data import ImageDataset
+from handson.training.data import ImageDataset
 
 CPU = chainer.get_device("@numpy")
 

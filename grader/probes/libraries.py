@@ -22,7 +22,7 @@ import handson.pytorch.communicator  # noqa: F401
 import handson.pytorch.extensions  # noqa: F401
 import handson.pytorch.model  # noqa: F401
 import handson.pytorch.workers  # noqa: F401
-import handson.results  # noqa: F401
+import handson.training.results  # noqa: F401
 import pytorch_pfn_extras.reporting  # noqa: F401
 import pytorch_pfn_extras.training  # noqa: F401
 

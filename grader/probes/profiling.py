@@ -18,9 +18,9 @@ from grader.box.rank import Wrong
 from grader.probes.marks import marks as marks_of
 from grader.probes.pytorch import batch, flat, join, network
 from grader.probes.student import Student
-from handson import results
-from handson.data import ImageDataset
 from handson.pytorch.model import ConvNet
+from handson.training import results
+from handson.training.data import ImageDataset
 
 COLLECTIVES = (
     "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_reduce_coalesced", "all_to_all", "barrier", "broadcast",

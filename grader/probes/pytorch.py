@@ -10,8 +10,8 @@ import numpy
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import nn
 from pytorch_pfn_extras.reporting import Reporter
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
@@ -19,10 +19,10 @@ from grader.box.rank import Wrong
 from grader.probes import whole
 from grader.probes.marks import marks, told
 from grader.probes.student import Student
-from handson.data import ImageDataset
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
 from handson.pytorch.workers import Communicator
+from handson.training.data import ImageDataset
 
 
 def join(rank, ranks, ranks_per_node=None):

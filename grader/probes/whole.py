@@ -9,7 +9,7 @@ from pathlib import Path
 
 from grader.box.rank import Wrong
 from grader.probes.student import Student
-from handson import results
+from handson.training import results
 
 
 class Printed(io.StringIO):

@@ -5,9 +5,9 @@
 ``evaluators`` has an Evaluator that counts every sample once. Inside this package, ``chainer`` is always the real Chainer.
 """
 
-from handson import mpi
+from handson.training import mpi
 from handson.chainer import compat
-from handson.options import under_mpiexec
+from handson.training.options import under_mpiexec
 from handson.profiling import recording
 
 if under_mpiexec():

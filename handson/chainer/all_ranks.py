@@ -11,8 +11,8 @@ import traceback
 
 from mpi4py import MPI
 
+from handson.cluster.nodes import current_node
 from handson.errors import OneSentence
-from handson.nodes import current_node
 
 _exit_limit = None  # seconds; None until installed
 

@@ -4,7 +4,7 @@ import numpy
 from chainer.dataset import concat_examples
 from chainer.iterators import OrderSampler
 
-from handson.data import enlarge
+from handson.training.data import enlarge
 
 
 class Shuffle(OrderSampler):

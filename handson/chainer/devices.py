@@ -2,9 +2,9 @@
 
 import chainer
 
-from handson import virtual_gpus
 from handson.chainer.errors import TrackError
 from handson.chainer.threads import set_blas_threads
+from handson.training import virtual_gpus
 
 HAS_GPUS = chainer.backends.cuda.available
 

@@ -7,9 +7,9 @@ import chainer
 import numpy
 from chainer.training import extensions
 
-from handson.banner import COLUMNS, TableOutput
 from handson.chainer.errors import TrackError
 from handson.chainer.evaluators import Evaluator
+from handson.training.banner import COLUMNS, TableOutput
 
 
 class TimedEvaluator(Evaluator):

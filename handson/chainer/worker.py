@@ -10,10 +10,10 @@ import numpy
 from chainer.dataset import convert
 from chainer.serializers import DictionarySerializer
 
-from handson import virtual_gpus
 from handson.chainer import shared_arrays, threads
 from handson.profiling import recording
-from handson.worker_processes import end_with_parent
+from handson.training import virtual_gpus
+from handson.training.worker_processes import end_with_parent
 
 SUM = "sum of gradients"  # what this is called in a recording; in a worker, until main has used it
 

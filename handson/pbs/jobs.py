@@ -1,4 +1,4 @@
-"""Ask about jobs of the embedded PBS from Python: `job`, `wait`. What notebooks and `handson.follow` use."""
+"""Ask about jobs of the embedded PBS from Python: `job`, `wait`. What notebooks and `handson.cluster.follow` use."""
 
 import contextlib
 import time

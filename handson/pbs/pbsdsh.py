@@ -95,7 +95,7 @@ def start(node, nodenum, tasknum, program):
     environment = json.loads(Path(os.environ["HANDSON_NODES"]).with_name("environment.json").read_text())
     environment |= {"PBS_NODENUM": str(nodenum), "PBS_TASKNUM": str(tasknum)}
     return subprocess.Popen(
-        processes.module_command("handson.nodes", node, *program),
+        processes.module_command("handson.cluster.nodes", node, *program),
         stdin=subprocess.DEVNULL,
         cwd=environment["HOME"],
         env=environment,

@@ -215,7 +215,7 @@ def choose_shell(text, hosts):
 
 def choose_rate(rate):
     """The rate of the job's network, if it is one. Raises PBSError."""
-    from handson.virtual_nodes import bits_per_second
+    from handson.cluster.virtual_nodes import bits_per_second
 
     from .errors import PBSError
 

@@ -55,7 +55,7 @@ def _value(kind, text):
     if not text:
         raise ValueError
     if kind == "rate":
-        from handson.virtual_nodes import bits_per_second
+        from handson.cluster.virtual_nodes import bits_per_second
 
         return bits_per_second(text)
     return {"size": parse_size, "time": parse_time, "text": str}[kind](text)

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 
-from handson import virtual_nodes
+from handson.cluster import virtual_nodes
 
 from . import ending, placement, processes, scheduler, site, store
 from .resources import format_time
@@ -78,7 +78,7 @@ def start(job, directory):
     (directory / "job.json").write_text(json.dumps(job | {"started": True}))  # for store.recover
     out = streams.get("o") or streams["e"]
     command = job["command"] or interpreter(job, script)
-    command = processes.module_command("handson.nodes", job["allocation"][0]["node"], *command)
+    command = processes.module_command("handson.cluster.nodes", job["allocation"][0]["node"], *command)
     if holder:
         command = virtual_nodes.inside(holder.inside, job["home"], *command)
     if note:

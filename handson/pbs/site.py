@@ -94,7 +94,7 @@ def _seconds(table, key, default):
 def _rate(table, key, default):
     value = table.get(key, default)
     if value != "none":
-        from handson.virtual_nodes import bits_per_second
+        from handson.cluster.virtual_nodes import bits_per_second
 
         bits_per_second(value)
     return value

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 
-from handson.nodes import current_node
+from handson.cluster.nodes import current_node
 from handson.profiling.recording import Recorder
 from handson.profiling.timeline import AFTER_TRAINING
 

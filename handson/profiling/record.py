@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from handson.errors import OneSentence
-from handson.options import launcher_rank
 from handson.profiling.recording import VARIABLE, Plan
+from handson.training.options import launcher_rank
 
 FIRST_WITHOUT_NVPROF = (8, 0)  # compute capability; CUDA 13 has no nvprof any more
 RECORDERS = {"nvprof": "nvprof", "nsys": "nsys", "torch": "torch (PyTorch's profiler, Chainer's hooks)"}

@@ -15,9 +15,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from handson import virtual_gpus
 from handson.files import written_aside
-from handson.options import launcher_rank
+from handson.training import virtual_gpus
+from handson.training.options import launcher_rank
 
 VARIABLE = "HANDSON_PROFILE"
 recorder = None  # this process's, if it is recorded

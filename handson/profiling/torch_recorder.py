@@ -8,10 +8,10 @@ import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from handson import virtual_gpus
 from handson.files import written_aside
 from handson.profiling.recording import Recorder
 from handson.profiling.timeline import AFTER_TRAINING
+from handson.training import virtual_gpus
 
 MEMORY = 16 * 2**20  # bytes a recorded step
 

@@ -10,8 +10,8 @@ import threading
 import time
 from pathlib import Path
 
-from handson import virtual_gpus
-from handson.nodes import current_node
+from handson.cluster.nodes import current_node
+from handson.training import virtual_gpus
 
 INTERVAL = 1.0  # seconds between the samples of a training run
 MOST = 600  # samples of a run that its result keeps; more are averaged

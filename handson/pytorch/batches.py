@@ -5,7 +5,7 @@ import math
 import torch
 from torch.utils.data import Sampler
 
-from handson.options import fail
+from handson.training.options import fail
 
 
 class EpochBatches(Sampler):

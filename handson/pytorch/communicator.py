@@ -16,12 +16,12 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from handson import data, mpi, virtual_gpus
-from handson.nodes import current_node
-from handson.options import fail, launcher_rank
+from handson.cluster.nodes import current_node
 from handson.pytorch import devices, supervisor
 from handson.pytorch.batches import division_problem
 from handson.pytorch.workers import TIMEOUT, Communicator, leave, loopback, lost_peer, stop_together
+from handson.training import data, mpi, virtual_gpus
+from handson.training.options import fail, launcher_rank
 
 MEETING = timedelta(seconds=mpi.MEETING)  # for all ranks to start and to find each other
 NOT_COMPARED = {"out", "resume"}  # only rank 0 writes, and a node may have its files elsewhere

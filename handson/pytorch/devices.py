@@ -2,8 +2,8 @@
 
 import torch
 
-from handson import virtual_gpus
-from handson.options import fail
+from handson.training import virtual_gpus
+from handson.training.options import fail
 
 
 def count():

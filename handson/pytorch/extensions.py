@@ -9,9 +9,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from pytorch_pfn_extras.training import extension, extensions
 
-from handson.banner import COLUMNS, TableOutput
 from handson.profiling.timeline import EVALUATION
 from handson.pytorch.workers import stop_together
+from handson.training.banner import COLUMNS, TableOutput
 
 
 def accuracy(outputs, labels):

@@ -13,12 +13,12 @@ from multiprocessing import resource_tracker
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from handson.banner import name_devices
-from handson.options import fail
 from handson.profiling import recording
 from handson.pytorch import devices
 from handson.pytorch.batches import check_division
-from handson.worker_processes import deaf_to_ctrl_c, end_with_parent, kill_all
+from handson.training.banner import name_devices
+from handson.training.options import fail
+from handson.training.worker_processes import deaf_to_ctrl_c, end_with_parent, kill_all
 
 TIMEOUT = timedelta(minutes=5)  # for any one collective; a step takes well under a second
 

@@ -36,7 +36,7 @@
 # How many cores can you use, and how many GPUs? Guess before you run the cell.
 
 # %%
-from handson import doctor
+from handson.cluster import doctor
 
 doctor.summary()
 
@@ -66,7 +66,7 @@ doctor.summary()
 # Which name will the output file have? Will it be there at once?
 
 # %%
-from handson.follow import follow, submit
+from handson.cluster.follow import follow, submit
 
 job = submit("../exercises/00_start", "-j", "oe", "first_job.sh")
 print(job)
@@ -93,7 +93,7 @@ follow(job)
 # together, and all make the same update. This shortens the training.
 
 # %%
-from handson import drawings
+from handson.notebook import drawings
 
 drawings.data_parallel()
 

@@ -27,7 +27,8 @@ FOLDER = "../exercises/01_single_gpu"
 import torch
 import torch.nn.functional as F
 
-from handson import data, plots
+from handson.notebook import plots
+from handson.training import data
 
 train_set, test_set = data.load("digits")
 print(len(train_set), "training images, each a tensor of shape", tuple(train_set.images[0].shape))
@@ -97,14 +98,14 @@ print("loss before:", round(loss.item(), 3), "  after:", round(after.item(), 3))
 # How long will 4 epochs take? Guess.
 
 # %%
-from handson.follow import follow, submit
+from handson.cluster.follow import follow, submit
 
 variables = f"TRACK={TRACK},OPTIONS={OPTIONS}"
 job = submit(FOLDER, "-v", variables, "-j", "oe", "run_single_gpu_training.sh")
 follow(job)
 
 # %%
-from handson import runs
+from handson.notebook import runs
 
 run = runs.of_job(FOLDER, job)
 plots.training(run.log)
@@ -146,7 +147,7 @@ print(f"I expect backward to take {prediction_backward} times as long as forward
 # The next cell makes 20 steps with a clock in between.
 
 # %%
-from handson import timing
+from handson.notebook import timing
 
 steps = timing.steps(batchsize=32, size=SIZE)
 plots.parts_of_step(steps.seconds())

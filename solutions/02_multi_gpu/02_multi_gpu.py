@@ -29,7 +29,7 @@ FOLDER = f"{EXERCISES}/02_multi_gpu"
 # What would become of the two networks without it?
 
 # %%
-from handson import drawings
+from handson.notebook import drawings
 
 drawings.four_steps()
 
@@ -45,7 +45,8 @@ drawings.four_steps()
 import torch
 from torch.utils.data import random_split
 
-from handson import data, plots
+from handson.notebook import plots
+from handson.training import data
 
 labels = data.load("digits")[0].labels
 in_order = labels.sort().values.chunk(2)
@@ -81,14 +82,14 @@ MULTI = f"{FOLDER}/{TRACK}/train_cifar_multi_gpu.py"
 # In a terminal: `cd exercises/02_multi_gpu` and `qsub -j oe run_multi_gpu_training.sh`. What throughput do you expect?
 
 # %%
-from handson.follow import follow, submit
+from handson.cluster.follow import follow, submit
 
 variables = f"TRACK={TRACK},OPTIONS={OPTIONS}"
 job = submit(FOLDER, "-v", variables, "-j", "oe", "run_multi_gpu_training.sh")
 follow(job)
 
 # %%
-from handson import runs
+from handson.notebook import runs
 
 two = runs.of_job(FOLDER, job)
 plots.training(two.log)
@@ -147,7 +148,7 @@ plots.speed_up([1, 2], [one.throughput, two.throughput])
 # No rank can leave the all-reduce before the other has come to it. Look for the rank that comes first: what does it do?
 
 # %%
-from handson import timing
+from handson.notebook import timing
 
 single_steps = timing.steps(workers=1, size=SIZE)
 steps = timing.steps(workers=2, size=SIZE)
@@ -191,7 +192,7 @@ plots.steps_compared(single_steps, steps)
 # each step costs anew, and contention (two share the memory and the cores of one machine). Which will be the largest here?
 
 # %%
-from handson import profiles
+from handson.notebook import profiles
 
 variables = {"TRACK": TRACK, "OPTIONS": f"--epoch 1 --size {SIZE}"}
 folder = f"{EXERCISES}/01_single_gpu"
@@ -235,8 +236,8 @@ prediction_error = 25
 print(f"I expect 8 workers to misread {prediction_error} % of the test images.")
 
 # %%
-from handson import big_batches
-from handson.big_batches import Plan
+from handson.notebook import big_batches
+from handson.notebook.big_batches import Plan
 
 RATE = 0.002  # the learning rate, for now the same for all
 equal_epochs = updates(1500, 32, 8, epochs=6)

@@ -25,7 +25,7 @@ FOLDER = f"{EXERCISES}/03_multi_node"
 # that of its node the **inter_rank**.
 
 # %%
-from handson import drawings
+from handson.notebook import drawings
 
 drawings.nodes(2, per_node=2)
 
@@ -107,14 +107,14 @@ print(f"I expect four workers to be {4 * prediction_efficiency:.2f} times as fas
 # In a terminal: `cd exercises/03_multi_node` and `qsub -j oe run_multi_node_training.sh`.
 
 # %%
-from handson.follow import follow, submit
+from handson.cluster.follow import follow, submit
 
 variables = f"TRACK={TRACK},OPTIONS={OPTIONS}"
 job = submit(FOLDER, "-v", variables, "-j", "oe", "run_multi_node_training.sh")
 follow(job)
 
 # %%
-from handson import plots, runs
+from handson.notebook import plots, runs
 
 four = runs.of_job(FOLDER, job)
 plots.training(four.log)
@@ -174,7 +174,7 @@ compare.picture(results)
 # of what was largest there, when four workers share the cores, and a network lies between them?
 
 # %%
-from handson import profiles
+from handson.notebook import profiles
 
 recorded = {"TRACK": TRACK, "OPTIONS": "--epoch 1"}
 folder = f"{EXERCISES}/01_single_gpu"
@@ -214,7 +214,7 @@ for least in (0.95, 0.85, 0.8):
 # %%
 from pathlib import Path
 
-from handson.results import read
+from handson.training.results import read
 
 script = Path(FOLDER, "run_multi_node_training.sh").read_text()
 one_node = Path(FOLDER, "results/run_one_node_training.sh")
@@ -257,7 +257,7 @@ for megabits in (10_000, 1_000, 100, 20):
 # Compare that with the time of a step. At which rate does the network matter? The next cell trains for an epoch at three rates.
 
 # %%
-from handson import virtual_nodes
+from handson.cluster import virtual_nodes
 
 rates = ("none", "100mbit", "20mbit")
 if why := virtual_nodes.why_not():

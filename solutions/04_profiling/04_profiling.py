@@ -27,7 +27,7 @@ FOLDER = "../exercises/04_profiling"
 # The job scripts `run_single_gpu_profile.sh` and `run_multi_gpu_profile.sh` do so with your training scripts.
 
 # %%
-from handson import profiles
+from handson.notebook import profiles
 
 options = f"--epoch 1 --size {SIZE}"
 one_gpu = "../exercises/01_single_gpu"

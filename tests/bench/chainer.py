@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from handson import virtual_nodes
-from handson.results import read
+from handson.cluster import virtual_nodes
+from handson.training.results import read
 from tests.bench.runs import LIMIT, ROOT, SCRIPTS, finish, rate, start
 
 ROUNDS = 3

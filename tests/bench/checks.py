@@ -11,8 +11,8 @@ from pathlib import Path
 
 from grader import self_check
 from grader.checks import UNITS
+from grader.instructors.release import notebook, release
 from grader.mutants import solved
-from grader.release import notebook, release
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 3

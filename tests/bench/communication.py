@@ -9,9 +9,9 @@ at some 20mbit with images of 256 px, and at 100mbit with small images, whose st
 import os
 import sys
 
-from handson.network import all_reduce_volume
-from handson.results import read
-from handson.virtual_nodes import bits_per_second
+from handson.cluster.network import all_reduce_volume
+from handson.cluster.virtual_nodes import bits_per_second
+from handson.training.results import read
 from tests.bench.nodes import job
 from tests.bench.runs import ROOT, rate
 

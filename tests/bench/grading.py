@@ -18,11 +18,11 @@ import psutil
 from grader import hidden
 from grader.box import Server
 from grader.checks import UNITS
-from grader.checks.judging import judge
-from grader.grade import work
+from grader.instructors.grade import work
+from grader.instructors.release import notebook
+from grader.judging import judge
 from grader.mutants import known, solved
 from grader.probes import FOR_SCRIPTS
-from grader.release import notebook
 from grader.sandbox import kernel
 from grader.verdict import PASSED
 from tests.grader import nbgrader_venv

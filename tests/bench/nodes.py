@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from handson.virtual_nodes import bits_per_second
+from handson.cluster.virtual_nodes import bits_per_second
 from tests.bench.runs import LIMIT, ROOT
 
 ROUNDS = 3
@@ -20,7 +20,7 @@ RATES = ("none", "10gbit", "1gbit", "100mbit")
 HELD_TO = ("1gbit", "100mbit")  # within 10 %; the cores of two nodes are not always fast enough for 10gbit
 HEAD = '#!/bin/bash\ncd "$PBS_O_WORKDIR"\nexport PATH="$PBS_O_PATH"\neval "$(handson-launcher)"\n'
 ALL_REDUCE = f"""
-from handson import network
+from handson.cluster import network
 from mpi4py import MPI
 world = MPI.COMM_WORLD
 for name, all_reduce in ("MPI", network.mpi_all_reduce), ("gloo", network.gloo_all_reduce):

@@ -15,8 +15,8 @@ def measure(folder):
     """Rows (what, value, target). CPU seconds of the process, the two taking turns within it."""
     import torch
 
-    from handson import data, options
     from handson.pytorch import devices
+    from handson.training import data, options
 
     sys.path.insert(0, str(ROOT / "solutions/01_single_gpu/pytorch"))
     import train_cifar_single_gpu as script

@@ -57,11 +57,11 @@ def alternate(out):
     """Train as task 1 does, some steps recorded, some not, in turns. Prints the median ratio of their CPU times."""
     import torch
 
-    from handson import data
     from handson.profiling.recording import Plan
     from handson.profiling.torch_recorder import TorchRecorder
     from handson.pytorch import devices
     from handson.pytorch.model import ConvNet
+    from handson.training import data
 
     train_set, _ = data.load("digits")
     devices.use(0)

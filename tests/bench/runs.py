@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from handson.results import read
+from handson.training.results import read
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = {

@@ -9,8 +9,8 @@ from lab import Notebook
 from smaller import smaller
 
 from grader import gaps
+from grader.instructors.release import GAP_IN_CELL, notebook
 from grader.mutants import known
-from grader.release import GAP_IN_CELL, notebook
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from script_runs import BIN, ROOT, wait_until
 
-from handson.results import read
+from handson.training.results import read
 
 TASKS = {"single_gpu": "01_single_gpu", "multi_gpu": "02_multi_gpu", "multi_node": "03_multi_node"}
 

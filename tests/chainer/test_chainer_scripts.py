@@ -9,7 +9,7 @@ from mpi_runs import results
 from script_runs import PYTHON, SCRIPTS, SIZE
 
 from handson.chainer.communicators import NAMES
-from handson.results import read
+from handson.training.results import read
 
 TABLE = r"""epoch       main/loss   validation/main/loss  main/accuracy  validation/main/accuracy  elapsed_time
 (\d+ +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ *

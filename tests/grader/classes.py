@@ -1,6 +1,6 @@
 """A made-up class in a gradebook, for the tests of what is told."""
 
-from grader.collect import Submission
+from grader.instructors.collect import Submission
 from grader.verdict import FAILED, GRADER_FAULT, NOT_ATTEMPTED, PASSED, Verdict
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from grader import exercises, gaps
-from grader.bundle import TOP, BundleError, bundle
+from grader.instructors.bundle import TOP, BundleError, bundle
+from grader.instructors.release import build
 from grader.mutants import solved
-from grader.release import build
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,10 +55,10 @@ def lines(text):
 def test_it_holds_no_solution_no_hidden_check_and_nothing_that_leads_to_them(archive):
     found = contents(archive)
     rooms = {Path(name).parts[0] for name in found} | {"/".join(Path(name).parts[:2]) for name in found}
-    assert not rooms & {"solutions", "tests", "grader/hidden", "grader/mutants", "grader/grade", "grader/gradebook.py", "grader/release.py"}
+    assert not rooms & {"solutions", "tests", "grader/hidden", "grader/mutants", "grader/grade", "grader/instructors/gradebook.py", "grader/instructors/release.py"}
     assert {"exercises", "notebooks", "handson", "jobs", "datasets", "grader/checks", "grader/exercises.json", "README.md", "Makefile"} <= rooms
     for name, data in found.items():
-        assert name in ("grader/gaps.py", "handson/site.py") or b"### BEGIN SOLUTION" not in data, name
+        assert name in ("grader/gaps.py", "handson/cluster/site.py") or b"### BEGIN SOLUTION" not in data, name
 
 
 def test_no_gaps_solution_stands_anywhere_in_it(archive, built):

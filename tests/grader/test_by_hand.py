@@ -3,8 +3,8 @@
 import pytest
 from classes import handed_in, said, store
 
-from grader.by_hand import adjust
-from grader.gradebook import Gradebook, GradebookError
+from grader.instructors.by_hand import adjust
+from grader.instructors.gradebook import Gradebook, GradebookError
 
 
 def lines(folder, gap, points):

@@ -15,8 +15,8 @@ from test_grade import ROOT, UNIT, results
 
 from grader import exercises
 from grader.checks import UNITS
-from grader.grade import grading
-from grader.grade.cluster import ClusterError
+from grader.instructors.grade import grading
+from grader.instructors.grade.cluster import ClusterError
 from grader.mutants import solved
 from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, PASSED
 from handson.pbs import directives, resources
@@ -109,8 +109,8 @@ def test_without_a_cluster_the_grader_says_how_to_start_one(tmp_path):
 
 def test_a_controller_that_dies_is_told_in_a_sentence_and_what_is_graded_is_kept(tmp_path, monkeypatch):
     """Of a cluster that runs already: the grader does not start another one."""
-    monkeypatch.setattr("grader.grade.cluster.ASK", 0.2)
-    monkeypatch.setattr("grader.grade.cluster.SILENCE", 5.0)
+    monkeypatch.setattr("grader.instructors.grade.cluster.ASK", 0.2)
+    monkeypatch.setattr("grader.instructors.grade.cluster.SILENCE", 5.0)
     students, handed_in, out, said = 6, tmp_path / "handed_in", tmp_path / "out", []
     for number in range(students):
         hand_in(handed_in, f"student{number}", UNIT, {0: solved(UNITS[UNIT][0].file)})

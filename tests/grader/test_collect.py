@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from grader import archives
-from grader.collect import CollectError, collect, file_name, newest
+from grader.instructors import archives
+from grader.instructors.collect import CollectError, collect, file_name, newest
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT, OTHER, NOTEBOOK = "exercises/02_multi_gpu/pytorch/train.py", "exercises/01_single_gpu/run.sh", "notebooks/02_multi_gpu.ipynb"

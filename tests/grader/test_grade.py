@@ -1,8 +1,8 @@
 """A class graded on a real cluster: who gets what, and that nothing is lost or changed when something dies."""
 
 import os
-import shutil
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -14,8 +14,8 @@ import psutil
 import pytest
 from handing_in import small_class
 
-from grader.grade import grading
-from grader.gradebook import Gradebook
+from grader.instructors.grade import grading
+from grader.instructors.gradebook import Gradebook
 from grader.verdict import FAILED, NOT_ATTEMPTED, NOT_FOUND, PASSED
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from grader import verdict
-from grader.collect import Submission
-from grader.gradebook import Gradebook, GradebookError
+from grader.instructors.collect import Submission
+from grader.instructors.gradebook import Gradebook, GradebookError
 from grader.verdict import GRADER_FAULT, PASSED, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -226,7 +226,7 @@ def test_a_gradebook_of_another_time_is_refused(tmp_path):
         Gradebook(tmp_path)
 
 
-OPENER = "import sys\nfrom grader.gradebook import Gradebook\nbook = Gradebook(sys.argv[1])\nprint('open', flush=True)\nsys.stdin.read()"
+OPENER = "import sys\nfrom grader.instructors.gradebook import Gradebook\nbook = Gradebook(sys.argv[1])\nprint('open', flush=True)\nsys.stdin.read()"
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, None])

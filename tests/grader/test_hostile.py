@@ -15,10 +15,10 @@ import psutil
 import pytest
 import sandbox_runs
 
-from grader import exercises
+from grader import exercises, judging, observing
 from grader.box import Server
-from grader.checks import UNITS, judging, probing
-from grader.grade import work
+from grader.checks import UNITS
+from grader.instructors.grade import work
 from grader.mutants import solved
 from grader.probes import FOR_SCRIPTS
 from grader.sandbox import Limits
@@ -100,7 +100,7 @@ def world(tmp_path_factory):
         folder = tmp_path_factory.mktemp("world")
         world = World(folder)
         patch.setenv("TOKEN", f"CANARY-{world.token}-environment")
-        patch.setattr(probing, "LIMITS", LIMITS)
+        patch.setattr(observing, "LIMITS", LIMITS)
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("workplaces")))
         world.server.start()
         world.honest = {gap: world.verdicts(gap, f"# CANARY-{world.token}-earlier\n{WRONG[filled(gap)]}") for gap in PLACES}

@@ -8,11 +8,11 @@ import pytest
 
 from grader import gaps
 from grader.checks import UNITS
-from grader.checks.judging import judge
 from grader.exercises import solution
-from grader.grade import work
+from grader.instructors.grade import work
+from grader.judging import judge
 from grader.verdict import FAILED, NOT_ATTEMPTED, PASSED
-from handson import site
+from handson.cluster import site
 from handson.pbs import site as pbs_site
 
 ROOT = Path(__file__).resolve().parents[2]

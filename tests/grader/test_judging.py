@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from grader import exercises
-from grader.checks import UNITS, probing
-from grader.checks.judging import judge
+from grader import exercises, observing
+from grader.checks import UNITS
+from grader.judging import judge
 from grader.mutants import solved
 from grader.verdict import DEADLOCK, ERROR, FAILED, GRADER_FAULT, KILLED, NOT_ATTEMPTED, NOT_FOUND, OUT_OF_MEMORY, PASSED, TIMEOUT
 
@@ -108,7 +108,7 @@ def test_without_a_file_or_a_place_nothing_is_found(verdicts, text):
     ids=["backward on one rank", "loop", "exit", "crash", "memory", "SystemExit", "error on one rank"],
 )
 def test_what_stops_a_gap_is_named_with_rank_and_line(verdicts, monkeypatch, code, status, words):
-    monkeypatch.setattr(probing, "LIMITS", replace(probing.LIMITS, cpu_seconds=2, memory_bytes=512 << 20))
+    monkeypatch.setattr(observing, "LIMITS", replace(observing.LIMITS, cpu_seconds=2, memory_bytes=512 << 20))
     text = solved(SEVERAL.file, step=code)
     (verdict,) = verdicts(text, "step", part=SEVERAL).values()
     assert (verdict.status, verdict.points) == (status, 0)

@@ -4,7 +4,7 @@ import pytest
 
 from grader import hidden
 from grader.checks import UNITS
-from grader.checks.judging import judge
+from grader.judging import judge
 from grader.mutants import known, solved
 from grader.verdict import FAILED, NOT_ATTEMPTED, PASSED
 

@@ -13,8 +13,8 @@ import nbgrader_venv
 import pytest
 
 from grader import gaps
+from grader.instructors.release import CHECK_IN_CELL, notebook, points
 from grader.mutants import solved
-from grader.release import CHECK_IN_CELL, notebook, points
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = "exercises/02_multi_gpu/run_multi_gpu_training.sh"

@@ -4,7 +4,7 @@ import pytest
 
 from grader.box import Server
 from grader.checks import UNITS
-from grader.checks.judging import judge
+from grader.judging import judge
 from grader.mutants import solved
 from grader.verdict import FAILED, PASSED
 

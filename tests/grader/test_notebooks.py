@@ -5,7 +5,7 @@ import json
 import pytest
 
 from grader import gaps
-from grader.notebooks import LOST, NotebookError, text
+from grader.notebook_cells import LOST, NotebookError, text
 
 GIVEN = gaps.exercise(
     '''# %% [markdown]

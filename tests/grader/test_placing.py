@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from grader.grade import cluster, placing, work
-from grader.grade.placing import ControllerLost, Placer
+from grader.instructors.grade import cluster, placing, work
+from grader.instructors.grade.placing import ControllerLost, Placer
 from grader.verdict import GRADER_FAULT
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from grader import hidden
-from grader.checks import UNITS, probing
-from grader.checks.judging import judge
+from grader import hidden, observing
+from grader.checks import UNITS
+from grader.judging import judge
 from grader.mutants import solved
 from grader.verdict import ERROR, FAILED, KILLED, PASSED, TIMEOUT
 
@@ -64,7 +64,7 @@ def test_a_gap_that_is_wrong_runs_once_more_by_itself(server, code):
     ids=["changes torch, and raises", "exits", "never ends", "closes its output", "puts a link in place of its folder", "breaks numpy and the loader"],
 )
 def test_what_a_gap_does_to_the_process_costs_the_others_nothing(server, monkeypatch, code, status):
-    monkeypatch.setattr(probing, "LIMITS", replace(probing.LIMITS, cpu_seconds=2))
+    monkeypatch.setattr(observing, "LIMITS", replace(observing.LIMITS, cpu_seconds=2))
     found = {verdict.gap: verdict.status for verdict in judged(server, SINGLE, solved(SINGLE.file, optimizer=code))}
     assert found.pop("optimizer") == status
     assert found.pop("run") != PASSED
@@ -91,7 +91,7 @@ def test_another_standard_output_costs_nothing(server, put_there):
 def test_verdicts_are_the_same_as_without_sharing(server, monkeypatch, part, gap, code):
     text = solved(part.file, **{gap: code})
     shared = judged(server, part, text, cases=hidden.cases())
-    monkeypatch.setattr(probing, "together", lambda *arguments: {})
+    monkeypatch.setattr(observing, "together", lambda *arguments: {})
     assert said(shared) == said(judged(server, part, text, cases=hidden.cases()))
 
 

@@ -13,7 +13,7 @@ import pytest
 from grader.checks import UNITS, Part
 from grader.checks.check import Check, Criterion
 from grader.gaps import GapError, answers, exercise
-from grader.release import points, release
+from grader.instructors.release import points, release
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = """def speed(images, seconds):

@@ -13,8 +13,9 @@ import pytest
 import sandbox_runs
 from test_hostile import RIGHT, SUBMISSIONS, WRONG
 
-from grader.checks import UNITS, judging, probing
-from grader.grade import work
+from grader import judging, observing
+from grader.checks import UNITS
+from grader.instructors.grade import work
 from grader.mutants import known, solved
 
 pytestmark = sandbox_runs.needs_strong
@@ -86,7 +87,7 @@ def load():
 def less_cpu_time():
     """A third of what there is for a class: stricter, and what never ends takes less long."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probing, "LIMITS", replace(probing.LIMITS, cpu_seconds=2))
+        patch.setattr(observing, "LIMITS", replace(observing.LIMITS, cpu_seconds=2))
         yield
 
 

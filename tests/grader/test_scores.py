@@ -3,8 +3,8 @@
 import pytest
 from classes import handed_in, not_done, said, store
 
-from grader.gradebook import Gradebook
-from grader.scores import scores
+from grader.instructors.gradebook import Gradebook
+from grader.instructors.scores import scores
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from jupyter_client.manager import start_new_kernel
 
-from grader import exercises, gaps, self_check, showing
+from grader import display, exercises, gaps, self_check
 from grader.checks import UNITS, Part
 from grader.checks.check import Check, Criterion
 from grader.mutants import solved
@@ -166,7 +166,7 @@ def verdict(gap, status, points=0.0, message="", track="", **more):
 
 
 def test_whatever_a_students_code_says_is_escaped_and_code_is_marked():
-    page = showing.html(self_check.Checked("own", (verdict("gap", FAILED, message="`a<b>` & <script>", output="<script>alert(1)</script>"),), 1.0))
+    page = display.html(self_check.Checked("own", (verdict("gap", FAILED, message="`a<b>` & <script>", output="<script>alert(1)</script>"),), 1.0))
     assert "<code>a&lt;b&gt;</code> &amp; &lt;script&gt;" in page and "<script" not in page
     assert "Hint: the hint" in page and 'scope="col"' in page and "✗ failed" in page
 
@@ -175,20 +175,20 @@ def test_whatever_a_students_code_says_is_escaped_and_code_is_marked():
 def test_whoever_is_stuck_gets_a_hint_whatever_the_reason(status):
     checked = self_check.Checked("own", (verdict("a", status, message="what happened"),), 1.0)
     shown = status not in (PASSED, GRADER_FAULT)
-    assert ("Hint: the hint" in showing.html(checked), "Hint: the hint" in showing.text(checked)) == (shown, shown)
+    assert ("Hint: the hint" in display.html(checked), "Hint: the hint" in display.text(checked)) == (shown, shown)
 
 
 def test_alike_results_of_a_gap_share_a_row_with_one_hint():
     open_, passed, failed = verdict("a", NOT_ATTEMPTED, message="to do"), verdict("b", PASSED, 2), verdict("b", FAILED, message="no")
     checked = self_check.Checked("own", (open_, open_, passed, passed, failed), 1.0)
-    lines = showing.text(checked).splitlines()
+    lines = display.text(checked).splitlines()
     assert lines[0] == "own: 4 of 10 points" and len([line for line in lines if " of " in line]) == 4
     assert "\n".join(lines).count("the hint") == 2, "one for what is open, one for what failed"
 
 
 def test_what_could_not_be_graded_is_no_zero():
     checked = self_check.Checked("own", (verdict("a", GRADER_FAULT, None), verdict("b", PASSED, 2)), 1.0)
-    assert checked.points == 2 and "not graded" in showing.text(checked) and "run it again" in showing.summary(checked)
+    assert checked.points == 2 and "not graded" in display.text(checked) and "run it again" in display.summary(checked)
 
 
 def test_of_two_tracks_the_one_attempted_is_shown(own_task, monkeypatch):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from grader import similarity
-from grader.collect import collect
-from grader.similarity import pairs
-from grader.tell import pages
+from grader.instructors import similarity
+from grader.instructors.collect import collect
+from grader.instructors.reports import pages
+from grader.instructors.similarity import pairs
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = "exercises/x.py"

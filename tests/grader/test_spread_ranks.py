@@ -16,10 +16,10 @@ import pytest
 
 from grader.box import BoxFault, Server, link, switch
 from grader.checks import UNITS
-from grader.checks.judging import judge
-from grader.grade import work
-from grader.grade.cluster import Engines
-from grader.grade.placing import Placer
+from grader.instructors.grade import work
+from grader.instructors.grade.cluster import Engines
+from grader.instructors.grade.placing import Placer
+from grader.judging import judge
 from grader.mutants import known, solved
 from grader.sandbox import Limits
 from grader.sandbox.doctor import TUN, in_force, strong

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from classes import handed_in, not_done, said, store
 
-from grader.gradebook import Gradebook
-from grader.scores import scores
-from grader.tell import note_absent, pages, tables, tell
-from grader.tell.files import TellError, write
+from grader.instructors.gradebook import Gradebook
+from grader.instructors.reports import note_absent, pages, tables, tell
+from grader.instructors.reports.files import TellError, write
+from grader.instructors.scores import scores
 from grader.verdict import DEADLOCK
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,10 +7,10 @@ import json
 import pytest
 from classes import handed_in, not_done, said, store
 
-from grader.gradebook import Gradebook
-from grader.scores import scores
-from grader.tell import tables
-from grader.tell.files import clean, number
+from grader.instructors.gradebook import Gradebook
+from grader.instructors.reports import tables
+from grader.instructors.reports.files import clean, number
+from grader.instructors.scores import scores
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from handson import doctor, virtual_nodes
+from handson.cluster import doctor, virtual_nodes
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -177,7 +177,7 @@ def test_a_batch_system_that_does_not_answer(stub, monkeypatch):
 
 
 def test_the_summary_says_what_there_is_without_loading_torch():
-    program = "import sys; from handson.doctor import summary; summary(); sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    program = "import sys; from handson.cluster.doctor import summary; summary(); sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PBS_", "HANDSON_", "CUDA_"))}
     environment |= {"HANDSON_SITE": "local", "PATH": "/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=20)

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from handson import network, virtual_nodes
+from handson.cluster import network, virtual_nodes
 
 
 def times(alpha, beta, noise=0.0):
@@ -63,7 +63,7 @@ def test_ranks_of_one_node_are_told_that_it_is_no_network(jobs):
 
 
 def test_ranks_that_take_too_long_end_with_a_sentence():
-    program = "from handson import network; import time; network._end_after(0.1)"
+    program = "from handson.cluster import network; import time; network._end_after(0.1)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "took more than 0.1 s, so the ranks end" in done.stderr
 

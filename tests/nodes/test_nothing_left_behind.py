@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from node_jobs import HEAD, children, living_namespaces, namespaces, wait_until
 
-from handson import virtual_nodes
+from handson.cluster import virtual_nodes
 
 pytestmark = pytest.mark.skipif(virtual_nodes.why_not() is not None, reason=f"{virtual_nodes.why_not()}")
 SOON = 5  # seconds

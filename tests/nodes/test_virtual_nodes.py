@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from node_jobs import Jobs, namespaces, wait_until
 
-from handson import virtual_nodes
+from handson.cluster import virtual_nodes
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_namespaces = pytest.mark.skipif(virtual_nodes.why_not() is not None, reason=f"{virtual_nodes.why_not()}")
@@ -54,7 +54,7 @@ if comm.rank == 0:
 TORCH = """
 import json, sys, torch, torch.distributed as dist
 from about_me import facts, timed
-from handson import options
+from handson.training import options
 from handson.pytorch.communicator import create_communicator
 args = options.parse("multi_node", "pytorch", gpus=None)
 with create_communicator(args) as comm:
@@ -235,7 +235,7 @@ def test_the_machines_own_names_stay_but_do_not_hide_the_nodes():
 
 @needs_namespaces
 def test_a_runner_that_is_killed_while_its_nodes_come_up_leaves_none(tmp_path):
-    program = "import sys, pathlib; from handson import virtual_nodes as v; v.start({'node1': {}, 'node2': {}}, 'none', pathlib.Path(sys.argv[1]))"
+    program = "import sys, pathlib; from handson.cluster import virtual_nodes as v; v.start({'node1': {}, 'node2': {}}, 'none', pathlib.Path(sys.argv[1]))"
     for delay in (0, 0.02, 0.04, 0.08, 0.12):
         runner = subprocess.Popen([sys.executable, "-c", program + "; print('up', flush=True); input()", tmp_path], stdin=subprocess.PIPE, cwd=ROOT)
         wait_until(lambda: children(runner.pid) or runner.poll() is not None, "it has begun")
@@ -272,8 +272,8 @@ mpiexec -n 4 -hostfile "$PBS_NODEFILE" python ranks.py -o out
 """
 PLAIN = """
 import os
-from handson import options
-from handson.nodes import current_node
+from handson.training import options
+from handson.cluster.nodes import current_node
 from handson.pytorch.communicator import create_communicator
 with create_communicator(options.parse("multi_node", "pytorch", gpus=None)) as comm:
     everybody = comm.allgather(f"{comm.rank} {comm.intra_rank} {current_node()} {comm.nodes}")
@@ -300,7 +300,7 @@ def test_without_namespaces_a_job_says_why_and_its_ranks_are_the_same(tmp_path):
 @needs_namespaces
 def test_a_kernel_that_refuses_namespaces_is_told_from_its_setting():
     """Really refused: in a user namespace that may have none below it, by a process without the right to do without."""
-    code = "import sys; sys.path.append(sys.argv[1]); from handson import virtual_nodes; print(virtual_nodes.why_not())"
+    code = "import sys; sys.path.append(sys.argv[1]); from handson.cluster import virtual_nodes; print(virtual_nodes.why_not())"
     shell = f"echo 0 >/proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin {sys.executable} -c '{code}' {ROOT}"
     done = subprocess.run(["unshare", "--map-root-user", "sh", "-c", shell], capture_output=True, text=True, timeout=20)
     assert "user namespaces" in done.stdout and "`sysctl user.max_user_namespaces=10000`" in done.stdout, done

@@ -7,7 +7,7 @@ import pytest
 
 from handson.profiling import explain
 from handson.profiling.timeline import ProfileError
-from handson.results import Result
+from handson.training.results import Result
 
 
 def one_worker(compute=60.0, gap=5.0):

@@ -10,8 +10,8 @@ from pathlib import Path
 import made_profiles as made
 import pytest
 
-from handson import results
 from handson.profiling import readers
+from handson.training import results
 
 SCRIPTS = sorted((made.ROOT / "jobs/pbs").glob("run_*_gpu_profile.sh")) + [made.ROOT / "jobs/pbs/run_multi_node_profile.sh"]
 

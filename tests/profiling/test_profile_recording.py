@@ -9,9 +9,9 @@ from pathlib import Path
 import made_profiles as made
 import pytest
 
-from handson import results
 from handson.profiling import analysis, clocks, readers
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, LOADING
+from handson.training import results
 
 LIMIT = 240  # seconds
 SCRIPTS = made.ROOT / "solutions"

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from handson import results
 from handson.profiling import usage, watch
+from handson.training import results
 
 SPIN = "import os; os.sched_setaffinity(0, [{}]); a = bytearray(80 * 2**20); print('ready', flush=True)\nwhile True: pass"
 

@@ -3,10 +3,10 @@
 import made_profiles as made
 import pytest
 
-from handson import profiles
-from handson.follow import JobFailed
+from handson.cluster.follow import JobFailed
+from handson.notebook import profiles
 from handson.profiling.timeline import ProfileError
-from handson.results import ResultError
+from handson.training.results import ResultError
 
 STEPS = profiles.STEPS
 

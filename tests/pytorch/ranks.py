@@ -21,8 +21,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from handson import data, options
 from handson.pytorch import workers
+from handson.training import data, options
 
 ROOT = Path(__file__).resolve().parents[2]
 SOLUTIONS = {

@@ -23,7 +23,7 @@ SECONDS_TO_END = 20  # for all ranks, once one has failed; a few on a machine th
 
 MULTI_NODE = """
 import os
-from handson import options
+from handson.training import options
 from handson.pytorch.communicator import create_communicator
 
 args = options.parse("multi_node", "pytorch", gpus=None)
@@ -37,7 +37,7 @@ with create_communicator(args) as comm:
 """
 MULTI_GPU = """
 import os
-from handson import data, options
+from handson.training import data, options
 from handson.pytorch import workers
 
 def train(comm, args, train_set, test_set):
@@ -173,7 +173,7 @@ def test_a_rank_that_raises_shows_its_traceback_and_is_named(run):
 @start_with("mpiexec")
 def test_ranks_do_not_wait_for_ever_for_one_that_never_starts(run):
     """mpiexec doesn't mind a program that ends before it has called MPI, and MPI waits for it."""
-    run.program.write_text("import handson.mpi; handson.mpi.MEETING = 2" + run.program.read_text())
+    run.program.write_text("import handson.training.mpi; handson.training.mpi.MEETING = 2" + run.program.read_text())
     rank_0 = [sys.executable, str(run.program), "-o", str(run.out)]
     run.begin(command=[f"{PROGRAMS}/mpiexec", "-n", "1", *rank_0, ":", "-n", "1", "false"])
     status, _, errors = run.end()

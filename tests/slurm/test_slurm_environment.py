@@ -61,7 +61,7 @@ wait
 """
 RANK = """
 import os, socket
-from handson import options
+from handson.training import options
 from handson.pytorch.communicator import create_communicator
 with create_communicator(options.parse("multi_node", "pytorch", gpus=None)) as comm:
     os.write(1, b"%d %d %s of %d\\n" % (comm.rank, comm.intra_rank, socket.gethostname().encode(), comm.size))
@@ -135,7 +135,7 @@ def test_a_machine_without_slurm_is_told_what_to_install():
 
 
 FOLLOW = """
-from handson.follow import JobFailed, follow, submit
+from handson.cluster.follow import JobFailed, follow, submit
 number = submit(".", "-V", "-j", "oe", "follow.sh", OPTIONS="-e 1, 2")
 follow(number)
 follow(number, say=lambda line: print("again:", line))
@@ -156,7 +156,7 @@ def test_a_job_can_be_followed_from_python(jobs):
 
 
 def test_the_doctor_knows_slurm(cluster):
-    code = "from handson import doctor; print(doctor.batch()); doctor.summary()"
+    code = "from handson.cluster import doctor; print(doctor.batch()); doctor.summary()"
     printed = cluster.run(sys.executable, "-c", code, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)})
     assert re.search(r"^qsub is /usr/bin/qsub, Slurm's \(slurm\S* \d+\.\d+\S*\)$", printed, re.MULTILINE), printed
     assert "batch system   Slurm (/usr/bin/qsub); site " in printed

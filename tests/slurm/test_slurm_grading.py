@@ -12,7 +12,7 @@ sys.path.append(str(ROOT / "tests/grader"))
 from handing_in import hand_in  # noqa: E402
 
 from grader.checks import UNITS  # noqa: E402
-from grader.gradebook import Gradebook  # noqa: E402
+from grader.instructors.gradebook import Gradebook  # noqa: E402
 from grader.mutants import solved  # noqa: E402
 from grader.sandbox.doctor import TUN, in_force  # noqa: E402
 from grader.verdict import NOT_FOUND, PASSED  # noqa: E402
@@ -21,7 +21,7 @@ UNIT = "multi_gpu"
 SPREAD = TUN in in_force()  # can ranks be, over several hosts
 PLACES = """
 import ipyparallel
-from grader.grade import work
+from grader.instructors.grade import work
 print(sorted((place.host, bool(place.addresses)) for place in ipyparallel.Client(profile="slurm", timeout=60)[:].apply_sync(work.place)))
 """
 

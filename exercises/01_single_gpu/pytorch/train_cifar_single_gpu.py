@@ -8,11 +8,11 @@ from pytorch_pfn_extras.reporting import report
 from pytorch_pfn_extras.training import ExtensionsManager
 from torch.utils.data import DataLoader
 
-from handson import data, options, results
-from handson.banner import announce
 from handson.pytorch import devices, extensions
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
+from handson.training import data, options, results
+from handson.training.banner import announce
 
 
 def train(args, train_set, test_set):

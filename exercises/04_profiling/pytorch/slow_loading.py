@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, default_collate, random_split
 
-from handson import data, options, results
-from handson.banner import announce
 from handson.pytorch import devices, workers
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
+from handson.training import data, options, results
+from handson.training.banner import announce
 
 IMAGES = 200  # of the training set; the others would only take time to compress
 

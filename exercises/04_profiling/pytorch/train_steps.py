@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch.profiler import record_function
 from torch.utils.data import DataLoader, random_split
 
-from handson import data, options, results
-from handson.banner import announce
 from handson.pytorch import devices, workers
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
+from handson.training import data, options, results
+from handson.training.banner import announce
 
 
 def average_gradients(model, comm):

@@ -65,7 +65,7 @@ def _run(folder, files):
     offsets = clocks.align(timelines)
     result = None
     if (folder / "result.json").is_file():
-        from handson import results
+        from handson.training import results
 
         result = results.read(folder)
     return Run(folder.resolve().name, timelines, offsets, getattr(result, "usage", None), result)

@@ -1,6 +1,6 @@
 """Slurm on two hosts that are one machine, for tests and to try things: ``python two_hosts.py [COMMAND...]``.
 
-The hosts are virtual nodes (`handson.virtual_nodes`), so no root is needed. A third one, login, is where jobs are submitted: COMMAND
+The hosts are virtual nodes (`handson.cluster.virtual_nodes`), so no root is needed. A third one, login, is where jobs are submitted: COMMAND
 runs there, or a shell. When it has ended, or this process has in whatever way, Slurm and its jobs are gone. What the configuration
 includes, pbs_jobs.conf, is what a real cluster includes too.
 """
@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from handson import virtual_nodes
+from handson.cluster import virtual_nodes
 
 HERE = Path(__file__).resolve().parent
 LOGIN, NODES = "login", ("node1", "node2")

@@ -10,8 +10,8 @@ from chainer.iterators import SerialIterator
 from chainer.training import Trainer
 from chainer.training.updaters import StandardUpdater
 
-from handson import data, options, results
-from handson.banner import announce
+from handson.training import data, options, results
+from handson.training.banner import announce
 from handson.chainer import devices
 from handson.chainer.data import Enlarge, Shuffle
 from handson.chainer.model import ConvNet

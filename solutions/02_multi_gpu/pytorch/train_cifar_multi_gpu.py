@@ -9,11 +9,11 @@ from pytorch_pfn_extras.training import ExtensionsManager
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, random_split
 
-from handson import data, options, results
-from handson.banner import announce
 from handson.pytorch import devices, extensions, workers
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
+from handson.training import data, options, results
+from handson.training.banner import announce
 
 
 def train(comm, args, train_set, test_set):

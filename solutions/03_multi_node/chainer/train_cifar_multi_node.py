@@ -11,8 +11,8 @@ from chainer.iterators import SerialIterator
 from chainer.training import Trainer
 from chainer.training.updaters import StandardUpdater
 
-from handson import data, options, results
-from handson.banner import announce
+from handson.training import data, options, results
+from handson.training.banner import announce
 from handson.chainer import devices
 from handson.chainer.all_ranks import all_ranks_end_together
 from handson.chainer.communicators import create_communicator

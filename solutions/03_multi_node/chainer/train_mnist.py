@@ -15,7 +15,7 @@ import numpy
 from chainer.iterators import SerialIterator
 from chainer.training import Trainer, extensions
 
-from handson import banner, data, options, results
+from handson.training import banner, data, options, results
 from handson.chainer import devices
 from handson.chainer.all_ranks import all_ranks_end_together
 from handson.chainer.communicators import create_communicator

@@ -9,12 +9,12 @@ from pytorch_pfn_extras.training import ExtensionsManager
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from handson import data, options, results
-from handson.banner import announce
 from handson.pytorch import devices, extensions
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.communicator import create_communicator, scatter_dataset
 from handson.pytorch.model import ConvNet
+from handson.training import data, options, results
+from handson.training.banner import announce
 
 
 def train(comm, args, train_set, test_set):

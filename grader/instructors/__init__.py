@@ -1,0 +1,1 @@
+"""What only instructors use: release, grading of a class, gradebook and reports. Students receive no folder of this name."""

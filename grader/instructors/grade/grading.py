@@ -1,0 +1,155 @@
+"""``python -m grader grade``: from a folder of submissions to a gradebook and reports. Interrupted, the same command goes on."""
+
+import os
+import sys
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+
+from tqdm import tqdm
+
+from grader import sandbox
+from grader.checks import UNITS
+from grader.instructors.collect import collect, newest
+from grader.instructors.grade import cluster, work
+from grader.instructors.grade.placing import ControllerLost, Placer
+from grader.instructors.gradebook import Gradebook
+from grader.instructors.reports import note_absent, tell
+from grader.probes import loaded_for
+from handson.errors import OneSentence
+
+RESTARTS = 5  # of a controller that ends
+KEEPING = 0.5  # seconds: results that come faster are written to the disk together
+LINE = "{n_fmt} of {total_fmt} units graded, {rate_fmt}, {remaining} left"
+
+
+class GradeError(OneSentence, RuntimeError):
+    """Why nothing is graded."""
+
+
+def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=False, force=False, units=None, say=print):
+    """Grade what is in `submissions` into the folder `out`, on `engines` engines started here, or on those of a cluster that runs.
+
+    trusted: run students' code without a sandbox. force: grade anew what has been graded. units: only these. Raises OneSentence errors.
+    """
+    if not trusted and not sandbox.strong():
+        raise GradeError(
+            f"students' code can't be confined on this machine ({'; '.join(sandbox.missing())}): see `python -m grader doctor`, or give "
+            "--trusted to run it as your own"
+        )
+    units = units or list(UNITS)
+    if unknown := [unit for unit in units if unit not in UNITS]:
+        raise GradeError(f"there is no unit {unknown[0]}: choose from {', '.join(UNITS)}")
+    if out.resolve().is_relative_to(submissions.resolve()) or submissions.resolve().is_relative_to((out / "submissions").resolve()):
+        raise GradeError(f"{out} can't be written where submissions are read ({submissions}): name another folder with --out")
+    expected = [part.file for parts in UNITS.values() for part in parts]  # all: a submission is the same whatever is graded of it
+    resources = "trusted" if trusted else "sandbox"
+    versions = {unit: work.version(unit) for unit in units}
+    with Gradebook(out) as book:
+        collected = collect(submissions, out / "submissions", expected, say)
+        book.record(collected)
+        absent = sorted({one.student for one in book.submissions()} - {one.student for one in collected})
+        note_absent(out, absent)
+        counting = [submission for submission in newest(collected) if submission.refused is None]
+        missing = [(submission, unit) for submission in counting for unit in units]
+        if not force:
+            missing = book.what_is_missing(collected, versions, resources)
+        total = len(counting) * len(units)
+        say(f"{len(newest(collected))} students, {len(collected)} submissions; {len(missing)} of {total} units to grade.")
+        refused = [submission for submission in newest(collected) if submission.refused]
+        for submission in refused:
+            say(f"{submission.student}: not graded, {submission.refused}")
+        if absent:
+            say(f"Not handed in this time, but in the gradebook: {', '.join(absent)}.")
+        try:
+            if missing:
+                _grade(book, missing, versions, resources, engines, profile, cluster_file, trusted, say)
+        except (KeyboardInterrupt, SystemExit):
+            if not force:  # which begins anew
+                missing = book.what_is_missing(collected, versions, resources)
+                say(f"{total - len(missing)} of {total} units graded; the same command goes on.")
+            raise
+        finally:
+            tell(book, out)  # what there is, also when it is interrupted
+        say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")
+
+
+def _grade(book, missing, versions, resources, engines, profile, cluster_file, trusted, say):
+    """Grade the (submission, unit) pairs `missing`, and keep each as soon as all of it is there."""
+    left = {(submission.student, unit): submission for submission, unit in missing}
+    seconds = {}
+    handed_in = (part.file for submission, unit in missing for part in UNITS[unit] if (submission.path / part.file).is_file())
+    libraries = loaded_for(handed_in)
+    with _progress(len(missing), say) as tick:
+        for _ in range(RESTARTS):
+            place = cluster.running(profile, cluster_file) if profile or cluster_file else cluster.started(engines, libraries)
+            with place as there:
+                try:
+                    _grade_on(there, left, book, versions, resources, trusted, seconds, tick)
+                    return
+                except ControllerLost:
+                    if profile or cluster_file:
+                        raise cluster.ClusterError(
+                            f"the controller of {cluster.name(profile, cluster_file)} has not answered for {cluster.SILENCE:.0f} seconds; start "
+                            f"the cluster anew with `ipcluster start`: the same command goes on with the {len(left)} units that are left"
+                        ) from None
+                    say("The cluster's controller has ended; starting another. What was not finished is graded again.")
+    raise cluster.ClusterError(f"the cluster's controller ended {RESTARTS} times; {len(left)} units are left: run the same command again")
+
+
+def _grade_on(engines, left, book, versions, resources, trusted, seconds, tick):
+    open_pieces, verdicts, finished = {}, defaultdict(list), []
+    kept = 0.0
+
+    def pieces():
+        for (student, unit), submission in list(left.items()):
+            made = work.pieces(submission, unit)
+            open_pieces[student, unit] = len(made)
+            for piece in made:
+                if piece.data is None:
+                    take(piece, work.not_handed_in(piece))
+                else:
+                    yield piece
+
+    def take(piece, found):
+        key = piece.student, piece.unit
+        verdicts[key] += found
+        open_pieces[key] -= 1
+        if open_pieces[key] == 0:
+            finished.append(key)
+
+    def keep():
+        with book.together():
+            for student, unit in finished:
+                book.store(left[student, unit], unit, work.in_order(unit, verdicts[student, unit]), versions[unit], resources)
+        for key in finished:
+            del left[key], verdicts[key], open_pieces[key]
+            tick(key, len(engines.ids()))
+        finished.clear()
+
+    try:
+        for piece, found in Placer(engines, pieces(), trusted, seconds).results():
+            take(piece, found)
+            if finished and time.monotonic() - kept > KEEPING:
+                keep()
+                kept = time.monotonic()
+    finally:
+        keep()
+
+
+@contextmanager
+def _progress(units, say):
+    """Gives a function to call after each unit: it shows how many there are, how fast and for how long still, as a bar in a terminal,
+    else in a line every now and then."""
+    terminal, lines = sys.stderr.isatty(), max(1, units // 20)
+    with open(os.devnull, "w") as nowhere:
+        where = {"file": sys.stderr} if terminal else {"file": nowhere, "bar_format": LINE}
+        with tqdm(total=units, unit="unit", desc="graded", smoothing=0, **where) as bar:  # units of one student come at once
+
+            def tick(key, engines):
+                bar.set_postfix_str(f"{engines} engines, {key[0]}: {key[1]}"[:60], refresh=False)
+                bar.update()
+                if not terminal and (bar.n % lines == 0 or bar.n in (1, units)):
+                    say(f"{bar} ({engines} engines)")
+
+            yield tick

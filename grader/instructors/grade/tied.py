@@ -1,0 +1,37 @@
+"""Runs a Python module that ends when another process does, with all that it has started: so that no controller or engine is left.
+
+Usage: python -m grader.instructors.grade.tied PID MODULE [ARGUMENT...], as the leader of a process group.
+"""
+
+import os
+import runpy
+import select
+import signal
+import sys
+import threading
+
+from grader.sandbox import kernel
+
+
+def tie(pid):
+    """Kill this process's group when process `pid` ends."""
+    try:
+        other = os.pidfd_open(pid)
+    except ProcessLookupError:
+        os._exit(1)
+    threading.Thread(target=_wait, args=(other,), daemon=True).start()
+    os.register_at_fork(after_in_child=lambda: kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL))  # the controller's schedulers
+
+
+def _wait(other):
+    select.select([other], [], [])
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    _, pid, module, *arguments = sys.argv
+    tie(int(pid))
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -1,0 +1,276 @@
+"""The gradebook: what was handed in, what the checks said of it, and what people changed by hand. Nothing in it is ever changed or deleted.
+
+`gradebook.sqlite` is an SQLite database, user_version 1. Times are in seconds since 1970. The newest row (highest id) counts; three
+views show what counts now, everything else is history.
+
+    submissions   student, name, number (the platform's, or ""), attempt, time (of the files), late, digest (sha256 of the files; "" if
+                  refused), problems (JSON list of sentences), refused (a sentence, or NULL), recorded
+                  -> current_submissions: one for each student
+    results       student, digest, unit, version (of the checks), resources (what it was graded on), ungraded (1 if a verdict is a
+                  grader fault), verdicts (JSON list of objects with the fields of grader.verdict.Verdict), stored
+                  -> current_results: one for each current submission and unit
+    adjustments   student, unit, gap ("" for the whole unit), points (instead of what the checks gave; NULL takes an adjustment back),
+                  reason, author, time
+                  -> current_adjustments: one for each student, unit and gap
+
+Results belong to what was handed in (student and digest), not to when it was collected: going back to an older attempt costs nothing.
+
+It is written in SQLite's rollback mode, not in WAL: WAL keeps its index in memory that the processes of one machine share, so it does
+not work on network file systems, where home directories of clusters are. One writer at a time is all that is needed. The lock that
+keeps a second grader out is a POSIX record lock (fcntl): it works over NFS, children don't inherit it, and the system takes it back
+when the process ends, however it ends.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import math
+import os
+import socket
+import sqlite3
+import time
+from pathlib import Path
+
+from grader.instructors.collect import Submission, newest
+from grader.verdict import GRADER_FAULT, STATUSES, Verdict
+from handson.errors import OneSentence
+
+NAME = "gradebook.sqlite"
+SCHEMA_VERSION = 1
+SCHEMA = """
+CREATE TABLE submissions (id INTEGER PRIMARY KEY, student TEXT NOT NULL, name TEXT NOT NULL, number TEXT NOT NULL, attempt INTEGER NOT NULL,
+    time REAL NOT NULL, late INTEGER NOT NULL, digest TEXT NOT NULL, problems TEXT NOT NULL, refused TEXT, recorded REAL NOT NULL);
+CREATE TABLE results (id INTEGER PRIMARY KEY, student TEXT NOT NULL, digest TEXT NOT NULL, unit TEXT NOT NULL, version TEXT NOT NULL,
+    resources TEXT NOT NULL, ungraded INTEGER NOT NULL, verdicts TEXT NOT NULL, stored REAL NOT NULL);
+CREATE TABLE adjustments (id INTEGER PRIMARY KEY, student TEXT NOT NULL, unit TEXT NOT NULL, gap TEXT NOT NULL, points REAL,
+    reason TEXT NOT NULL, author TEXT NOT NULL, time REAL NOT NULL);
+CREATE INDEX submissions_of_student ON submissions (student);
+CREATE INDEX results_of_submission ON results (student, digest, unit);
+CREATE VIEW current_submissions AS SELECT * FROM submissions WHERE id IN (SELECT max(id) FROM submissions GROUP BY student);
+CREATE VIEW current_results AS SELECT results.* FROM results JOIN current_submissions USING (student, digest)
+    WHERE results.id IN (SELECT max(id) FROM results GROUP BY student, digest, unit);
+CREATE VIEW current_adjustments AS SELECT * FROM adjustments WHERE id IN (SELECT max(id) FROM adjustments GROUP BY student, unit, gap);
+""" + "".join(
+    f"CREATE TRIGGER {table}_{verb}_never BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'history is kept'); END;"
+    for table in ("submissions", "results", "adjustments")
+    for verb in ("UPDATE", "DELETE")
+)  # fmt: skip
+
+
+class GradebookError(OneSentence, OSError):
+    """Why the gradebook can't be used, or a change to it can't be made."""
+
+
+class Gradebook:
+    """The gradebook in `folder`, made if it isn't there. With `writing`, nobody else can write until it is closed; without, it must be
+    there, and may be written by somebody else meanwhile. Use it in a `with`. Raises GradebookError."""
+
+    def __init__(self, folder, writing=True):
+        self.folder, self._lock, self._database = Path(folder), None, None
+        path = self.folder / NAME
+        if writing:
+            self._lock = _locked(self.folder)
+        elif not path.is_file():
+            raise GradebookError(f"{self.folder} has no {NAME}: name the folder that `grader grade --out` wrote")
+        try:
+            self._database = sqlite3.connect(path, timeout=60, isolation_level=None)
+            self._database.row_factory = sqlite3.Row
+            self._prepare(path, writing)
+        except sqlite3.Error as error:
+            self.close()
+            raise GradebookError(f"{path} can't be used ({error}): move it away, or put a copy of it back") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, path, writing):
+        self._database.execute("PRAGMA synchronous = FULL")
+        [version] = self._database.execute("PRAGMA user_version").fetchone()
+        if version == 0 and writing:
+            self._database.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT")
+        elif version != SCHEMA_VERSION:
+            raise GradebookError(f"{path} has schema {version}, and this grader knows {SCHEMA_VERSION}: use the grader that wrote it")
+        self._database.execute(f"PRAGMA query_only = {int(not writing)}")
+
+    def close(self):
+        if self._database:
+            self._database.close()
+        if self._lock:
+            self._lock.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def record(self, submissions):
+        """Write down what `collect` found. What is written down already is not again, unless another attempt counts now."""
+        with self._transaction():
+            for counting in newest(submissions):
+                latest = self._one("SELECT * FROM current_submissions WHERE student = ?", counting.student)
+                if latest is None or _identity(latest) != _identity(dataclasses.asdict(counting)):
+                    for submission in sorted(submissions, key=lambda one: one.attempt):
+                        if submission.student == counting.student:
+                            self._record(submission, again=submission is counting)
+
+    def _record(self, submission, again):
+        row = dataclasses.asdict(submission)
+        known = self._all("SELECT * FROM submissions WHERE student = ?", submission.student)
+        if again or _identity(row) not in map(_identity, known):
+            row |= {"problems": json.dumps(row["problems"]), "recorded": time.time()}
+            columns = [name for name in row if name != "path"]
+            places = ", ".join(f":{name}" for name in columns)
+            del row["path"]
+            self._database.execute(f"INSERT INTO submissions ({', '.join(columns)}) VALUES ({places})", row)
+
+    def what_is_missing(self, submissions, versions, resources=""):
+        """The (submission, unit) to grade: of each student's newest attempt, what has no result of these `versions` of the checks (a
+        dict by unit) on these `resources`, and what the grader failed to grade. In the order of `submissions`, then of `versions`."""
+        graded = {(row["student"], row["digest"], row["unit"]): row for row in self._all(
+            "SELECT student, digest, unit, version, resources, ungraded FROM results WHERE id IN "
+            "(SELECT max(id) FROM results GROUP BY student, digest, unit)")}  # fmt: skip
+        missing = []
+        for submission in newest(submissions):
+            for unit, version in versions.items() if submission.refused is None else ():
+                row = graded.get((submission.student, submission.digest, unit))
+                if row is None or (row["version"], row["resources"], row["ungraded"]) != (version, resources, 0):
+                    missing.append((submission, unit))
+        return missing
+
+    def store(self, submission, unit, verdicts, version, resources=""):
+        """Make `verdicts` the one current result of a submission's unit, entirely or not at all. On the disk when it returns, or when
+        the `together` around it ends."""
+        for verdict in verdicts:
+            ungraded = verdict.points is None
+            if verdict.unit != unit or verdict.status not in STATUSES or ungraded != (verdict.status == GRADER_FAULT):
+                raise ValueError(f"no verdict on {unit}: {verdict}")
+            if not ungraded and not 0 <= verdict.points <= verdict.max_points < math.inf:
+                raise ValueError(f"points out of range: {verdict}")
+        ungraded = any(verdict.points is None for verdict in verdicts)
+        text = json.dumps([dataclasses.asdict(verdict) for verdict in verdicts], allow_nan=False)
+        with self._transaction():
+            self._database.execute(
+                "INSERT INTO results (student, digest, unit, version, resources, ungraded, verdicts, stored) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (submission.student, submission.digest, unit, version, resources, ungraded, text, time.time()),
+            )
+
+    def adjust(self, student, unit, gap, points, reason, author):
+        """Give a student other points for a gap, or for the whole unit if `gap` is ""; None takes that back. Holds for later attempts,
+        too, until adjusted again. Raises GradebookError."""
+        student, unit, gap, reason, author = map(_text, (student, unit, gap, reason.strip(), author.strip()))
+        if self._one("SELECT * FROM current_submissions WHERE student = ?", student) is None:
+            raise GradebookError(f"there is no student {student!r} in {self.folder / NAME}: see the first column of grades.csv")
+        units = {row["unit"]: row for row in self._all("SELECT * FROM current_results ORDER BY student = ?", student)}  # theirs last
+        if unit not in units:
+            raise GradebookError(f"nobody has a result in {unit!r}: {_one_of(units)}")
+        verdicts = _verdicts(units[unit])
+        gaps = {verdict.gap for verdict in verdicts}
+        if gap and units[unit]["student"] != student:
+            raise GradebookError(f"{student} has no result in {unit}: leave the gap out, and give points for the whole unit")
+        if gap and gap not in gaps:
+            raise GradebookError(f"{unit} has no gap {gap!r}: {_one_of(gaps)}")
+        most = _most([verdict for verdict in verdicts if gap in ("", verdict.gap)])
+        if points is not None and not 0 <= points <= most + 1e-9:
+            raise GradebookError(f"{points:g} points can't be given: {f'{unit}, {gap}' if gap else unit} has from 0 to {most:g}")
+        if not reason or not author:
+            raise GradebookError("an adjustment needs a reason and an author")
+        values = (student, unit, gap, points, reason, author, time.time())
+        with self._transaction():
+            self._database.execute("INSERT INTO adjustments (student, unit, gap, points, reason, author, time) VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+
+    def submissions(self):
+        """What counts now: a Submission for each student (`path` is None), sorted by student."""
+        rows = map(dict, self._all("SELECT * FROM current_submissions ORDER BY student"))
+        fields = [field.name for field in dataclasses.fields(Submission)]
+        return [Submission(**{name: {"path": None, **row, "late": bool(row["late"]), "problems": tuple(json.loads(row["problems"]))}[name]
+                              for name in fields}) for row in rows]  # fmt: skip
+
+    def results(self):
+        """What counts now: (student, unit) -> Verdicts, as the checks gave them."""
+        return {(row["student"], row["unit"]): _verdicts(row) for row in self._all("SELECT * FROM current_results")}
+
+    def adjustments(self):
+        """What counts now: (student, unit, gap) -> a dict with points, reason, author and time."""
+        rows = self._all("SELECT * FROM current_adjustments WHERE points IS NOT NULL ORDER BY id")
+        return {(row["student"], row["unit"], row["gap"]): dict(row) for row in rows}
+
+    def history(self, student):
+        """Everything that ever was, oldest first: dicts with the columns of their table, and `table`."""
+        rows = [
+            (row[when], row["id"], {"table": table, **dict(row)})
+            for table, when in (("submissions", "recorded"), ("results", "stored"), ("adjustments", "time"))
+            for row in self._all(f"SELECT * FROM {table} WHERE student = ?", student)
+        ]
+        return [row for _, _, row in sorted(rows, key=lambda entry: entry[:2])]
+
+    def together(self):
+        """What is stored in a `with` of this is on the disk at its end, all of it or nothing: writing it once takes as long as one result."""
+        return self._transaction()
+
+    @contextlib.contextmanager
+    def _transaction(self):
+        if self._database.in_transaction:
+            yield
+            return
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+            yield
+            self._database.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise GradebookError(f"{self.folder / NAME} can't be written ({error}): make room, or mend it, and run the same command again") from None
+        finally:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+
+    def _all(self, query, *values):
+        return self._database.execute(query, values).fetchall()
+
+    def _one(self, query, *values):
+        return self._database.execute(query, values).fetchone()
+
+
+def _locked(folder):
+    """The lock file of a folder, open: the lock lasts as long as that, and no longer than the process. Raises GradebookError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / "gradebook.lock", "a+")
+    except OSError as error:
+        raise GradebookError(f"{folder} can't be used ({error.strerror}): name another folder") from None
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        owner = file.read(200).strip() or "another process"
+        file.close()
+        raise GradebookError(f"{folder} is in use by a grader, {owner}: let it finish, or end it, or name another folder") from None
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()}")
+    file.flush()
+    return file
+
+
+def _identity(row):
+    return row["attempt"], row["digest"], bool(row["late"]), row["refused"]
+
+
+def _verdicts(row):
+    return [Verdict(**fields) for fields in json.loads(row["verdicts"])]
+
+
+def _most(verdicts):
+    """The most points there are in a unit or gap: of its two tracks, one counts."""
+    of_track = {}
+    for verdict in verdicts:
+        of_track[verdict.track] = of_track.get(verdict.track, 0) + verdict.max_points
+    return of_track.pop("", 0) + max(of_track.values(), default=0)
+
+
+def _one_of(names):
+    return f"it is one of {', '.join(sorted(names))}" if names else "nothing is graded yet"
+
+
+def _text(text):
+    """Text of a command line, which may be no text."""
+    return text.encode("utf-8", "replace").decode()

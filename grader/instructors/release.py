@@ -1,0 +1,191 @@
+"""Exercises and notebooks from solutions: what stands between the markers is taken out, and PUT YOUR CODE is put in with the hint.
+
+grader/gaps.py has the markers. A notebook's source is the jupytext percent script NN_topic/NN_topic.py. Release is deterministic: the
+same solutions give the same exercises and notebooks.
+"""
+
+import contextlib
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import jupytext
+import nbformat
+
+from grader import notebook_cells
+from grader.checks import UNITS
+from grader.gaps import BEGIN, GapError, exercise
+from handson.cluster import site as sites
+from handson.files import written_aside
+from handson.pbs import directives
+from handson.pbs import site as pbs_site
+from handson.pbs.errors import PBSError
+
+LEFT_OUT = {"__pycache__", "results", ".ipynb_checkpoints"}
+GAP_IN_CELL = re.compile(r'^ *### BEGIN SOLUTION (\w+):|^ *raise NotImplementedError\("PUT YOUR CODE: (\w+)"\)', re.MULTILINE)
+REQUESTS_GO_HERE = "# Here go the #PBS lines of your training script for queue, resources, group and time; the notebooks take them from there."
+CHECK_IN_CELL = re.compile(r'^check\("(\w+)"', re.MULTILINE)
+
+
+@dataclass
+class Built:
+    """What students get in exercises/ and notebooks/: the text and the mode of each file, and the Exercise of each that has gaps."""
+
+    files: dict = field(default_factory=dict)
+    exercises: dict = field(default_factory=dict)
+
+
+def release(solutions, course, check=False, say=print, site=None):
+    """Build course/exercises and course/notebooks from `solutions` anew, or with `check` only compare; returns what was Built.
+
+    site: the name of the one whose queue and modules job scripts get; the chosen one without it. Raises GapError and SiteError; then
+    nothing has been changed. What was there and is no part of this release goes into exercises.before-TIME or notebook_cells.before-TIME;
+    results, and what jobs printed, stay.
+    """
+    built = build(solutions, site)
+    for room in ("exercises", "notebooks"):
+        files = {path: made for path, made in built.files.items() if path.parts[0] == room}
+        if check:
+            _compare(course, room, files)
+        else:
+            _replace(course, room, files, say)
+        gaps = sum(len(given.gaps) for file, given in built.exercises.items() if file.startswith(room))
+        say(f"{course / room}: {len(files)} files, {gaps} gaps.")
+    if site and not check and (course / "jobs/sites").is_dir():
+        (course / "jobs/sites/CHOSEN").write_text(f"{site}\n")  # job scripts are checked against it
+    return built
+
+
+def build(solutions, site=None):
+    """Everything that `solutions` give. Raises GapError and SiteError."""
+    built, here, named = Built(), sites.read(site or pbs_site.chosen()), {}
+    for source in _sources(solutions):
+        text, mode = source.read_text(), source.stat().st_mode & 0o777
+        is_notebook = source.stem == source.parent.name
+        path = Path("notebooks", f"{source.stem}.ipynb") if is_notebook else Path("exercises", source.relative_to(solutions))
+        if source.suffix == ".sh":
+            text = sites.fitted(text, here)
+            if source.name.endswith("_profile.sh"):
+                text = _without_requests(text, source)
+        if source.suffix in (".py", ".sh"):
+            given = exercise(text, source.suffix, source)
+            _refuse_unchecked(given, path, source)
+            _refuse_twins(given, path, source, named)
+            if given.gaps:
+                built.exercises[str(path)] = given
+            text = given.text
+        if is_notebook:
+            _refuse_cells_that_are_lost(given, source)
+        built.files[path] = (notebook(text), 0o644) if is_notebook else (text, mode)
+    return built
+
+
+def _without_requests(text, source):
+    """A job script for profiles without its requests: those are what students are to write into their training scripts. Raises GapError."""
+    lines = text.splitlines(keepends=True)
+    try:
+        kept = [line for line in lines if not directives.requests(line.encode())]
+    except PBSError as error:
+        raise GapError(f"{source} has a {error.sentence.strip()}: close its quotation marks") from None
+    return "".join(kept).replace("#!/bin/bash\n", f"#!/bin/bash\n{REQUESTS_GO_HERE}\n", 1) if len(kept) < len(lines) else text
+
+
+def notebook(script):
+    """A percent script as the text of a notebook, always the same for the same script. nbgrader's metadata is on cells with gaps and on
+    those that check a unit, which are worth its points."""
+    document = jupytext.reads(script, fmt="py:percent")
+    document.metadata.pop("jupytext", None)
+    for number, cell in enumerate(document.cells):
+        cell.id = f"cell-{number}"
+        cell.metadata |= _nbgrader(cell)
+    return nbformat.writes(document, version=4) + "\n"
+
+
+def _nbgrader(cell):
+    """A cell's metadata in nbgrader's format (version 3); none for cells that only show something."""
+    if cell.cell_type != "code":
+        return {}
+    common = {"schema_version": 3, "task": False}
+    if gaps := ["".join(names) for names in GAP_IN_CELL.findall(cell.source)]:
+        return {"nbgrader": common | {"grade": False, "solution": True, "locked": False, "grade_id": "-".join(gaps)}}
+    if check := CHECK_IN_CELL.search(cell.source):
+        graded = {"grade": True, "solution": False, "locked": True, "grade_id": f"check-{check[1]}", "points": points(check[1])}
+        return {"nbgrader": common | graded, "editable": False, "deletable": False}
+    return {}
+
+
+def points(unit):
+    """The most points that a student can get in a unit, in whichever track."""
+    of_tracks = {}
+    for part in UNITS[unit]:
+        worth = sum(criterion.points for check in part.checks for criterion in check.criteria)
+        of_tracks[part.track] = of_tracks.get(part.track, 0) + worth
+    return of_tracks.pop("", 0) + max(of_tracks.values(), default=0)
+
+
+def _refuse_unchecked(given, path, source):
+    checked = {check.gap for parts in UNITS.values() for part in parts if part.file == str(path) for check in part.checks}
+    for gap in given.gaps:
+        if gap.name not in checked:
+            raise GapError(f"{source}, line {_line(source, gap)}: the gap {gap.name} has no check; add one to grader/checks, for {path}")
+
+
+def _refuse_twins(given, path, source, named):
+    """A gap's name is its own within unit and track; `named` has the file of each name so far."""
+    for unit, track in {(unit, part.track) for unit, parts in UNITS.items() for part in parts if part.file == str(path)}:
+        for gap in given.gaps:
+            if (other := named.setdefault((unit, track, gap.name), path)) != path:
+                raise GapError(f"{source}, line {_line(source, gap)}: there is a gap called {gap.name} in {other} already; give this one another name")
+
+
+def _refuse_cells_that_are_lost(given, source):
+    """A cell with a gap is found again by what students keep of it."""
+    for cell in notebook_cells.cells(given):
+        if cell.gaps and not notebook_cells.kept_lines(cell):
+            gap = cell.gaps[0]
+            raise GapError(f"{source}, line {_line(source, gap)}: the gap {gap.name} is all of its cell; put a line there that students keep")
+
+
+def _line(source, gap):
+    lines = enumerate(source.read_text().splitlines(), start=1)
+    return next(number for number, line in lines if (begin := BEGIN.fullmatch(line)) and begin[2] == gap.name)
+
+
+def _compare(course, room, files):
+    there = {path.relative_to(course): path.read_text() for path in _sources(course / room)}
+    if stale := [path for path in sorted({*files, *there}) if there.get(path) != files.get(path, (None,))[0]]:
+        raise GapError(f"{course / room} is not what the solutions give ({stale[0].relative_to(room)} differs): run `python -m grader release`")
+
+
+def _replace(course, room, files, say):
+    there = {path.relative_to(course): path for path in _sources(course / room)}
+    same = {name for name, path in there.items() if name in files and not path.is_symlink() and path.read_bytes() == files[name][0].encode()}
+    kept = course / f"{room}.before-{datetime.now():%Y%m%d-%H%M%S-%f}"
+    try:
+        for name in there.keys() - same:
+            place = kept / name.relative_to(room)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            there[name].rename(place)
+            with contextlib.suppress(OSError):  # until one isn't empty
+                for folder in there[name].parents:
+                    folder.rmdir()
+        (course / room).mkdir(parents=True, exist_ok=True)
+        for name, (text, mode) in files.items():
+            if name not in same:
+                with written_aside(course / name) as file:
+                    file.write(text.encode())
+            (course / name).chmod(mode)
+    except OSError as error:
+        raise GapError(f"{error.filename} can't be written ({error.strerror}): make room for it, or name another --course") from None
+    if kept.exists():
+        say(f"{kept}: {len(there) - len(same)} files of {room} that this release replaces or doesn't have; delete them if they aren't needed.")
+
+
+def _sources(folder):
+    """The files below `folder`, sorted; links are followed, and what runs leave behind is left out."""
+    return [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not LEFT_OUT & set(path.relative_to(folder).parts) and not re.search(r"\.[oe]\d+$", path.name)
+    ]

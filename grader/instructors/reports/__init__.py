@@ -1,0 +1,43 @@
+"""Telling grades: from the gradebook to tables, files for other systems, and pages for students and instructor.
+
+Everything here can be written again at any time (``python -m grader report DIR``), so the gradebook alone needs a backup.
+"""
+
+import json
+
+from grader.checks import UNITS
+from grader.instructors.reports import pages, tables
+from grader.instructors.reports.files import write
+from grader.instructors.scores import scores
+
+ABSENT = "not_handed_in.json"  # the students of the gradebook that the last `grade` did not find
+
+
+def note_absent(folder, students):
+    """Have the report say that these students' submissions were not there this time. Raises TellError."""
+    write(folder / ABSENT, json.dumps(students))
+
+
+def _absent(folder):
+    try:
+        return json.loads((folder / ABSENT).read_text())
+    except (OSError, ValueError):
+        return []
+
+
+def tell(book, folder):
+    """Write everything there is to tell into `folder`; returns how many students there are. Raises TellError."""
+    of_class = scores(book, UNITS)
+    for name, text in {
+        "grades.csv": tables.grades(of_class),
+        "moodle.csv": tables.moodle(of_class),
+        "canvas.csv": tables.canvas(of_class),
+        "nbgrader.csv": tables.nbgrader(of_class),
+        "report.html": pages.report(of_class, _absent(folder)),
+    }.items():
+        write(folder / name, text)
+    for score in of_class:
+        name = tables.file_name(score.student)
+        write(folder / f"results/{name}.json", tables.gradescope(score))
+        write(folder / f"feedback/{name}.html", pages.feedback(score, pages.plots(folder / "plots" / name)))
+    return len(of_class)

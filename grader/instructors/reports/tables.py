@@ -1,0 +1,153 @@
+"""Grades as tables, for people and for other systems. A grade that isn't final yet is empty, never 0."""
+
+import csv
+import html
+import io
+import json
+import time
+
+from grader.instructors.collect import file_name
+from grader.instructors.reports.files import clean, number
+from grader.verdict import PASSED
+
+ASSIGNMENT = "Hands-on distributed deep learning"
+ARCHIVES_BEGIN = 631_152_000  # 1990: an earlier time is one that an archive was given, not when somebody worked
+FORMULA = tuple("=+-@|%\t＝＋－＠")  # a spreadsheet takes what begins so for a formula
+
+__all__ = ["canvas", "file_name", "grades", "gradescope", "moodle", "nbgrader"]
+
+
+def table(head, rows):
+    """CSV of a head and rows of texts and numbers (None: empty); texts are a line each, and never a formula."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(head)
+    for row in rows:
+        writer.writerow(_cell(value) for value in row)
+    return out.getvalue()
+
+
+def _cell(value):
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        line = " ".join(clean(value).split())
+        return f"'{line}" if line.startswith(FORMULA) else line
+    return number(value)
+
+
+def grades(scores):
+    """A row for each check that counts. The points of a student add up to the grade; what is ungraded has none."""
+    rows = []
+    for score in scores:
+        if score.submission.refused:
+            rows.append([score.student, "", "submission", None, None, "refused", score.submission.refused])
+        for unit in score.units:
+            if not unit.graded and not unit.adjustment and not score.submission.refused:
+                rows.append([score.student, unit.name, "", None, unit.max_points, "ungraded", "not graded yet"])
+            for gap in unit.gaps:
+                for verdict in gap.verdicts:
+                    check = f"{' '.join(filter(None, [verdict.track, gap.name]))}: {verdict.check}"
+                    rows.append([score.student, unit.name, check, verdict.points, verdict.max_points, _status(verdict), verdict.message])
+                if gap.adjustment:
+                    rows.append([score.student, unit.name, f"{gap.name}: adjusted", gap.points - gap.checked, 0, "adjusted", said(gap.adjustment)])
+            if unit.adjustment:
+                rows.append([score.student, unit.name, "adjusted", unit.points - unit.checked, 0, "adjusted", said(unit.adjustment)])
+    return table(["student", "unit", "check", "points", "max_points", "status", "message"], rows)
+
+
+def said(adjustment):
+    day = time.strftime("%Y-%m-%d", time.localtime(adjustment["time"]))
+    return f"{adjustment['reason']} ({adjustment['author']}, {day})"
+
+
+def _status(verdict):
+    return f"ungraded ({verdict.status})" if verdict.points is None else verdict.status
+
+
+def moodle(scores):
+    """The offline grading worksheet of Moodle's assignments (mod/assign/feedback/offline). Without a date of the last change Moodle keeps
+    what was graded there before, unless its box to update such grades is ticked; an empty grade changes none. Comments are HTML there."""
+    head = ["Identifier", "Full name", "Grade", "Maximum grade", "Last modified (grade)", "Feedback comments"]
+    rows = []
+    for score in scores:
+        one = score.submission
+        identifier = f"Participant {one.number}" if one.number else ""
+        rows.append([identifier, one.name, _grade(score), score.max_points, None, html.escape(clean(_summary(score)))])
+    return table(head, rows)
+
+
+def canvas(scores):
+    """Canvas's gradebook (lib/gradebook_importer.rb): one column, to be renamed as the assignment there, with its number in brackets.
+    Students without a final grade are left out: an empty cell would take away the grade that they have there."""
+    total = max((score.max_points for score in scores), default=0)
+    head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", ASSIGNMENT]
+    graded = [score for score in scores if _grade(score) is not None]
+    return table(head, [["Points Possible", "", "", "", "", total]] + [
+        [score.submission.name, score.submission.number, "", "", "", _grade(score)] for score in graded])  # fmt: skip
+
+
+def nbgrader(scores):
+    """The columns of `nbgrader export` (nbgrader/plugins/export.py), and a row for each unit as an assignment."""
+    head = ["assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email", "raw_score", "late_submission_penalty",
+            "score", "max_score"]  # fmt: skip
+    rows = []
+    for number_of_unit in range(len(scores[0].units) if scores else 0):
+        for score in scores:
+            unit, one = score.units[number_of_unit], score.submission
+            points = unit.points if unit.complete else None
+            written = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one.time)) if one.time > ARCHIVES_BEGIN else ""
+            rows.append([unit.name, "", written, one.student, "", "", "", points, 0, points, unit.max_points])
+    return table(head, rows)
+
+
+def gradescope(score):
+    """Gradescope's results.json (its "Autograder Specifications"). Where something is ungraded no score is told: it would add up what is there."""
+    one = score.submission
+    tests = []
+    for unit in score.units:
+        for gap in unit.gaps:
+            tests += [_test(unit, gap, verdict) for verdict in gap.verdicts]
+            if gap.adjustment:
+                tests.append(_by_hand(f"{unit.name}, {gap.name}: adjusted", gap))
+        if unit.adjustment:
+            tests.append(_by_hand(f"{unit.name}: adjusted", unit))
+    if not score.complete:
+        tests = [{name: value for name, value in test.items() if name != "score"} for test in tests]
+    results = {"output": clean("\n".join([_summary(score), *one.problems])), "output_format": "text", "visibility": "visible", "tests": tests}
+    if score.complete:
+        results["score"] = round(score.points, 4)
+    seconds = sum(verdict.seconds for unit in score.units for verdict in unit.verdicts)
+    return json.dumps(results | {"execution_time": round(seconds, 2)})
+
+
+def _test(unit, gap, verdict):
+    output = [verdict.message, verdict.hint and f"Hint: {verdict.hint}", verdict.output and f"It printed:\n{verdict.output}"]
+    if verdict.points is None:
+        output.insert(0, "Ungraded: the grader failed here, and no points are lost.")
+    test = {
+        "name": f"{unit.name}, {gap.name}: {verdict.check}",
+        "max_score": verdict.max_points,
+        "output": clean("\n\n".join(filter(None, output))),
+        "output_format": "text",
+        "visibility": "visible",
+    }
+    if verdict.points is not None:
+        test |= {"score": verdict.points, "status": "passed" if verdict.status == PASSED else "failed"}
+    return test
+
+
+def _by_hand(name, adjusted):
+    score = round(adjusted.points - adjusted.checked, 4)
+    return {"name": name, "score": score, "max_score": 0, "output": clean(said(adjusted.adjustment)), "output_format": "text"}
+
+
+def _grade(score):
+    return score.points if score.complete and score.units else None
+
+
+def _summary(score):
+    if score.submission.refused and not any(unit.adjustment for unit in score.units):
+        return f"Not graded: {score.submission.refused}"
+    of_units = [f"{unit.name} {number(unit.points) if unit.complete else 'ungraded'}/{number(unit.max_points)}" for unit in score.units]
+    return "; ".join(of_units)

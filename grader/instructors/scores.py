@@ -1,0 +1,142 @@
+"""Scores: what the checks said and what people adjusted, added up for each student. Everything that tells grades reads these."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from grader.instructors.collect import Submission
+from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, Verdict, counted
+
+
+@dataclass(frozen=True)
+class Gap:
+    """One gap of a unit, with the verdicts on it."""
+
+    name: str
+    verdicts: tuple
+    adjustment: dict | None = None  # points, reason, author, time
+
+    @property
+    def track(self):
+        return self.verdicts[0].track
+
+    @property
+    def attempted(self):
+        return any(verdict.status not in (NOT_ATTEMPTED, NOT_FOUND) for verdict in self.verdicts)
+
+    @property
+    def complete(self):
+        """Whether its points are final: nothing in it is ungraded."""
+        return self.adjustment is not None or all(verdict.points is not None for verdict in self.verdicts)
+
+    @property
+    def checked(self):
+        """The points that the checks gave; what is ungraded adds nothing."""
+        return sum(verdict.points or 0 for verdict in self.verdicts)
+
+    @property
+    def points(self):
+        return self.checked if self.adjustment is None else self.adjustment["points"]
+
+    @property
+    def max_points(self):
+        return sum(verdict.max_points for verdict in self.verdicts)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One task of a student."""
+
+    name: str
+    gaps: tuple  # those that count: of two tracks, one
+    others: tuple = ()  # those of the other track
+    adjustment: dict | None = None
+    expected: float = 0.0  # the points that it has in this class, where this student has no result
+
+    @property
+    def graded(self):
+        return bool(self.gaps)
+
+    @property
+    def complete(self):
+        return self.adjustment is not None or self.graded and all(gap.complete for gap in self.gaps)
+
+    @property
+    def checked(self):
+        return sum(gap.points for gap in self.gaps)
+
+    @property
+    def points(self):
+        return self.checked if self.adjustment is None else self.adjustment["points"]
+
+    @property
+    def max_points(self):
+        return sum(gap.max_points for gap in self.gaps) or self.expected
+
+    @property
+    def verdicts(self):
+        return [verdict for gap in self.gaps for verdict in gap.verdicts]
+
+    @property
+    def begun(self):
+        """The gaps of each track in which anything was attempted, whether it counts or not; what both tracks share is one of its own."""
+        gaps = (*self.gaps, *self.others)
+        tracks = {gap.track for gap in gaps if gap.attempted}
+        return [gap for gap in gaps if gap.track in tracks]
+
+    @property
+    def track(self):
+        return next((gap.track for gap in self.gaps if gap.track), "")
+
+
+@dataclass(frozen=True)
+class Score:
+    """One student. `points` is what is known so far; it is the grade only if `complete`. A refused submission has the points
+    set by hand, and no others."""
+
+    submission: Submission
+    units: tuple = field(repr=False)
+
+    @property
+    def student(self):
+        return self.submission.student
+
+    @cached_property
+    def complete(self):
+        return all(unit.complete for unit in self.units) and (self.submission.refused is None or bool(self.units))
+
+    @cached_property
+    def points(self):
+        return sum(unit.points for unit in self.units)
+
+    @cached_property
+    def max_points(self):
+        return sum(unit.max_points for unit in self.units)
+
+
+def scores(book, order=()):
+    """The Score of each student in a gradebook, sorted by student; units in `order`, then others by name."""
+    results, adjustments = book.results(), book.adjustments()
+    graded = {key: _unit(*key, verdicts, adjustments) for key, verdicts in results.items()}
+    names = sorted({unit for _, unit in graded}, key=lambda unit: (list(order).index(unit) if unit in order else len(order), unit))
+    expected = {name: max(unit.max_points for (_, of), unit in graded.items() if of == name) for name in names}
+    return [
+        Score(one, tuple(graded.get((one.student, name)) or Unit(name, (), (), adjustments.get((one.student, name, "")), expected[name]) for name in names))
+        for one in book.submissions()
+    ]
+
+
+def _unit(student, unit, verdicts, adjustments):
+    gaps = {}
+    for verdict in verdicts:
+        gaps.setdefault((verdict.track, verdict.gap), []).append(verdict)
+    gaps = {key: Gap(key[1], tuple(of_gap), adjustments.get((student, unit, key[1]))) for key, of_gap in gaps.items()}
+    by_hand = [
+        Verdict(unit, track, name, "adjusted", "adjusted", gap.points - gap.checked, 0.0) for (track, name), gap in gaps.items() if gap.adjustment
+    ]
+    counting = {verdict.track for verdict in counted(verdicts + by_hand)}
+    return Unit(
+        unit,
+        tuple(gap for (track, _), gap in gaps.items() if track in counting),
+        tuple(gap for (track, _), gap in gaps.items() if track not in counting),
+        adjustments.get((student, unit, "")),
+    )

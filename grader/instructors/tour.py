@@ -1,0 +1,63 @@
+"""``python -m grader tour``: grades a class of known answers on two engines: the solutions, untouched exercises, and some mutants."""
+
+import time
+
+from rich.console import Console
+from rich.table import Table
+
+from grader import exercises
+from grader.checks import UNITS
+from grader.instructors.grade.grading import grade
+from grader.instructors.gradebook import Gradebook
+from grader.instructors.release import notebook
+from grader.mutants import known, solved
+from grader.verdict import FAILED, NOT_FOUND, PASSED, counted
+
+ENGINES = 2
+
+
+def tour(folder, trusted, say):
+    """Hand in, grade and show a class, in `folder`. Returns whether everybody got what was to be expected."""
+    begin = time.monotonic()
+    say("\nThe grader now grades a class of known answers: the solutions, untouched exercises, and answers with one mistake each.")
+    expected = _hand_in(folder / "handed_in")
+    grade(folder / "handed_in", folder / "graded", engines=ENGINES, trusted=trusted, say=say)
+    table = Table("student", "unit", "points", "of", "what was found", box=None, header_style="bold")
+    fine = True
+    with Gradebook(folder / "graded", writing=False) as book:
+        for (student, unit), verdicts in sorted(book.results().items()):
+            if unit not in expected[student]:
+                continue
+            verdicts = counted([verdict for verdict in verdicts if verdict.status != NOT_FOUND])
+            points, most = sum(verdict.points or 0 for verdict in verdicts), sum(verdict.max_points for verdict in verdicts)
+            wrong = [verdict for verdict in verdicts if verdict.status != PASSED]
+            first = next((verdict for verdict in wrong if verdict.status == FAILED), wrong[0] if wrong else None)
+            table.add_row(student, unit, f"{points:g}", f"{most:g}", f"{first.gap}: {first.message or first.status}" if first else "everything right")
+            fine &= expected[student][unit](points, most)
+    console = Console()
+    Console(width=console.width if console.is_terminal else 130).print(table)
+    say(f"Grading took {time.monotonic() - begin:.0f} s; feedback for each student and a report on the class are in {folder / 'graded'}")
+    return fine
+
+
+def _hand_in(folder):
+    """Fill `folder` with submissions; returns student -> unit -> what is to be true of points and the most points."""
+    expected = {"solutions": {}, "untouched": {}}
+    for unit, parts in UNITS.items():
+        for part in parts:
+            _write(folder / "solutions" / part.file, solved(part.file))
+            _write(folder / "untouched" / part.file, exercises.given_out(part.file).text)
+            scripts = [mutant for mutant in known(unit, part.track)[0] if part.file.endswith(".py") and mutant["gap"] in {check.gap for check in part.checks}]
+            if scripts:
+                mutant = scripts[len(scripts) // 2]
+                student = f"{part.track}: {mutant['name']}"
+                _write(folder / student / part.file, solved(part.file, **{mutant["gap"]: mutant["code"]}))
+                expected[student] = {unit: lambda points, most: 0 < points < most}
+        expected["solutions"][unit] = lambda points, most: points == most
+        expected["untouched"][unit] = lambda points, most: points == 0
+    return expected
+
+
+def _write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(notebook(text) if path.suffix == ".ipynb" else text)

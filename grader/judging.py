@@ -1,0 +1,196 @@
+"""From what a student handed in to verdicts: finds each gap's code, has it probed in a box, and applies the criteria."""
+
+import re
+import secrets
+
+from grader import exercises, gaps, observing
+from grader.box import BoxFault
+from grader.checks import criteria
+from grader.notebook_cells import LOST, NotebookError
+from grader.verdict import (
+    DEADLOCK,
+    ERROR,
+    FAILED,
+    GRADER_FAULT,
+    KILLED,
+    NOT_ATTEMPTED,
+    NOT_FOUND,
+    OUT_OF_MEMORY,
+    PASSED,
+    TIMEOUT,
+    Verdict,
+)
+
+BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT)  # of several ranks that ended badly, the first of these is told
+LONGEST_FILE = 60_000  # characters
+MOST_LINES = 3_000
+OUTSIDE = re.compile(  # what code mentions that wants more than to fill its gap; see docs/grading.md
+    r"\b(grader|_getframe|f_back|sys\.modules|settrace|builtins|ctypes|importlib|inspect|gc\.get_\w+|os\.write)\b|/proc|__subclasses__"
+)
+LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Read error")
+
+
+def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, track=None):
+    """The Verdicts on one unit, a gap after the other as an iterator.
+
+    parts: the unit's grader.checks.Part list; read(file) gives the text of a file that the student has, or None, or raises
+    NotebookError; hidden: cases to add, by (unit, track, gap); seed: of the inputs, or None for new ones each time; track: only this
+    one (and what both share).
+    """
+    for part in parts:
+        if track and part.track not in (track, ""):
+            continue
+        try:
+            text, missing = read(part.file), f"there is no file {part.file}"
+        except NotebookError as problem:
+            text, missing = None, f"{part.file}: {problem}"
+        if text and (len(text) > LONGEST_FILE or text.count("\n") > MOST_LINES):
+            text, missing = None, f"{part.file} is longer than what a student writes: copy your answers into the one given out"
+        cases = {check.gap: _cases(check, (hidden or {}).get((unit, part.track, check.gap), ()), seed) for check in part.checks}
+        given = {check.gap: _source(check, part, text) if text is not None else (None, NOT_FOUND, missing) for check in part.checks}
+        shared = observing.together(part.checks, cases, {gap: source for gap, (source, _, _) in given.items()}, server, readable)
+        for check in part.checks:
+            common = {"unit": unit, "track": part.track, "gap": check.gap}
+            judged = _judge_gap(check, cases[check.gap], part, given[check.gap], server, readable, shared.get(check.gap))
+            for criterion, (status, message, outcome) in zip(check.criteria, judged):
+                yield Verdict(
+                    **common,
+                    check=criterion.title,
+                    status=status,
+                    points={PASSED: criterion.points, GRADER_FAULT: None}.get(status, 0),
+                    max_points=criterion.points,
+                    message=observing.bounded_text(message),
+                    hint="" if status == PASSED else criterion.hint,
+                    output=_output(outcome),
+                    seconds=outcome.seconds if outcome else 0.0,
+                    cpu_seconds=outcome.cpu_seconds if outcome else 0.0,
+                )
+
+
+def _cases(check, hidden, seed):
+    return [{"seed": secrets.randbelow(1 << 31) if seed is None else seed} | case for case in (*check.cases, *hidden)]
+
+
+def _judge_gap(check, cases, part, given, server, readable, shared):
+    """(status, message, outcome) for each criterion of a check. given: as `_source`; shared: what it gave together with other gaps."""
+    try:
+        found, odd = _apply(check, cases, given, server, readable, shared)
+        if shared and (odd or any(status != PASSED for status, _, _ in found)):
+            found, odd = _apply(check, cases, given, server, readable)
+        if odd and not _works_for_the_solution(check, cases, part, server, readable):
+            raise BoxFault(f"what this gap did can't be judged ({odd})")
+    except BoxFault as fault:
+        return [(GRADER_FAULT, f"not graded: {str(fault).strip().splitlines()[-1]}", None)] * len(check.criteria)
+    return found
+
+
+def _apply(check, cases, given, server, readable, shared=None):
+    """As `_judge_gap`, and what a criterion, or a probe that only reads, could not cope with, or "". Raises BoxFault."""
+    source, status, message = given
+    if status:
+        return [(status, message, None)] * len(check.criteria), ""
+    odd = ""
+    try:
+        seen, bad = (shared, None) if shared else observing.alone(check, cases, source, server, readable)
+    except BoxFault:
+        raise
+    except Exception as error:  # of a probe that reads the text
+        odd = f"{type(error).__name__}: {error}"
+        return [(FAILED, f"what is in it can't be read ({odd})", None)] * len(check.criteria), odd
+    found = [(PASSED, message, seen[-1][2] if seen else None)] * len(check.criteria)
+    expected = observing.expected(check, [case for case, _, _ in seen], server)
+    for (case, observations, outcome), right in zip(seen, expected):
+        for number, criterion in enumerate(check.criteria):
+            try:
+                problem = criterion.judge(observations, case, right) if found[number][0] == PASSED else None
+            except Exception as error:
+                odd = f"{type(error).__name__}: {error}"
+                problem = f"what it gave can't be judged ({odd})"
+            if problem:
+                found[number] = (FAILED, f"{problem}{_with(case)}{message}", outcome)
+    if bad:
+        status, problem = _what_went_wrong(bad, source)
+        found = [one if one[0] == FAILED else (status, f"{problem}{message}", bad) for one in found]
+    return found, odd
+
+
+def _works_for_the_solution(check, cases, part, server, readable):
+    """Whether the check, which met something it can't cope with, does what it should for the right answer: then the student's is to blame."""
+    try:
+        solution = exercises.solution(part.file).read_text()
+    except OSError:  # students don't have it
+        return False
+    right = gaps.fill(exercises.given_out(part.file), gaps.answers(solution))
+    found, _ = _apply(check, cases, _source(check, part, right), server, readable)
+    return all(status == PASSED for status, _, _ in found)
+
+
+def _source(check, part, text):
+    """(source, None, "" or a note for the student), or (None, a status, a sentence) where there is nothing to run."""
+    exercise = exercises.given_out(part.file)
+    source = {"file": part.file.rsplit("/", 1)[1], "text": text, "code": "", "line": 1}
+    if check.whole:
+        fragments = {gap.name: gaps.find(exercise, gap.name, text) for gap in exercise.gaps}
+        unfilled = [name for name, fragment in fragments.items() if not fragment or not fragment.code]
+        return (None, NOT_ATTEMPTED, f"fill the other gaps first: {', '.join(unfilled)}") if unfilled else (source, None, _reaching(exercise, text))
+    if f"{LOST} {check.gap}\n" in text:
+        return None, NOT_FOUND, f"the cell of this gap is not found in {part.file}: copy its given lines anew"
+    fragment = gaps.find(exercise, check.gap, text)
+    if fragment is None:
+        return None, NOT_FOUND, f"the place of this gap is not found in {part.file}: the lines around it have changed; copy them anew"
+    if not fragment.code:
+        return None, NOT_ATTEMPTED, "this gap is still to be filled"
+    source |= {"code": fragment.code, "line": fragment.line}
+    broken = gaps.unreadable(text) if source["file"].endswith(".py") else None
+    if not broken:
+        return source, None, _reaching(exercise, text)
+    line, what = broken
+    elsewhere = not fragment.line <= line <= fragment.line + fragment.code.count("\n")
+    note = f" [line {line} of {source['file']} is no Python ({what}): this gap was checked in the file as it was given out]"
+    return source | {"text": exercise.text}, None, note * elsewhere + _reaching(exercise, text)
+
+
+def _reaching(exercise, text):
+    """A note for people if the student's own lines mention what is outside of a gap, else "". It changes no points."""
+    given = set(map(str.strip, exercise.lines))
+    found = next(filter(None, (OUTSIDE.search(line) for line in text.splitlines() if line.strip() not in given)), None)
+    return f" [this file mentions `{found[0]}`: a person should look at it]" if found else ""
+
+
+def _what_went_wrong(outcome, source):
+    """(status, message) of the rank to blame for a run that went wrong."""
+    bad = [(rank, of_rank) for rank, of_rank in enumerate(outcome.ranks) if of_rank.status]
+    if not bad:
+        return ERROR, "something else came back than what was asked for"
+    rank, worst = min(bad, key=lambda one: (any(sign in one[1].message for sign in LOST_PEER), BLAME.index(one[1].status), one[0]))
+    who = f"rank {rank}: " if len(outcome.ranks) > 1 else ""
+    where = f" ({_place(worst.line, source)})" if worst.line else ""
+    if worst.status == DEADLOCK:
+        where_each = {}
+        for number, one in bad:
+            where_each.setdefault(one.waiting, []).append(number)
+        waits = [f"{criteria.ranks(numbers)} wait{'s' * (len(numbers) == 1)} in {place}" for place, numbers in where_each.items() if place]
+        others = [number for number, one in enumerate(outcome.ranks) if not one.waiting]
+        never = f", but {criteria.ranks(others)} never came there" if others else ""
+        return DEADLOCK, f"{'; '.join(waits)}{never}{where}"
+    return worst.status, f"{who}{worst.message}{where}"
+
+
+def _place(line, source):
+    """Where a line is, as students count: those of a notebook see the lines of a cell."""
+    if not source["file"].endswith(".ipynb"):
+        return f"line {line} of {source['file']}"
+    before = source["text"].splitlines()[:line]
+    return f"line {next((count for count, text in enumerate(reversed(before)) if text.startswith(gaps.CELL)), line)} of its cell"
+
+
+def _with(case):
+    """In what case something was wrong, where that says more than one process."""
+    ranks = case.get("ranks", 1)
+    return f" (with {ranks} ranks)" if ranks > 1 else ""
+
+
+def _output(outcome):
+    printed = [(rank, of_rank.output) for rank, of_rank in enumerate(outcome.ranks) if of_rank.output] if outcome else []
+    return "\n".join(f"[rank {rank}]\n{text}" if len(outcome.ranks) > 1 else text for rank, text in printed)
+

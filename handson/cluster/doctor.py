@@ -1,0 +1,392 @@
+"""``python -m handson doctor``: climb the troubleshooting ladder of docs/launching.md, from the bottom up, to the first broken rung.
+
+Outside a job it looks at this machine; inside a job also at the way to the job's other nodes, up to ranks that meet. Every rung has a
+limit of seconds. Nothing is changed.
+"""
+
+import concurrent.futures
+import importlib.metadata
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from handson.cluster import launcher, nodes, virtual_nodes
+from handson.pbs import command, site
+from handson.pbs.errors import PBSError
+
+LIMIT = 15  # seconds for a command of a rung on this machine
+FAR_LIMIT = 30  # seconds where other nodes take part
+
+MPIS = (  # what an mpiexec or an MPI library calls itself; those with the same word understand each other
+    ("Intel MPI", r"Intel\(R\) MPI", "hydra"),
+    ("MVAPICH", r"MVAPICH", "hydra"),
+    ("Open MPI", r"Open ?MPI|OpenRTE|PRRTE|prterun", "openmpi"),
+    ("MPICH", r"MPICH|HYDRA", "hydra"),
+    ("Slurm's wrapper", r"mpiexec\.slurm", "slurm"),
+)
+RANK = "import os; from mpi4py import MPI; os.write(1, b'rank %d %d\\n' % (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size))"  # in one piece
+HOST = """
+import array, fcntl, json, socket, struct
+name = socket.gethostname()
+def of(interface):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            return socket.inet_ntoa(fcntl.ioctl(s, 0x8915, struct.pack("256s", interface.encode()))[20:24])
+        except OSError:
+            return None
+try:
+    address = socket.gethostbyname(name)
+except OSError:
+    address = None
+print(json.dumps({"name": name, "address": address, "interfaces": {i: of(i) for _, i in socket.if_nameindex() if of(i)}}))
+"""
+CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5).sendall(b'x')"
+MEET = """
+import os
+from mpi4py import MPI
+from handson.cluster import network
+world = MPI.COMM_WORLD
+largest = network.gloo_all_reduce(world).largest(float(world.rank))
+os.write(1, b"met %d\\n" % (largest + 1))
+network.end_together(world)
+"""
+
+
+class Broken(Exception):
+    """A rung that does not hold: what is wrong, and what to do."""
+
+    def __init__(self, what, cure):
+        super().__init__(what)
+        self.cure = cure
+
+
+class Note(str):
+    """What a rung found that is no fault, but should be known."""
+
+
+def doctor(say=print):
+    """Climb; `say` one line for each rung. Returns the exit status: 0 when all hold, 1 when one is broken."""
+    hosts = job_hosts()
+    for name, rung in HERE + (IN_JOB if hosts else ()):
+        try:
+            found = rung(*([hosts] if (name, rung) in IN_JOB else []))
+        except Broken as error:
+            say(f"BROKEN  {name}: {error}")
+            say(f"        What to do: {error.cure}.")
+            say("        The rungs above were not tried. docs/launching.md describes them all.")
+            return 1
+        say(f"{'note' if isinstance(found, Note) else 'ok':<7} {name}: {found}")
+    if not hosts:
+        say("        This is no job: the rungs between the nodes of one are climbed by `qsub -j oe jobs/pbs/run_doctor.sh`.")
+    return 0
+
+
+def summary(say=print):
+    """Say in a few lines what this machine has to offer; for notebooks, as it takes less than a second."""
+    cores, gpus, (system, program), why = len(os.sched_getaffinity(0)), _gpus(), command.batch_system(), virtual_nodes.why_not()
+    say(f"cores          {cores}")
+    say(f"GPUs           {gpus or 'none, so virtual ones: a virtual GPU is a core'}")
+    try:
+        here = site.load()
+        machine = f"site {Path(here.path).stem}, with {len(here.nodes)} nodes of {here.nodes[0].ngpus} GPUs, queue {here.queues[0]}"
+    except PBSError as error:
+        machine = error.sentence
+    name = {"embedded": "the embedded PBS", "pbs": "PBS", "slurm": "Slurm"}[system]
+    say(f"batch system   {name}{f' ({program})' if program else ''}; {machine}")
+    say(f"virtual nodes  {f'no: {why}' if why else 'yes: each node of a job has a host name and a network of its own'}")
+
+
+def _gpus():
+    """How many GPUs programs find here, without asking CUDA, which takes seconds."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    devices = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    return devices if chosen is None else min(devices, len(list(filter(None, chosen.split(",")))))
+
+
+def ask(*words, limit=LIMIT):
+    """Run a command: (status, its output, its errors); status None when it took longer than `limit` and was killed."""
+    process = subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        out, errors = process.communicate(timeout=limit)
+        return process.returncode, out, errors
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, errors = process.communicate(timeout=LIMIT)
+        return None, out, errors
+
+
+def last_words(out, errors):
+    """The line of a failed command that most likely says why."""
+    lines = [line.strip() for line in (errors.strip() or out.strip()).splitlines() if line.strip(" =-\n")]
+    telling = [line for line in lines if re.search("error|unable|cannot|denied|refused|not found|no such", line, re.I)]
+    return (telling or lines or ["it said nothing"])[0][:300]
+
+
+def job_hosts():
+    """The hosts of the job this runs in, in order; [] outside a job."""
+    if file := os.environ.get("PBS_NODEFILE"):
+        try:
+            return list(dict.fromkeys(Path(file).read_text().split()))
+        except OSError:
+            return []
+    if os.environ.get("SLURM_JOB_NODELIST") and shutil.which("scontrol"):
+        return ask("scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"])[1].split()
+    return []
+
+
+# Rungs on this machine ----------------------------------------------------------
+
+
+def python():
+    if not (3, 11) <= sys.version_info[:2] <= (3, 13):
+        raise Broken(f"this is Python {sys.version.split()[0]}", "make the environment with Python 3.11, 3.12 or 3.13: make PYTHON=python3.12 environment")
+    found = shutil.which("python")
+    if not found or Path(found).parent.resolve() != Path(sys.executable).parent.resolve():
+        raise Broken(f"`python` on PATH is {found or 'missing'}, not {sys.executable}, so job scripts would use that one",
+                     f"source {Path(sys.executable).parent}/activate")  # fmt: skip
+    return f"{sys.version.split()[0]} in {sys.prefix}"
+
+
+def packages():
+    status, out, errors = ask(sys.executable, "-c", "import torch, mpi4py, numpy; print(torch.__version__, torch.cuda.device_count())", limit=60)
+    if status:
+        raise Broken(f"the packages cannot be imported ({(errors.strip().splitlines() or ['?'])[-1]})", "make environment")
+    if status is None:
+        raise Broken("importing torch takes more than 60 s", "see whether the disk that holds the environment is overloaded or far away")
+    torch, gpus = out.split()
+    cores = len(os.sched_getaffinity(0))
+    device = f"{gpus} GPUs" if gpus != "0" else f"no GPUs, so virtual ones: {cores} core{'s' * (cores > 1)}"
+    return f"torch {torch}, mpi4py {importlib.metadata.version('mpi4py')}; {device}"
+
+
+def _mpi_of(text):
+    """(the MPI's name, the word for those it works with) that `text` speaks of."""
+    return next(((name, kind) for name, sign, kind in MPIS if re.search(sign, text)), ("unknown", None))
+
+
+def _every(program):
+    """All programs of this name on PATH, in its order."""
+    folders = {os.path.realpath(folder or "."): folder or "." for folder in reversed(os.environ.get("PATH", "").split(os.pathsep))}
+    return [path for folder in reversed(folders.values()) if (path := shutil.which(program, path=folder))]
+
+
+def _site_mpi():
+    """What the site file says on MPI: "site" or "environment"; and its path."""
+    import tomllib
+
+    path = site.site_path()
+    try:
+        return tomllib.loads(Path(path).read_text()).get("mpi", "environment"), path
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return "environment", path
+
+
+def mpi():
+    """Whose mpiexec is the first on PATH, whose library mpi4py uses, whose the site wants."""
+    programs = _every("mpiexec")
+    if not programs:
+        raise Broken("there is no mpiexec on PATH", f"source {Path(sys.executable).parent}/activate")
+    described = {program: _mpi_of("\n".join(map(str, ask(program, "--version")))) for program in programs}
+    status, library, errors = ask(sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version())")
+    if status != 0:
+        raise Broken(f"mpi4py cannot load an MPI library ({last_words(library, errors)})", "make environment; or load the site's MPI module")
+    first = programs[0]
+    (name, kind), (library_name, library_kind) = described[first], _mpi_of(library)
+    wanted, file = _site_mpi()
+    own = Path(first).parent.resolve() == Path(sys.executable).parent.resolve()
+    others = [f"{program} ({described[program][0]})" for program in programs[1:]]
+    if wanted == "site" and own:
+        raise Broken(f"the site file {file} asks for the site's own MPI, but the environment's mpiexec, {first}, comes before it on PATH",
+                     "take the environment's away (pip uninstall mpich) and load the site's MPI module, so that mpi4py finds it"
+                     + (f"; behind it on PATH: {', '.join(others)}" if others else ""))  # fmt: skip
+    if None not in (kind, library_kind) and kind != library_kind:
+        raise Broken(f"mpiexec is {name}'s ({first}), but mpi4py uses {library_name}: N ranks would each believe to be alone",
+                     f"put the mpiexec of {library_name} first on PATH (that of the environment is in {Path(sys.executable).parent})")  # fmt: skip
+    shadowed = f"; not used, as they come later on PATH: {', '.join(others)}" if others else ""
+    return f"{first} is {name}'s, and mpi4py uses {library_name}{shadowed}"
+
+
+def virtual():
+    why = virtual_nodes.why_not()
+    return Note(f"{why} (jobs of several nodes still run here, as plain processes)") if why else "can be made here: unshare, ip and tc work"
+
+
+def batch():
+    programs = _every("qsub")
+    if not programs:
+        raise Broken("there is no qsub on PATH", f"source {Path(sys.executable).parent}/activate")
+    system, program = command.batch_system()
+    if system == "embedded":
+        return f"qsub is {programs[0]}, the embedded PBS"
+    version = ["sbatch" if system == "slurm" else program, "--version"]  # Slurm's qsub doesn't tell its own
+    status, out, errors = ask(*version)
+    if status is None:
+        raise Broken(f"{' '.join(version)} has not answered after {LIMIT} s", "see whether the batch system's server can be reached: qstat")
+    told = ((out + errors).strip().splitlines() or ["no version told"])[0][:100]
+    return f"qsub is {program}, {'Slurm' if system == 'slurm' else 'a real batch system'}'s ({told})"
+
+
+def start_here():
+    status, out, errors = ask("mpiexec", "-n", "2", sys.executable, "-c", RANK)
+    sizes = re.findall(r"rank (\d+) (\d+)", out)
+    if status is None:
+        raise Broken(f"mpiexec -n 2 had not started two ranks after {LIMIT} s", "see whether this host's name has an address (getent hosts $(hostname))")
+    if sizes and {size for _, size in sizes} == {"1"}:
+        raise Broken(f"mpiexec started {len(sizes)} ranks, and each believes to be alone: it is of another MPI than mpi4py's",
+                     "put the mpiexec of mpi4py's MPI first on PATH; the rung `mpi` names both")  # fmt: skip
+    if sorted(sizes) != [("0", "2"), ("1", "2")]:
+        words = last_words(out, errors)
+        cure = "run `mpiexec -n 2 hostname` by hand, and look at its first error"
+        if "host address" in words:
+            cure = "add this host's name to /etc/hosts, or export HYDRA_IFACE=lo where all ranks are on this host"
+        raise Broken(f"mpiexec -n 2 does not start two ranks ({words})", cure)
+    return "mpiexec -n 2 starts ranks 0 and 1 of 2"
+
+
+# Rungs between the nodes of a job -----------------------------------------------
+
+
+def _agent():
+    return os.path.join(os.path.dirname(sys.executable), "handson-agent")
+
+
+def _on(host, *words, limit=FAR_LIMIT):
+    """Run a command on a host of the job as mpiexec would: through the agent."""
+    return ask(_agent(), host, shlex.join(words), limit=limit)
+
+
+def _on_all(hosts, *words):
+    """host -> what `ask` returns; at the same time."""
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        return dict(zip(hosts, pool.map(lambda host: _on(host, *words), hosts)))
+
+
+def _way(host):
+    if "pid" in nodes.job_nodes().get(host, {}):
+        return "virtual node"
+    return "plain process" if host in nodes.job_nodes() else launcher.way_to(host, os.environ)[0]
+
+
+def setting(hosts):
+    """Whether mpiexec is told to use the agent."""
+    if len(hosts) > 1 and not os.environ.get("HYDRA_LAUNCHER_EXEC", "").endswith("handson-agent"):
+        raise Broken("mpiexec does not know how to reach the other nodes", 'say eval "$(handson-launcher)" in the job script, before mpiexec')
+    return f"{len(hosts)} node{'s' * (len(hosts) > 1)} ({', '.join(hosts)}), reached by: {', '.join(dict.fromkeys(map(_way, hosts)))}"
+
+
+def reach(hosts):
+    for host, (status, out, errors) in _on_all(hosts, "uname", "-n").items():
+        if status is None:
+            raise Broken(f"{_way(host)} has not run a command on {host} after {FAR_LIMIT} s", f"try it by hand in a job: handson-agent {host} hostname")
+        if status:
+            raise Broken(f"{_way(host)} cannot run a command on {host} ({last_words(out, errors)})", f"try it by hand in a job: handson-agent {host} hostname")
+    return "a command runs on each of them"
+
+
+def environment(hosts):
+    program = f"import os, handson; os.chdir({os.getcwd()!r})"
+    for host, (status, out, errors) in _on_all(hosts, sys.executable, "-c", program).items():
+        if status is None or status:
+            words = (errors.strip().splitlines() or ["it said nothing"])[-1]
+            raise Broken(f"{host} cannot use this environment, {sys.prefix}, or this folder ({words})",
+                         "put both on a file system that all nodes share, or make the environment on every node in the same place")  # fmt: skip
+    return f"{sys.prefix} and this folder are there on each of them"
+
+
+def address(hosts):
+    """The address under which each host offers itself to the others: it must not be a loopback, and all must know it."""
+    found = {}
+    for host, (status, out, errors) in _on_all(hosts, sys.executable, "-c", HOST).items():
+        if status != 0:
+            raise Broken(f"{host} does not tell its addresses ({last_words(out, errors)})", f"try it by hand in a job: handson-agent {host} hostname")
+        found[host] = json.loads(out)
+    if len({answer["name"] for answer in found.values()}) == 1:
+        return Note("all nodes are one host, so ranks use its loopback interface") if len(hosts) > 1 else "one host: ranks use its loopback interface"
+    for host, answer in found.items():
+        interfaces = ", ".join(f"{name} {where}" for name, where in answer["interfaces"].items() if name != "lo") or "none"
+        if answer["address"] is None or answer["address"].startswith("127."):
+            what = f"resolves to {answer['address']}, a loopback address" if answer["address"] else "has no address"
+            first = next((name for name in answer["interfaces"] if name != "lo"), "eth0")
+            raise Broken(f"on {host} its own name {answer['name']} {what}, which is of no use to ranks on other hosts (its interfaces: {interfaces})",
+                         f"correct /etc/hosts there (Debian puts the name on a line 127.0.1.1), or export GLOO_SOCKET_IFNAME={first} HYDRA_IFACE={first} "
+                         "in the job script")  # fmt: skip
+        try:
+            seen = socket.gethostbyname(host)
+        except OSError:
+            raise Broken(f"{host} has no address on {os.uname().nodename}", f"let /etc/hosts or DNS name it; its interfaces: {interfaces}") from None
+        if seen not in answer["interfaces"].values():
+            raise Broken(f"{host} is {seen} here, but has no such address itself (its interfaces: {interfaces})", "correct /etc/hosts or DNS")
+    return ", ".join(f"{host} {answer['address']}" for host, answer in found.items())
+
+
+def ports(hosts):
+    """A port of this host, as rank 0 would open one, from the others."""
+    others = [host for host in hosts if host != nodes.current_node()]
+    if len(hosts) == 1:
+        return "one node: nothing to reach"
+    here = os.uname().nodename
+    with socket.create_server(("", 0), backlog=64) as server:
+        port = server.getsockname()[1]
+        for host, (status, out, errors) in _on_all(others, sys.executable, "-c", CONNECT, here, str(port)).items():
+            if status != 0:
+                words = (errors.strip().splitlines() or ["no answer"])[-1]
+                raise Broken(f"{host} cannot connect to port {port} of {here} ({words})",
+                             "a firewall is between them: ask which ports are open, and name those in the job script (torch: MASTER_PORT=29500; "
+                             "MPICH: MPIR_CVAR_CH3_PORT_RANGE=low:high, and UCX_TCP_PORT_RANGE=low-high)")  # fmt: skip
+    return f"a port of {here} can be reached from {', '.join(others)}"
+
+
+def _over_all(hosts, code):
+    """mpiexec with a rank on each host: what `ask` returns."""
+    file = os.environ.get("PBS_NODEFILE")
+    where = ["-hostfile", file] if file else ["-hosts", ",".join(hosts)]
+    lines = Path(file).read_text().split() if file else hosts
+    return len(lines), *ask("mpiexec", "-n", str(len(lines)), *where, sys.executable, "-c", code, limit=FAR_LIMIT * 2)
+
+
+def start_there(hosts):
+    ranks, status, out, errors = _over_all(hosts, RANK)
+    sizes = sorted((int(rank), int(size)) for rank, size in re.findall(r"rank (\d+) (\d+)", out))
+    if status is None:
+        raise Broken(f"mpiexec -n {ranks} over all nodes had not ended after {FAR_LIMIT * 2} s", "export HYDRA_DEBUG=1 and run it by hand in a job")
+    if sizes != [(rank, ranks) for rank in range(ranks)]:
+        raise Broken(f"mpiexec -n {ranks} over all nodes does not start as many ranks ({last_words(out, errors)})",
+                     "run `mpiexec -n 2 -hostfile $PBS_NODEFILE hostname` by hand in a job")  # fmt: skip
+    return f"mpiexec starts {ranks} ranks over all nodes"
+
+
+def meet(hosts):
+    ranks, status, out, errors = _over_all(hosts, MEET)
+    if status is None or re.findall(r"met (\d+)", out) != [str(ranks)] * ranks:
+        raise Broken(f"{ranks} ranks do not meet over gloo ({'no answer' if status is None else last_words(out, errors)})",
+                     "name the network's interface in the job script, export GLOO_SOCKET_IFNAME=...; the rung `address` lists them")  # fmt: skip
+    return f"{ranks} ranks compare a number over gloo"
+
+
+HERE = (
+    ("python", python),
+    ("packages", packages),
+    ("virtual nodes", virtual),
+    ("batch system", batch),
+    ("mpi", mpi),
+    ("mpiexec here", start_here),
+)
+IN_JOB = (
+    ("launcher", setting),
+    ("other nodes", reach),
+    ("environment there", environment),
+    ("addresses", address),
+    ("ports", ports),
+    ("mpiexec there", start_there),
+    ("ranks meet", meet),
+)

@@ -1,0 +1,217 @@
+"""Follow a batch job, in a notebook or a program: what it waits for, its output as it comes, how it ended.
+
+Works with the embedded PBS, with a real one and with Slurm; the one that ``qsub`` submits to is asked.
+"""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from handson.errors import OneSentence
+from handson.notebook.shell import in_notebook
+from handson.pbs import command, jobs, scheduler
+from handson.pbs.errors import PBSError
+
+LIMIT = 3600  # seconds to wait for a job, unless told
+PATIENCE = 60  # seconds for a batch system to answer
+DELIVERY = 60  # seconds, after a job's end, until its output must be there
+CARE = 2  # seconds between two looks whether the embedded PBS goes on
+GONE = re.compile("unknown job|has finished|invalid job id|job history", re.IGNORECASE)  # of a real batch system that has forgotten a job
+EPOCHS, EPOCH = re.compile(r"(?:# epoch|Num epoch): (\d+)\s*"), re.compile(r"(\d+) +\d+\.\d+ ")  # lines of training scripts
+
+
+class JobFailed(OneSentence, RuntimeError):
+    """Which job did not end well, and where to look."""
+
+    status = 1
+
+
+@dataclass
+class Job:
+    """What a batch system tells of a job."""
+
+    waits: str = ""  # where and why, while it waits
+    over: bool = False
+    problem: str = ""  # how it ended, if not well
+    output: str | None = None  # the file that has its output, or will have it
+
+
+def submit(folder, *arguments, **variables):
+    """Run ``qsub arguments`` in `folder`, with `variables` in its environment; returns the job's id.
+
+    The last of the arguments is the job script. Raises JobFailed with qsub's own words.
+    """
+    done = subprocess.run(["qsub", *arguments], cwd=folder, env=_environment() | variables, text=True, capture_output=True, timeout=PATIENCE)
+    if done.returncode:
+        script = Path(folder, *arguments[-1:])
+        open_ = script.is_file() and "PUT YOUR CODE" in script.read_text(errors="replace")
+        advice = f"; first fill in what {script} marks with PUT YOUR CODE" if open_ else ""
+        raise JobFailed(f"qsub refused {' '.join(arguments)} in {folder}: {done.stderr.strip()}{advice}")
+    return done.stdout.split()[-1]
+
+
+def follow(job_id, output=None, say=print, limit=LIMIT):
+    """Say what the job waits for, then each line of its output as it comes, until the job has ended; `limit` in seconds.
+
+    Where people look on, a bar counts the epochs of a training. Ctrl-C (in notebooks: the square) ends the following, not the job, and
+    another call begins again. output: where the job's output is to be looked for, if not where the batch system says.
+    Raises JobFailed if there is no such job, or it fails or takes too long.
+    """
+    try:
+        _follow(str(job_id), output, say, limit)
+    except (KeyboardInterrupt, SystemExit) as stop:  # handson's commands turn Ctrl-C into the latter
+        say(f"Job {job_id} goes on without being followed: follow({str(job_id)!r}) shows it again, and `qdel {job_id}` ends it.")
+        if isinstance(stop, SystemExit):
+            raise
+
+
+def _follow(job_id, output, say, limit):
+    system, _ = command.batch_system()
+    begin, cared, ended, job, shown, said = time.monotonic(), time.monotonic(), None, None, 0, ""
+    with _epochs() as count:
+        while True:
+            job = _look(system, job_id, job, output)
+            now = time.monotonic()
+            if job.waits not in ("", said):
+                said = job.waits
+                say(f"job {job_id} waits in {said}")
+            path = next((path for path in (job.output, output) if path and os.path.exists(path)), None)
+            lines, shown = _read(path, shown, whole=job.over) if path else ([], shown)
+            for line in lines:
+                count(line, say)
+            ended = ended or job.over and now
+            if ended and (path or job.problem or not (job.output or output)):
+                break
+            if ended and now > ended + DELIVERY:
+                raise JobFailed(f"job {job_id} has ended, but {DELIVERY} seconds later its output is not in {job.output or output}")
+            if now > begin + limit:
+                raise JobFailed(f"job {job_id} has not ended after {limit} seconds; look at it with qstat, or end it with qdel {job_id}")
+            if system == "embedded" and now > cared + CARE:
+                cared = now
+                with contextlib.suppress(OSError, PBSError):
+                    scheduler.ensure()
+            time.sleep(0.1 if system == "embedded" else 1)
+    if job.problem:
+        raise JobFailed(f"job {job_id} {job.problem}" + (f"; its output is in {path}" if path else ""))
+
+
+def _look(system, job_id, before, output):
+    """The Job now; `before` is what it was. Raises JobFailed if there never was one."""
+    try:
+        now = {"embedded": _embedded, "pbs": _pbs, "slurm": _slurm}[system](job_id)
+    except TimeoutError:
+        return before or Job()  # busy servers don't always answer
+    if now is None and before is None and not (output and os.path.exists(output)):
+        name = {"embedded": "the embedded PBS", "pbs": "PBS", "slurm": "Slurm"}[system]
+        raise JobFailed(f"{name} knows no job {job_id}, or does so no more: `qstat` shows the jobs there are")
+    return now or Job(over=True, output=before and before.output)
+
+
+def _embedded(job_id):
+    try:
+        job = jobs.job(job_id)
+    except PBSError:
+        return None
+    why = job["comment"].removeprefix("Not Running: ") or {"H": "it is held, or waits for another job", "W": "its time has not come"}.get(job["state"])
+    waits = f"queue {job['queue']}: {why}" if why and job["state"] in "QHW" else ""
+    over = job["state"] == "F"
+    return Job(waits, over, _problem(job["exit_status"]) if over else "", job["output_path"])
+
+
+def _pbs(job_id):
+    text = _tell("qstat", "-xf", job_id) or _tell("qstat", "-f", job_id)  # the first is refused where no history is kept
+    if not text:
+        return None
+    facts = dict(re.findall(r"^ +(\w+) = (.*)$", text.replace("\n\t", ""), re.MULTILINE))
+    state, why = facts["job_state"], facts.get("comment", "").removeprefix("Not Running: ")
+    waits = f"queue {facts['queue']}: {why}" if why and state in "QHW" else ""
+    over = state in "FXC"
+    path = facts.get("Error_Path" if facts.get("Join_Path") == "eo" else "Output_Path", "").partition(":")[2]
+    return Job(waits, over, _problem(facts.get("Exit_status")) if over else "", path or None)
+
+
+def _slurm(job_id):
+    text = _tell("scontrol", "--oneliner", "show", "job", job_id)
+    if not text:
+        return None
+    facts = dict(re.findall(r"(?:^| )([A-Z][\w/:]*)=(.*?)(?= [A-Z][\w/:]*=| *$)", text.splitlines()[0]))
+    state = facts["JobState"]
+    waits = f"partition {facts['Partition']}: {facts['Reason']}" if state == "PENDING" and facts["Reason"] != "None" else ""
+    over = state not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "REQUEUED", "RESIZING", "SIGNALING", "STAGE_OUT")
+    status = facts["ExitCode"].partition(":")[0]
+    problem = "" if state == "COMPLETED" else _problem(status) if state == "FAILED" and status != "0" else f"ended as {state}"
+    return Job(waits, over, problem if over else "", facts.get("StdOut"))
+
+
+def _problem(status):
+    return "was deleted before it ran" if status is None else "" if int(status) == 0 else f"ended with status {status}"
+
+
+def _tell(*words):
+    """What a command of a batch system prints; "" if it knows the job no more. Raises TimeoutError where it doesn't answer."""
+    try:
+        done = subprocess.run(words, env=_environment(), text=True, capture_output=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        raise TimeoutError from None
+    if done.returncode and not GONE.search(done.stderr):
+        raise TimeoutError
+    return "" if done.returncode else done.stdout
+
+
+def _environment():
+    """The environment with the course's commands on PATH, which a notebook's kernel may lack. They step aside for real ones."""
+    return os.environ | {"PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+
+
+def _read(path, begin, whole):
+    """The lines of a file from byte `begin` on, the last one only if it is complete or the file is `whole`; and the byte behind them."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(begin)
+            new = file.read()
+    except OSError:
+        return [], begin  # it is just being delivered
+    new = new if whole else new[: new.rfind(b"\n") + 1]
+    return new.decode(errors="replace").splitlines(), begin + len(new)
+
+
+@contextlib.contextmanager
+def _epochs():
+    """``count(line, say)`` says a line; what it tells of a training's epochs moves a bar, in terminals and notebooks."""
+    from tqdm import tqdm
+
+    with contextlib.ExitStack() as bars:
+        advance = None
+
+        def count(line, say):
+            nonlocal advance
+            with tqdm.external_write_mode(file=sys.stdout):
+                say(line)
+            if total := EPOCHS.fullmatch(line):
+                advance = _bar(int(total[1]), bars)
+            elif advance and (epoch := EPOCH.match(line)):
+                advance(int(epoch[1]))
+
+        yield count
+
+
+def _bar(total, bars):
+    """Show a bar of `total` epochs, which goes when the ExitStack `bars` is closed but in notebooks; returns what advances it to an epoch."""
+    if in_notebook():
+        from IPython.display import ProgressBar
+
+        bar = ProgressBar(total)
+        bar.display()
+        return lambda epoch: setattr(bar, "progress", epoch)
+    if sys.stdout.isatty():
+        from tqdm import tqdm
+
+        bar = bars.enter_context(tqdm(total=total, unit="epoch", file=sys.stdout, leave=False))
+        return lambda epoch: bar.update(epoch - bar.n)
+    return None

@@ -1,0 +1,61 @@
+"""How mpiexec reaches the other nodes of a job, wherever the job runs.
+
+A job script says ``eval "$(handson-launcher)"``: mpiexec (MPICH's or Open MPI's) then calls ``handson-agent HOST COMMAND``
+where it would call ssh. The agent takes what the place offers: a node of the embedded PBS, PBS's pbsdsh, Slurm's srun, or ssh.
+"""
+
+import os
+import shlex
+import shutil
+import sys
+import sysconfig
+
+from handson.cluster import nodes
+
+WITH_VALUE = ("-l", "-p", "-o", "-i", "-F", "-J", "-E", "-S")  # ssh's options whose value is a word of its own: user, port, ...
+
+
+def main():
+    """Print the shell commands that make mpiexec use the agent, and MPICH use the network between virtual nodes."""
+    agent = os.path.join(sysconfig.get_path("scripts"), "handson-agent")
+    job_nodes = nodes.job_nodes().values()
+    virtual = any("pid" in node for node in job_nodes)
+    variables = {"UCX_TLS": "tcp,self"} if virtual else {"HYDRA_IFACE": "lo"} if job_nodes else {}  # lo: host names need not resolve
+    variables |= {
+        "HYDRA_LAUNCHER": "ssh",
+        "HYDRA_LAUNCHER_EXEC": agent,
+        "OMPI_MCA_plm_rsh_agent": agent,  # Open MPI up to 4
+        "PRTE_MCA_plm_ssh_agent": agent,  # Open MPI from 5 on
+    }
+    for name, value in variables.items():
+        print(f"export {name}={shlex.quote(value)}")
+    print("unset HANDSON_NODE")  # mpiexec gives its own environment to all ranks, and this one is each node's own
+
+
+def agent():
+    """``handson-agent [ssh's options] HOST COMMAND...``: become the command on HOST. COMMAND is for a shell, as with ssh."""
+    words = sys.argv[1:]
+    while words and words[0].startswith("-"):
+        option = words.pop(0)
+        if option in WITH_VALUE and words:
+            words.pop(0)
+    if len(words) < 2:
+        sys.exit("handson-agent: give a host and a command")
+    host, command = words[0], " ".join(words[1:])
+    if host in nodes.job_nodes():
+        nodes.become(host, "sh", "-c", command)
+    reach = way_to(host, os.environ)
+    if not shutil.which(reach[0]):
+        sys.exit(f"handson-agent: cannot reach {host}, as there is no {reach[0]} on PATH here")
+    os.execvp(reach[0], [*reach, command])
+
+
+def way_to(host, environment):
+    """The command that runs its last argument, a shell command, on `host`, given the environment of the job."""
+    if host in ("localhost", os.uname().nodename):
+        return ["sh", "-c"]
+    if environment.get("SLURM_JOB_ID"):  # asked first, as Slurm can set the variables of PBS too
+        return ["srun", "--overlap", "--export=ALL", "--cpu-bind=none", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "/bin/sh", "-c"]
+    if environment.get("PBS_JOBID") and shutil.which("pbsdsh", path=environment.get("PATH")):
+        return ["pbsdsh", "-h", host, "--", "/bin/sh", "-c"]
+    return ["ssh", "-x", "-o", "BatchMode=yes", host]

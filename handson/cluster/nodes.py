@@ -1,0 +1,53 @@
+"""Run a command on a node of the current job: ``python -m handson.cluster.nodes NODE COMMAND...``.
+
+The embedded PBS starts the job script with it, ``pbsdsh`` and the launcher agent start everything else with it. A job's nodes
+stand in the JSON file that ``HANDSON_NODES`` names: ``{"node1": {"cores": [0, 1], "pid": 3}, ...}``. A node is a group of
+processes pinned to the node's cores and told apart by ``HANDSON_NODE``; where it has a "pid", it also has a host name and a network
+of its own (`handson.cluster.virtual_nodes`), those of that process.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from handson.cluster import virtual_nodes
+
+
+def job_nodes():
+    """The nodes of the job this process belongs to: name -> properties; empty outside an embedded PBS job, or after its end."""
+    try:
+        return json.loads(Path(os.environ["HANDSON_NODES"]).read_text())
+    except (KeyError, FileNotFoundError):
+        return {}
+
+
+def current_node():
+    """The name of the node this process runs on."""
+    return os.environ.get("HANDSON_NODE") or os.uname().nodename
+
+
+def become(node, *command):
+    """Replace this process by `command`, on `node`. Ends with one sentence when there is no such node or command."""
+    properties = job_nodes().get(node)
+    if properties is None:
+        sys.exit(f"handson.cluster.nodes: this job has no node {node!r}; its nodes are: {' '.join(job_nodes()) or '(none)'}")
+    os.environ["HANDSON_NODE"] = node
+    if "pid" in properties:
+        command = virtual_nodes.on(properties["pid"], *command)
+    try:
+        if properties["cores"]:
+            os.sched_setaffinity(0, properties["cores"])
+        os.execvp(command[0], command)
+    except OSError as error:
+        sys.exit(f"{command[0]}: {error.strerror}")
+
+
+def main():
+    if len(sys.argv) < 3:
+        sys.exit("handson.cluster.nodes: give a node of this job and a command")
+    become(*sys.argv[1:])
+
+
+if __name__ == "__main__":
+    main()

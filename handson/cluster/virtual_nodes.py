@@ -1,0 +1,223 @@
+"""Virtual nodes: a host name and a network for each node of an embedded PBS job, on one machine and without root.
+
+`start` is called by the job's runner. It starts a *holder*: the first process of new user, process, mount and network
+namespaces, which makes a bridge and for each node a process with a network and a host name of its own. The holder lives as long as
+the runner holds its pipe; with it end, by the kernel's hand, all processes, networks and mounts of the job, however they were left.
+Linux's own tools do the work: unshare, nsenter, ip and tc. `handson.cluster.nodes` takes a process into a node.
+"""
+
+import json
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "mount": "util-linux", "ip": "iproute2", "tc": "iproute2", "hostname": "hostname"}
+SWITCHES = (  # what an administrator may have set: file, its value, what sets it otherwise
+    ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "sysctl kernel.apparmor_restrict_unprivileged_userns=0"),
+    ("/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
+    ("/proc/sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
+)
+LIMIT = 10  # seconds for the nodes to come up
+UNITS = {"mbit": 10**6, "gbit": 10**9}
+
+
+def bits_per_second(rate):
+    """The number in ``100mbit`` or ``10gbit``; None for ``none``. Raises ValueError, a sentence."""
+    match = re.fullmatch(r"([1-9][0-9]{0,3})(mbit|gbit)", str(rate))
+    if not match and rate != "none":
+        raise ValueError(f"the rate of a network is none, or a number with mbit or gbit such as 100mbit, not {rate!r}")
+    return int(match[1]) * UNITS[match[2]] if match else None
+
+
+def why_not():
+    """Why this machine cannot have virtual nodes: one sentence with what would allow them; None if it can. Takes milliseconds."""
+    if missing := [tool for tool in TOOLS if not shutil.which(tool, path=_path())]:
+        packages = " and ".join(sorted({TOOLS[tool] for tool in missing}))
+        return f"virtual nodes need {' and '.join(missing)}, which this machine lacks: install {packages}"
+    if not os.path.exists("/etc/hosts"):
+        return "virtual nodes need a file /etc/hosts to put their names into, which this machine lacks: an empty one will do"
+    try:
+        tried = subprocess.run([*_unshare(), "true"], capture_output=True, text=True, timeout=LIMIT, env=_environment())
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"virtual nodes need the command unshare, which does not work here ({error}): look at it by hand"
+    if tried.returncode == 0:
+        return None
+    for path, refusing, cure in SWITCHES:
+        if _content(path) == refusing:
+            return f"virtual nodes need user namespaces, which this machine refuses to ordinary users: an administrator can allow them by `{cure}`"
+    reason = _last_line(tried.stderr, "unknown reason")
+    return f"virtual nodes need namespaces, which this machine refuses ({reason}): in a container, allow it unshare, mount and a /proc of its own"
+
+
+def start(nodes, rate, directory):
+    """Bring up `nodes` (name -> properties), each with its network limited to `rate` ("100mbit", "10gbit" or "none").
+
+    Adds to every node its "pid" (inside the holder's namespaces), "address" and "rate". Returns the holder: a Popen whose standard input
+    keeps the nodes alive, with the attributes `inside`, the pid of the namespaces' first process, and `own`, the pids of all
+    processes that are the nodes rather than on them. Raises OSError, one sentence.
+    """
+    specification = directory / "virtual_nodes.json"
+    specification.write_text(json.dumps({"names": list(nodes), "rate": rate, "hosts": str(directory / "hosts")}))
+    holder = subprocess.Popen(
+        [*_unshare(), sys.executable, "-I", "-S", __file__, str(specification)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=_environment(), start_new_session=True, cwd="/",
+    )  # fmt: skip
+    ready, _, _ = select.select([holder.stdout], [], [], LIMIT)
+    line = holder.stdout.readline() if ready else b""
+    if not line:
+        holder.kill()
+        silence = "their holder ended without a word" if ready else f"not ready after {LIMIT} s"
+        problem = _last_line(holder.communicate(timeout=LIMIT)[1].decode(errors="replace"), silence)
+        raise OSError(0, f"the virtual nodes did not come up: {problem}")
+    pids = json.loads(line)
+    for name, address in addresses(nodes).items():
+        nodes[name].update(pid=pids[name], address=address, rate=rate)
+    [holder.inside] = _children(holder.pid)
+    holder.own = {holder.pid, holder.inside, *_children(holder.inside)}
+    return holder
+
+
+def fallen(holder):
+    """What ended the nodes before their time, as a sentence; None if nothing did. To be asked when the job's shell was killed."""
+    if not select.select([holder.stderr], [], [], 0.5)[0]:
+        return None
+    said = re.search("its virtual node .* was killed", os.read(holder.stderr.fileno(), 4096).decode(errors="replace"))
+    return said[0] if said else "the process that kept its virtual nodes was killed"
+
+
+def addresses(names):
+    """The address of each node: 10.78.0.1, 10.78.0.2, ..."""
+    return {name: f"10.78.{number // 250}.{number % 250 + 1}" for number, name in enumerate(names)}
+
+
+def inside(holder_pid, folder, *command):
+    """The command that runs `command`, in `folder`, in the namespaces whose first process is `holder_pid`."""
+    command = ["sh", "-c", 'cd -- "$0"; exec "$@"', folder, *command]  # entering a mount namespace leads to its root
+    user = [] if _privileged() else ["--user", "--preserve-credentials"]
+    spaces = ["--mount", "--pid", "--net", "--uts", "--ipc"]
+    return [shutil.which("nsenter", path=_path()), f"--target={holder_pid}", *user, *spaces, "--", *command]
+
+
+def on(pid, *command):
+    """The command that, inside those namespaces, runs `command` on the node whose first process is `pid`."""
+    return [shutil.which("nsenter", path=_path()), f"--target={pid}", "--net", "--uts", "--", *command]
+
+
+def _unshare():
+    """The command that runs another as the first process of new namespaces, and kills it when it is killed itself."""
+    # For an ordinary user, root inside; root itself needs no user namespace, in which the files of others would be closed to it.
+    user = [] if _privileged() else ["--map-root-user"]
+    return ["unshare", *user, "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+def _privileged():
+    """Whether this process may make namespaces by its own right (CAP_SYS_ADMIN), which root of a container often may not."""
+    effective = re.search(r"^CapEff:\s*(\w+)", _content("/proc/self/status") or "", re.M)
+    return bool(effective and int(effective[1], 16) & 1 << 21)
+
+
+def _path():
+    """PATH with the folders of system tools, which ordinary users and batch jobs often lack."""
+    return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin:/usr/bin:/bin"
+
+
+def _environment():
+    not_ours = "HANDSON_PBS_PROCESS"  # marks those that serve the queue, and outlive the job
+    return {name: value for name, value in os.environ.items() if name != not_ours} | {"PATH": _path()}
+
+
+def _children(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _content(path):
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return None
+
+
+def _last_line(text, default):
+    return (text.strip().splitlines() or [default])[-1]
+
+
+def _run(*command, lines=()):
+    """Run a tool, `lines` on its standard input; its own words become the error."""
+    try:
+        done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired as error:
+        sys.exit(str(error))
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: {done.stderr.strip().splitlines()[0] if done.stderr.strip() else f'status {done.returncode}'}")
+
+
+def hold(names, rate, hosts):
+    """The holder: make the nodes, tell their pids in one line of JSON, and stay until standard input ends or a node dies."""
+    node_addresses = addresses(names)
+    Path(hosts).write_text(hosts_file(node_addresses, _content("/etc/hosts") or ""))
+    _run("mount", "--bind", hosts, "/etc/hosts")
+    if os.path.isdir("/dev/shm"):
+        _run("mount", "-t", "tmpfs", "tmpfs", "/dev/shm")  # shared memory that a killed process leaves behind goes with the job
+    sleep = 'hostname "$1" && echo && exec sleep infinity >/dev/null 2>&1'
+    sleepers = {name: subprocess.Popen(["unshare", "--net", "--uts", "sh", "-c", sleep, "sh", name], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+                for name in names}  # fmt: skip
+    for name, sleeper in sleepers.items():
+        if not sleeper.stdout.readline():
+            sys.exit(f"node {name} did not start")
+    links = ["link set lo up", "link add bridge type bridge", "link set bridge up"]
+    for number, sleeper in enumerate(sleepers.values()):
+        links += [f"link add port{number} type veth peer name eth0 netns {sleeper.pid}", f"link set port{number} master bridge up"]
+    _run("ip", "-batch", "-", lines=links)
+    for name, sleeper in sleepers.items():
+        node = ["nsenter", f"--target={sleeper.pid}", "--net"]
+        _run(*node, "ip", "-batch", "-", lines=["link set lo up", f"addr add {node_addresses[name]}/16 dev eth0", "link set eth0 up"])
+        if rate != "none":
+            # The kernel hands over segments of up to 64 KB; those that the bucket cannot hold would be cut up, at the cost of a core.
+            _run(*node, "ip", "link", "set", "eth0", "gso_max_size", str(min(65536, bucket(rate) // 2)))
+            _run(*node, "tc", *f"qdisc add dev eth0 root tbf rate {rate} burst {bucket(rate)} latency 50ms".split())  # what the node sends
+    if rate != "none":  # what each node receives, which is more than one sends only where several send to it
+        queues = [f"qdisc add dev port{number} root tbf rate {rate} burst {4 * bucket(rate)} latency 50ms" for number in range(len(names))]
+        _run("tc", "-batch", "-", lines=queues)
+    print(json.dumps({name: sleeper.pid for name, sleeper in sleepers.items()}), flush=True)
+    _stay({os.pidfd_open(sleeper.pid): name for name, sleeper in sleepers.items()})
+
+
+def hosts_file(node_addresses, own):
+    """The content of /etc/hosts on the nodes: theirs come first, then `own`, the machine's, where it doesn't name them too."""
+    kept = [line for line in own.splitlines() if not set(line.partition("#")[0].split()) & set(node_addresses)]
+    pairs = [(address, name) for name, address in node_addresses.items()]
+    mapped = [(f"::ffff:{address}", name) for address, name in pairs]  # who looks up the name of a peer of an IPv6 socket, as torch does
+    return "\n".join(["127.0.0.1 localhost", *(f"{address} {name}" for address, name in pairs + mapped), *kept]) + "\n"
+
+
+def bucket(rate):
+    """Bytes in the token bucket of a node's network: what is in it passes at once, as if there were no limit.
+
+    Half a millisecond at `rate`, and at least two packets: little enough to be seen in no measurement but that of small messages,
+    and enough to last until a timer of a busy machine comes round.
+    """
+    return max(3100, bits_per_second(rate) // 8 // 2000)
+
+
+def _stay(nodes):
+    """Until standard input ends, or one of `nodes` (descriptor of its first process -> name): a node that is down ends the job.
+
+    The first process of a process namespace inherits its orphans, which would stay as zombies unless they are waited for.
+    """
+    while not (ready := select.select([sys.stdin, *nodes], [], [], 1)[0]):
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            pass
+    for descriptor in ready:
+        if descriptor in nodes:
+            print(f"its virtual node {nodes[descriptor]} was killed", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    hold(**json.loads(Path(sys.argv[1]).read_text()))

@@ -1,0 +1,1 @@
+"""What notebooks import: measurements of their own, a student's runs, and figures."""

@@ -1,0 +1,141 @@
+"""Profiles in notebooks: recorded by batch jobs, kept beside the exercises, and drawn one above the other."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy
+
+from handson.cluster.follow import JobFailed, follow, submit
+from handson.figures import picture
+from handson.notebook import plots
+from handson.notebook.runs import left_by
+from handson.pbs import directives
+from handson.pbs.errors import PBSError
+from handson.profiling import analysis, clocks, explain, figure, readers
+from handson.profiling.timeline import COMMUNICATION, COMPUTE, RANGE, ProfileError
+
+STEPS = ("forward", "backward", "all-reduce", "optimize")
+
+
+def start(folder, job_script, **variables):
+    """Submit a job that profiles, with these variables in its environment; returns its id. Raises JobFailed.
+
+    Where the job script requests nothing, the requests of the student's training script are made for it.
+    """
+    return submit(folder, "-V", *_requests(Path(folder), job_script), "-j", "oe", job_script, **variables)
+
+
+def _requests(folder, job_script):
+    """The #PBS options of the training script that a job script without requests goes with; none if it has its own."""
+    profile = folder / job_script
+    training = folder / job_script.replace("_profile", "_training")
+    if training == folder / "run_training.sh":  # any script on two GPUs
+        training = folder.parent / "02_multi_gpu/run_multi_gpu_training.sh"
+    if not profile.exists() or _requests_in(profile) or not training.exists():
+        return []
+    return [word for request in _requests_in(training) for word in request]
+
+
+def _requests_in(script):
+    try:
+        return directives.requests(script.read_bytes())
+    except PBSError as error:
+        raise JobFailed(f"{script} has a {error.sentence.strip()}: close its quotation marks") from None
+
+
+def of_job(folder, job):
+    """The Run that a job has recorded, when it has ended; its output is shown meanwhile. Raises JobFailed, ResultError or ProfileError."""
+    follow(job)
+    return readers.load([left_by(folder, job)])[0]
+
+
+def of_script(folder, script, when, options, keep=False):
+    """Profile a script of `folder` by its job script, into results/SCRIPT_WHEN: a Run. Raises JobFailed or ProfileError.
+
+    keep: do not record again what is there already.
+    """
+    place = Path(folder, "results", f"{script.removesuffix('.py')}_{when}")
+    if keep and (place / "result.json").exists():
+        print(f"{place} was recorded before; delete the folder to record it again.")
+    else:
+        shutil.rmtree(place, ignore_errors=True)
+        follow(start(folder, "run_profile.sh", SCRIPT=script, NAME=place.name, OPTIONS=options))
+    return readers.load([place])[0]
+
+
+def show(*runs, steps=3, usage=False):
+    """The timelines of runs one above the other, at one scale; with `usage`, what their devices did during the whole run under them."""
+    drawing = figure.timeline([run if usage else replace(run, usage=None) for run in runs], steps)
+    return picture(drawing, " ".join(f"{run.name}: {analysis.verdict(run).sentence}." for run in runs))
+
+
+def explained(one, more):
+    """Print, and draw, where the efficiency of the run `more` went, by profiles of it and of `one` with fewer workers. Raises ProfileError."""
+    explanation = explain.split(one, more)
+    lines = explain.text(explanation)
+    print(*lines, sep="\n")
+    return picture(explain.draw(explanation), f"{' '.join(lines).rstrip('.')}.")
+
+
+def table(run):
+    """Print which share of a step each part has, on each rank."""
+    print(run.name, *analysis.table(analysis.shares(run)), sep="\n")
+
+
+def collectives(run):
+    """Print how often ranks communicate in a step, and how long that takes, on rank 0."""
+    for name, seconds, calls in analysis.operators(run.timelines[0], analysis.common_steps(run)[0], (COMMUNICATION,)):
+        print(f"{name:30}  {calls:.3g} calls a step, {1000 * seconds:.2f} ms")
+
+
+def waits(run):
+    """rank -> {another rank: the seconds a step that it waits for that one}."""
+    return {shares.rank: {other: shares.waits.get(other, 0.0) for other in range(len(run.timelines)) if other != shares.rank}
+            for shares in analysis.shares(run)}  # fmt: skip
+
+
+def meetings(run):
+    """When each rank came to each collective, and left it: two arrays of seconds, (collectives, ranks)."""
+    found = clocks.find(run.timelines)
+    first = found.begin.min()
+    return (found.begin - first) / 1e9, (found.end - first) / 1e9
+
+
+def spans(run, rank=0):
+    """When a rank computes, and when it communicates: two lists of (begin, end) in seconds."""
+    timeline = run.timelines[rank]
+    first = timeline.begin.min()
+    return [((timeline.spans(kind) - first) / 1e9).tolist() for kind in (COMPUTE, COMMUNICATION)]
+
+
+def ranges(run, names=STEPS):
+    """name -> the mean seconds that ranges of this name take in a step, on each rank. Raises ProfileError where there are none."""
+    found = {name: [spans[name] for spans in map(_ranges, run.timelines)] for name in names}
+    if missing := [name for name in names if not all(map(len, found[name]))]:
+        raise ProfileError(f"{run.name} has no ranges {', '.join(missing)}: mark them in the script, save it, and record it again")
+    return {name: [float((moments[:, 1] - moments[:, 0]).mean() / 1e9) for moments in of_ranks] for name, of_ranks in found.items()}
+
+
+def show_ranges(run, steps=2, names=STEPS):
+    """When each rank was in which of the ranges that a script has marked, in a few steps. Raises ProfileError."""
+    means, every_rank = ranges(run, names), analysis.common_steps(run)
+    middle = max(0, (len(every_rank[0]) - steps) // 2)
+    begin = min(of_rank[middle, 1] for of_rank in every_rank)
+    end = max(of_rank[middle : middle + steps][-1, 2] for of_rank in every_rank)
+    of_ranks = {f"rank {one.rank}": {name: _within(moments, begin, end) for name, moments in _ranges(one).items()} for one in run.timelines}
+    words = ", ".join(f"{name} {' and '.join(f'{1000 * seconds:.1f}' for seconds in of_ranks)} ms" for name, of_ranks in means.items())
+    return plots.ranges(of_ranks, (end - begin) / 1e6, f"The marked ranges of {steps} steps; mean times on the ranks: {words}.")
+
+
+def _within(moments, begin, end):
+    """Of moments (ns), those between two: [(begin, length), ...] in ms."""
+    inside = moments[(moments[:, 1] > begin) & (moments[:, 0] < end)].clip(begin, end)
+    return [((a - begin) / 1e6, (b - a) / 1e6) for a, b in inside.tolist()]
+
+
+def _ranges(timeline):
+    """name -> begin and end (ns) of each range of STEPS, in the recorded steps."""
+    names, chosen = numpy.array(timeline.names), timeline.kind == RANGE
+    moments = numpy.stack([timeline.begin, timeline.end], axis=1)
+    return {name: moments[chosen & (names[timeline.name] == name)] for name in STEPS}

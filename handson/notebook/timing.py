@@ -1,0 +1,204 @@
+"""How long the parts of training steps take, measured on one GPU or on several at once; the notebooks call it.
+
+The measuring is done in processes of their own, each on a GPU as in the training scripts, so that the notebook's stays as it is. Each
+notes when every part of a step ends, by the one clock that all processes of a machine share.
+"""
+
+import contextlib
+import itertools
+import multiprocessing
+import tempfile
+import time
+from dataclasses import dataclass
+
+import numpy
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.utils.data import DataLoader
+
+from handson.errors import OneSentence
+from handson.pytorch import devices
+from handson.pytorch.batches import EpochBatches
+from handson.pytorch.model import ConvNet
+from handson.pytorch.workers import loopback
+from handson.training import data
+
+PARTS = ("load", "enlarge", "forward", "backward", "all-reduce", "optimize")
+WARM_UP = 3  # steps that are not counted: the first ones are slower
+LIMIT = 180  # seconds for any measurement
+
+
+class MeasurementFailed(OneSentence, RuntimeError):
+    """Why there is no measurement."""
+
+
+@dataclass
+class Steps:
+    """Training steps. moments: seconds, (workers, steps, 7): when each began, and when each of PARTS ended."""
+
+    moments: numpy.ndarray
+    batchsize: int  # of each worker
+
+    def seconds(self, rank=0):
+        """PARTS -> the seconds it took in each step."""
+        return dict(zip(PARTS, numpy.diff(self.moments[rank]).T))
+
+    def of_steps(self, rank=0):
+        """The seconds of each step."""
+        return (self.moments[rank, :, -1] - self.moments[rank, :, 0]).tolist()
+
+    def mean(self, rank=0):
+        """The mean seconds of a step."""
+        return float(numpy.mean(self.of_steps(rank)))
+
+    def began(self, part):
+        """When each rank began a part: seconds since the first step began, (steps, workers)."""
+        return (self.moments[:, :, PARTS.index(part)] - self.moments[:, 0, 0].min()).T
+
+    def ended(self, part):
+        """When each rank ended a part, likewise."""
+        return (self.moments[:, :, PARTS.index(part) + 1] - self.moments[:, 0, 0].min()).T
+
+
+def steps(workers=1, batchsize=32, size=256, count=20):
+    """Time `count` steps of `workers` workers with digits of `size` pixels: Steps. Raises MeasurementFailed."""
+    return Steps(numpy.stack(on_gpus(_train, batchsize, size, count, workers=workers)), batchsize)
+
+
+def batch_sizes(sizes=(1, 2, 4, 8, 16, 32, 64, 128), size=256, images=192):
+    """Batch size -> the seconds of each step, of one worker that takes about `images` images with each. Raises MeasurementFailed."""
+    return on_gpus(_with_batch_sizes, sizes, size, images)[0]
+
+
+def epoch(batchsize=32, size=256):
+    """Seconds that each part of one epoch takes on one worker: PARTS but the all-reduce, and "evaluate". Raises MeasurementFailed."""
+    return on_gpus(_epoch, batchsize, size)[0]
+
+
+def on_gpus(function, *arguments, workers=1):
+    """[function(device, rank, workers, *arguments) of each rank]: each in a process on a GPU of its own; with several, they can all-reduce.
+
+    Raises MeasurementFailed when one ends without an answer, or takes longer than LIMIT.
+    """
+    context = multiprocessing.get_context("spawn")
+    end, gpus = time.monotonic() + LIMIT, devices.first(workers)
+    backend = devices.backend([devices.place(gpu) for gpu in gpus])
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        pipes = []
+        for rank, gpu in enumerate(gpus):
+            ours, theirs = context.Pipe(duplex=False)
+            arguments_of_all = (rank, workers, gpu, backend, f"{folder}/meeting", theirs, function, arguments)
+            process = context.Process(target=_on_gpu, args=arguments_of_all, daemon=True)
+            process.start()
+            stack.callback(process.join)
+            stack.callback(process.kill)
+            theirs.close()
+            pipes.append(ours)
+        return [_answer(pipe, rank, end) for rank, pipe in enumerate(pipes)]
+
+
+def _answer(pipe, rank, end):
+    if not pipe.poll(max(0, end - time.monotonic())):
+        raise MeasurementFailed(f"worker {rank} has not measured anything after {LIMIT} seconds: is the machine very busy? Try again")
+    try:
+        return pipe.recv()
+    except EOFError:
+        raise MeasurementFailed(f"worker {rank} ended without an answer; what it said is above") from None
+
+
+def _on_gpu(rank, workers, gpu, backend, meeting, pipe, function, arguments):
+    device = devices.use(gpu)
+    if workers > 1:
+        loopback(backend)
+        dist.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=workers)
+    pipe.send(function(device, rank, workers, *arguments))
+    multiprocessing.parent_process().join()  # which ends this one when all have answered; the others may still need its connections
+
+
+def epoch_after_epoch(sampler, batches):
+    """The `batches` again and again, in the order that `sampler`, EpochBatches, has for each epoch."""
+    for epoch in itertools.count():
+        sampler.set_epoch(epoch)
+        yield from batches
+
+
+class _Training:
+    """A rank's training, as in the scripts, step by step."""
+
+    def __init__(self, device, rank, workers, batchsize, size):
+        self.device, self.workers, self.size = device, workers, size
+        train_set, self.test_set = data.load("digits")
+        shard = torch.utils.data.Subset(train_set, range(rank, len(train_set), workers))
+        self.batches = EpochBatches([len(range(other, len(train_set), workers)) for other in range(workers)], rank, batchsize, seed=0)
+        self.loader = DataLoader(shard, batch_sampler=self.batches)
+        torch.manual_seed(0)
+        self.model = ConvNet(len(train_set.classes)).to(self.device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.02, momentum=0.9)
+
+    def now(self):
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()  # it may still be computing what it was told to
+        return time.perf_counter()
+
+    def step(self, batches):
+        """Make a step, and return its moments."""
+        moments = [self.now()]
+        images, labels = next(batches)
+        moments.append(self.now())
+        images, labels = data.enlarge(images.to(self.device), self.size), labels.to(self.device)
+        moments.append(self.now())
+        loss = F.cross_entropy(self.model(images), labels)
+        moments.append(self.now())
+        self.optimizer.zero_grad()
+        loss.backward()
+        moments.append(self.now())
+        if self.workers > 1:
+            self.average_gradients()
+        moments.append(self.now())
+        self.optimizer.step()
+        return [*moments, self.now()]
+
+    def average_gradients(self):
+        """The fourth step, in one message: all ranks' gradients are added up, and divided by the number of ranks."""
+        gradients = [parameter.grad for parameter in self.model.parameters()]
+        together = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(together)
+        together /= self.workers
+        for gradient, mean in zip(gradients, together.split([gradient.numel() for gradient in gradients])):
+            gradient.copy_(mean.view_as(gradient))
+
+    def evaluate(self):
+        self.model.eval()
+        with torch.no_grad():
+            for images, labels in DataLoader(self.test_set, 32):
+                self.model(data.enlarge(images.to(self.device), self.size)).argmax(dim=1)
+        self.model.train()
+
+
+def _train(device, rank, workers, batchsize, size, count):
+    training = _Training(device, rank, workers, batchsize, size)
+    batches = epoch_after_epoch(training.batches, training.loader)
+    return numpy.array([training.step(batches) for _ in range(WARM_UP + count)])[WARM_UP:]
+
+
+def _with_batch_sizes(device, rank, workers, sizes, size, images):
+    found = {}
+    for batchsize in sizes:
+        moments = _train(device, rank, workers, batchsize, size, max(3, images // batchsize))
+        found[batchsize] = (moments[:, -1] - moments[:, 0]).tolist()
+    return found
+
+
+def _epoch(device, rank, workers, batchsize, size):
+    training = _Training(device, rank, workers, batchsize, size)
+    batches = epoch_after_epoch(training.batches, training.loader)
+    for _ in range(WARM_UP):
+        training.step(batches)
+    moments = numpy.array([training.step(batches) for _ in range(len(training.batches))])
+    found = dict(zip(PARTS, numpy.diff(moments).sum(axis=0).tolist()))
+    del found["all-reduce"]
+    begin = training.now()
+    training.evaluate()
+    return found | {"evaluate": training.now() - begin}

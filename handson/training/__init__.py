@@ -1,0 +1,1 @@
+"""What training scripts of both tracks import: data, options, results, and what they print."""

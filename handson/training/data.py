@@ -1,0 +1,192 @@
+"""The data sets of the course: images with labels, found by name or path and checked before use.
+
+Training scripts call `load` (PyTorch) or `load_arrays` (NumPy, for Chainer; torch is imported by `load` alone) once, and
+`enlarge` for every batch on the worker's device, so that only small images are stored, read and sent. The names are those of
+datasets/datasets.toml; a site's own datasets.toml in the folder HANDSON_DATA adds to them or replaces them (say, by a mirror).
+"""
+
+import functools
+import hashlib
+import io
+import os
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from handson.errors import OneSentence
+
+EMBEDDED = Path(__file__).resolve().parents[2] / "datasets"
+
+
+class DataError(OneSentence, ValueError):
+    """What is wrong with a data set."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageDataset:
+    """Images and labels as a sequence of pairs, which DataLoader and Chainer's iterators read alike.
+
+    images: float32 in [0, 1], (samples, channels, height, width); labels: int64, (samples,); both are torch tensors or both NumPy
+    arrays. name is for people ("CIFAR10"), path is the file, classes are the labels' names.
+    """
+
+    images: object
+    labels: object
+    name: str
+    path: Path
+    classes: tuple
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        return self.images[index], self.labels[index]
+
+    def __getitems__(self, indices):  # a DataLoader's whole batch in one look-up
+        return list(zip(self.images[indices], self.labels[indices]))
+
+
+def load(dataset):
+    """The training and the test set, ImageDatasets of torch tensors, of a name or a path. Raises DataError."""
+    import torch
+
+    def tensors(part):
+        return replace(part, images=torch.from_numpy(part.images), labels=torch.from_numpy(part.labels))
+
+    train, test = load_arrays(dataset)
+    return tensors(train), tensors(test)
+
+
+def load_arrays(dataset):
+    """The training and the test set, ImageDatasets of NumPy arrays, of a name or a path. Raises DataError."""
+    path, entry = find(dataset)
+    arrays = read(path, entry)
+    name = entry.get("title", path.stem)
+    classes = tuple(str(label) for label in arrays["classes"])
+
+    def part(which):
+        images = arrays[f"{which}_images"].astype("float32") / arrays["maximum"].astype("float32")
+        return ImageDataset(images, arrays[f"{which}_labels"].astype("int64"), name, path, classes)
+
+    return part("train"), part("test")
+
+
+def enlarge(images, size):
+    """Images (N, 1 or 3, height, width) as (N, 3, size, size), of the same type and on the same device; torch, NumPy or CuPy.
+
+    Bilinear as torch's interpolate without align_corners. That is linear in the rows and in the columns, so that two products
+    with small matrices do it, in well under the time of interpolate on a CPU. Raises DataError.
+    """
+    if size < 1:
+        raise DataError(f"images cannot be enlarged to {size} pixels: give a size of at least 1")
+    height, width = images.shape[2:]
+    wide = images @ _like(images, _bilinear(width, size).T)
+    if images.shape[1] == 1:
+        wide = wide[:, [0, 0, 0]]
+    return _like(images, _bilinear(height, size)) @ wide
+
+
+@functools.cache
+def _bilinear(length, size):
+    """The matrix (size, length) that stretches `length` pixels to `size`: each row weighs the two nearest pixels."""
+    import numpy
+
+    centres = ((numpy.arange(size) + 0.5) * length / size - 0.5).clip(0, length - 1)
+    return numpy.maximum(0, 1 - abs(centres[:, None] - numpy.arange(length)))
+
+
+def _like(images, matrix):
+    """The NumPy `matrix` as an array of the kind, type and device of `images`."""
+    if hasattr(images, "new_tensor"):
+        return images.new_tensor(matrix)
+    return images.__array_namespace__().asarray(matrix, dtype=images.dtype)
+
+
+def data_folder():
+    """Where downloads and prepared files land: the folder HANDSON_DATA, or datasets/."""
+    return Path(os.environ.get("HANDSON_DATA") or EMBEDDED).expanduser()
+
+
+def catalog():
+    """The known data sets: name -> entry of datasets.toml, with the folder it stands in. Raises DataError."""
+    entries = {}
+    for folder in dict.fromkeys([EMBEDDED, data_folder()]):
+        path = folder / "datasets.toml"
+        try:
+            for name, entry in tomllib.loads(path.read_text("utf-8")).items():
+                if "archive" in entry and not {"url", "size", "sha256"} <= entry["archive"].keys():
+                    raise ValueError(f"{name}.archive needs url, size and sha256")
+                entries[name] = {"folder": folder} | entry
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise DataError(f"{path} cannot be read ({error}): correct or restore it") from None
+    return entries
+
+
+def find(dataset):
+    """The file of a name or a path, and what the catalog says of it ({} for a file of the user's own). Raises DataError."""
+    dataset, entries = str(dataset), catalog()
+    if dataset in entries:
+        entry = entries[dataset]
+        return (data_folder() if "archive" in entry else entry["folder"]) / f"{dataset}.npz", entry
+    if dataset.endswith(".npz") or os.sep in dataset:
+        return Path(dataset).expanduser(), {}
+    known = ", ".join(sorted(entries)) or "(none)"
+    raise DataError(f"there is no data set named {dataset!r}: give the path of an .npz file or one of these names: {known}")
+
+
+def read(path, entry):
+    """The checked arrays of the .npz file `path`, of which the catalog says `entry`. Raises DataError.
+
+    Arrays: train_images and test_images, uint8 or float, (samples, 1 or 3 channels, height, width); train_labels and test_labels,
+    whole numbers from 0; classes, the labels' names; maximum, the pixel value of full brightness.
+    """
+    import numpy
+
+    if "archive" in entry:
+        cure = f"run `python -m handson prepare {path.stem}`"
+    else:
+        cure = "restore it" if entry else "give another file"
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path}: {cure}") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}): {cure}") from None
+    if len(content) < entry.get("size", 0):
+        raise DataError(f"{path} is truncated ({len(content):,} bytes instead of {entry['size']:,}): {cure}")
+    if "sha256" in entry and hashlib.sha256(content).hexdigest() != entry["sha256"]:
+        raise DataError(f"{path} was altered (its SHA-256 is not the one in datasets.toml): {cure}")
+    try:
+        with numpy.load(io.BytesIO(content), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}  # reading an array verifies its CRC
+    except Exception as error:  # foreign bytes: there is no telling over what the reader stumbles
+        raise DataError(f"{path} is truncated, altered or no .npz file ({type(error).__name__}: {error}): {cure}") from None
+    if problem := _what_is_wrong(arrays, entry.get("archive")):
+        raise DataError(f"{path} {problem}: {cure}")
+    return arrays
+
+
+def _what_is_wrong(arrays, archive):
+    """What makes `arrays` unfit as a data set, as the end of a sentence; None when nothing does."""
+    names = ("train_images", "train_labels", "test_images", "test_labels", "classes", "maximum")
+    if missing := [name for name in names if name not in arrays]:
+        return f"lacks {', '.join(missing)}"
+    if archive and str(arrays.get("archive_sha256")) != archive["sha256"]:
+        return "was made from another archive than the one in datasets.toml"
+    if arrays["maximum"].shape != () or arrays["maximum"].dtype.kind not in "uif" or not arrays["maximum"] > 0:
+        return "has a maximum that is not one positive number"
+    if arrays["classes"].ndim != 1 or arrays["train_images"].shape[1:] != arrays["test_images"].shape[1:]:
+        return "has classes that are no list, or training and test images of different shapes"
+    for part in ("train", "test"):
+        images, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"]
+        if images.ndim != 4 or images.size == 0 or images.shape[1] not in (1, 3) or images.dtype.kind not in "uf":
+            return f"has {part}_images that are not uint8 or float of shape (samples, 1 or 3 channels, height, width)"
+        if not (0 <= images.min() and images.max() <= arrays["maximum"]):
+            return f"has {part}_images with pixels outside 0 to {arrays['maximum']}"
+        if labels.shape != images.shape[:1] or labels.dtype.kind not in "ui":
+            return f"has {part}_labels that are not one whole number for each of the {len(images)} images"
+        if labels.min() < 0 or labels.max() >= len(arrays["classes"]):
+            return f"has {part}_labels outside the {len(arrays['classes'])} classes"
+    return None

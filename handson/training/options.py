@@ -1,0 +1,158 @@
+"""The command line that all training scripts share, whichever the track. Bad values end with one sentence and status 2."""
+
+import argparse
+import atexit
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+from handson.errors import OneSentence
+from handson.training.worker_processes import kill_all
+
+
+class Stopped(OneSentence):
+    """Somebody has pressed Ctrl-C."""
+
+    status = 128 + signal.SIGINT  # as shells have it
+
+
+class OneSentenceParser(argparse.ArgumentParser):
+    """argparse, without the usage lines before an error: the sentence is what matters in a job's output file."""
+
+    def error(self, message):
+        rank, sentence = launcher_rank(), f"{self.prog}: {message} (see --help)\n"
+        if under_mpiexec():
+            _end_in_mpi(rank, sentence)
+        if rank:
+            time.sleep(3)  # torchrun ends this rank after rank 0 has said it
+        self.exit(2, sentence)
+
+
+def _end_in_mpi(rank, sentence):
+    """End with status 2, and all other ranks too: where all come here, as they mostly do, rank 0 speaks for them.
+
+    mpiexec ends the others with this rank only once it has met them in MPI; before that, they would wait for it for ever.
+    """
+    from mpi4py import MPI
+
+    everybody, end = MPI.COMM_WORLD.Ibarrier(), time.monotonic() + 3
+    while not (all_are_here := everybody.Test()) and time.monotonic() < end:
+        time.sleep(0.01)
+    if rank == 0 or not all_are_here:
+        print(sentence, end="", file=sys.stderr, flush=True)
+    if not all_are_here:
+        os._exit(2)
+    MPI.Finalize()
+    sys.exit(2)
+
+
+def under_mpiexec():
+    """Whether an mpiexec started this process."""
+    return not {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"}.isdisjoint(os.environ)
+
+
+def launcher_rank():
+    """The rank that mpiexec, torchrun or srun gave this process, known before MPI starts; 0 for a process of its own."""
+    names = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+    return next((int(os.environ[name]) for name in names if name in os.environ), 0)
+
+
+def positive(kind, largest=10**9):
+    """An argparse type: a `kind` (int or float) above zero, up to `largest`."""
+
+    def convert(text):
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not 0 < value <= largest:
+            what = "whole number" if kind is int else "number"
+            raise argparse.ArgumentTypeError(f"must be a {what} above 0, of {largest:,} at most, not {text!r}")
+        return value
+
+    return convert
+
+
+def gpu_ids(text):
+    """An argparse type: "0,1" -> [0, 1]."""
+    try:
+        return [natural(word) for word in text.split(",")]
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"must be GPU ids separated by commas, such as 0,1, not {text!r}") from None
+
+
+def natural(text):
+    """An argparse type: an integer from 0 to a billion."""
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise argparse.ArgumentTypeError(f"must be a whole number of 0 or more, below 1,000,000,000, not {text!r}")
+    return int(text)
+
+
+def training_parser(task, track, gpus):
+    """The parser of a training script. `gpus`: the ids used when -g is not given; None: decided by whatever starts the ranks."""
+    parser = OneSentenceParser(description=f"Task {task}, {track} track.")
+    add = parser.add_argument
+    add("-b", "--batchsize", type=positive(int), default=32, metavar="N", help="images a worker takes in one step (32)")
+    add("-e", "--epoch", type=positive(int), default=4, metavar="N", help="times to go through the data (4)")
+    add("-g", "--gpu", type=gpu_ids, default=gpus, metavar="IDS", help="GPU ids such as 0,1; virtual GPUs where there are none")
+    add("--dataset", default="digits", metavar="NAME|PATH", help="data set (digits)")
+    add("--size", type=positive(int, 4096), default=256, metavar="PIXELS", help="side length that images are enlarged to (256)")
+    add("--lr", type=positive(float), default=0.02, metavar="RATE", help="learning rate (0.02)")
+    add("--seed", type=natural, default=0, metavar="N", help="seed of initial weights and shuffling (0)")
+    add("-o", "--out", type=Path, default=default_out(task, track), metavar="DIR", help="where results go (%(default)s)")
+    add("--resume", type=Path, metavar="FILE", help="continue from a snapshot of an interrupted run")
+    if (task, track) == ("multi_node", "chainer"):
+        add("--communicator", default="hierarchical", metavar="NAME", help="ChainerMN's communicator (%(default)s)")
+        add("--allreduce-grad-dtype", choices=["float16", "float32"], help="type in which gradients travel (that of the parameters)")
+        add("--double-buffering", action="store_true", help="communicate the last gradients while computing the next")
+    parser.set_defaults(task=task, track=track)
+    return parser
+
+
+def default_out(task, track):
+    """results/<task>_<track>_<job number>, or the time of day outside a batch job: no run overwrites another's results."""
+    job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or time.strftime("%Y%m%d-%H%M%S")
+    return Path("results") / f"{task}_{track}_{job.split('.')[0]}"
+
+
+def parse(task, track, gpus):
+    """The options of a training script. What can be refused is refused here, before any worker starts. `gpus`: see training_parser."""
+    parser = training_parser(task, track, gpus)
+    options = parser.parse_args()
+    if options.resume and not options.resume.is_file():
+        parser.error(f"--resume: there is no snapshot {options.resume}")
+    if track == "pytorch" and options.size <= 32 and options.batchsize < 3:
+        parser.error("-b: so few images of at most 32 pixels leave batch normalisation a single value; use -b 3 or a larger --size")
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out: {options.out} cannot be used as a folder for results ({error.strerror})")
+    if not os.access(options.out, os.W_OK | os.X_OK):
+        parser.error(f"--out: {options.out} is a folder that you must not write to")
+    sys.excepthook = _one_sentence
+    return options
+
+
+def _one_sentence(kind, error, traceback):
+    """Instead of a traceback, where an error is a sentence for the user: print it, clean up, and end with the error's status."""
+    if kind is KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # once is enough
+        kill_all()
+        error = Stopped("stopped by Ctrl-C before the end, so it leaves no result")
+    elif not issubclass(kind, OneSentence):
+        return sys.__excepthook__(kind, error, traceback)
+    for note in getattr(error, "__notes__", []):
+        print(note, file=sys.stderr)
+    print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr, flush=True)
+    atexit._run_exitfuncs()  # such as ending worker processes; Python's own way out would end with status 1
+    sys.stdout.flush()
+    os._exit(error.status)
+
+
+def fail(sentence, status=2):
+    """End with one sentence on standard error; `status` 2 is for what the user can mend."""
+    print(f"{Path(sys.argv[0]).name}: {sentence}", file=sys.stderr, flush=True)
+    raise SystemExit(status)
