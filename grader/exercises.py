@@ -3,13 +3,16 @@ receive, read from exercises.json beside this file."""
 
 import functools
 import json
+import re
 from pathlib import Path
 
 from grader import notebook_cells
 from grader.gaps import Exercise, Gap, exercise, normal
+from handson.files import COURSE
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = COURSE
 GIVEN_OUT = Path(__file__).with_name("exercises.json")
+FOLDER = re.compile(r"\d\d_[a-z][a-z0-9_]*")
 
 
 @functools.cache
@@ -20,6 +23,15 @@ def given_out(file):
         return Exercise(tuple(entry["lines"]), tuple(Gap(*gap) for gap in entry["gaps"]), entry["kind"])
     source = solution(file)
     return exercise(source.read_text(), source.suffix, source)
+
+
+def folders():
+    """The names of the units' folders, NN_topic, in their order."""
+    if GIVEN_OUT.exists():
+        named = {Path(file).stem if file.endswith(".ipynb") else file.split("/")[1] for file in _recorded()}
+    else:
+        named = {path.name for path in (ROOT / "solutions").iterdir() if path.is_dir()}
+    return sorted(name for name in named if FOLDER.fullmatch(name))
 
 
 def handed_in(file, data, executed=()):
@@ -39,9 +51,9 @@ def solution(file):
 def recorded(given):
     """The text of exercises.json for the Exercises of `given`, by file."""
     entries = {}
-    for file, exercise in sorted(given.items()):
-        gaps = [[gap.name, gap.hint, gap.first, gap.end] for gap in exercise.gaps]
-        entries[file] = {"kind": exercise.kind, "lines": exercise.lines, "gaps": gaps}
+    for file, one in sorted(given.items()):
+        gaps = [[gap.name, gap.hint, gap.first, gap.end] for gap in one.gaps]
+        entries[file] = {"kind": one.kind, "lines": one.lines, "gaps": gaps}
     return json.dumps(entries, indent=1) + "\n"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from grader import display, exercises
 from grader.box import Server
-from grader.checks import UNITS
+from grader.course import UNITS
 from grader.judging import judge
 from grader.probes import loaded_for
 from grader.verdict import counted

@@ -8,15 +8,11 @@ from typing import Annotated
 
 import typer
 
-from handson.errors import OneSentence, run
+from handson.errors import run
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, help=__doc__)
 site = typer.Typer(no_args_is_help=True)
 app.add_typer(site, name="site", help="Fit the job scripts to a site: its queue, group, GPUs and modules.")
-
-
-class NotHere(OneSentence):
-    """What only the whole course has."""
 
 
 class Track(str, Enum):
@@ -51,23 +47,6 @@ def compare(
     from handson.compare import compare
 
     compare(outs, figure, typer.echo)
-
-
-@app.command()
-def tour(
-    folder: Annotated[Path | None, typer.Option("-o", "--output", help="Where it all goes; results/tour_<time> by default.")] = None,
-    track: Annotated[list[Track], typer.Option(help="May be repeated; both by default.")] = list(Track),
-    options: Annotated[str, typer.Option(help="Options for the training scripts; without -e 2, they run the lecture's 4 epochs.")] = "-e 2",
-):
-    """See it all work: the three tasks by qsub, then the comparison of their throughput."""
-    try:
-        from handson.tour import tour
-    except ModuleNotFoundError as error:
-        if error.name != "handson.tour":
-            raise
-        raise NotHere("the tour is the instructor's, and not in what students receive: begin with `make lab`") from None
-
-    tour(folder or Path("results") / time.strftime("tour_%Y%m%d-%H%M%S"), [one.value for one in track], options, typer.echo)
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -165,6 +144,20 @@ def use_site(
     from handson.cluster.site import use
 
     use(name, not solutions, typer.echo)
+
+
+if Path(__file__).with_name("instructors").is_dir():  # students don't receive it
+
+    @app.command()
+    def tour(
+        folder: Annotated[Path | None, typer.Option("-o", "--output", help="Where it all goes; results/tour_<time> by default.")] = None,
+        track: Annotated[list[Track], typer.Option(help="May be repeated; both by default.")] = list(Track),
+        options: Annotated[str, typer.Option(help="Options for the training scripts; without -e 2, they run the lecture's 4 epochs.")] = "-e 2",
+    ):
+        """See it all work: the three tasks by qsub, then the comparison of their throughput."""
+        from handson.instructors.tour import tour
+
+        tour(folder or Path("results") / time.strftime("tour_%Y%m%d-%H%M%S"), [one.value for one in track], options, typer.echo)
 
 
 def main():

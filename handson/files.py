@@ -5,6 +5,8 @@ import os
 import secrets
 from pathlib import Path
 
+COURSE = Path(__file__).resolve().parents[1]  # the folder that all rooms of the course are in
+
 
 @contextlib.contextmanager
 def written_aside(path, durable=True):

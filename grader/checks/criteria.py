@@ -80,6 +80,15 @@ def at_random(parts):
     return None
 
 
+def dealt_at_random(parts):
+    """As `at_random`, in whatever order each part has its samples."""
+    if len(parts) < 2:
+        return None
+    if all(max(part) - min(part) < len(part) for part in parts):
+        return f"each part is a stretch of the data set (0 to {max(parts[0])}): if that is sorted by class, each worker sees other classes"
+    return at_random(parts)
+
+
 def some(numbers, count=4):
     """A few of `numbers`, for a sentence."""
     shown = ", ".join(str(number) for number in numbers[:count])

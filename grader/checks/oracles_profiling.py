@@ -1,4 +1,4 @@
-"""The expected values of the profiling scripts' probes, computed in one process without a student's code; as in grader.checks.oracles."""
+"""The expected values of the profiling scripts' probes, computed in one process without a student's code; as in grader.oracles.pytorch."""
 
 import torch
 import torch.nn.functional as F

@@ -1,5 +1,6 @@
 """What students receive, as one archive: the built exercises and notebooks, what runs and checks them, and nothing that solves them."""
 
+import os
 import zipfile
 from pathlib import Path
 
@@ -10,16 +11,9 @@ from handson.files import written_aside
 from handson.pbs import site as pbs_site
 
 TOP = "handson-course"  # the archive's one folder
-FOR_STUDENTS = Path(__file__).resolve().parent / "for_students"
-WHOLE = (
-    "LICENSE", "build-constraints.txt", "datasets/README.md", "datasets/datasets.toml", "datasets/digits.npz", "docs/launching.md",
-    "environment.yml", "grader/__init__.py", "grader/box", "grader/checks", "grader/exercises.py", "grader/gaps.py", "grader/judging.py", "grader/notebook_cells.py", "grader/observing.py",
-    "grader/probes", "grader/sandbox", "grader/self_check.py", "grader/display.py", "grader/verdict.py", "handson", "jobs/pbs/run_doctor.sh",
-    "jobs/pbs/run_network.sh", "jobs/sites", "pyproject.toml", "setup_environment.sh",
-)  # fmt: skip
-ELSEWHERE = {"grader/__main__.py": "grader/check_command.py", "README.md": "grader/instructors/for_students/README.md", "Makefile": "grader/instructors/for_students/Makefile"}
+FOR_STUDENTS = "for_students"  # the folder with what students receive besides exercises and notebooks, mostly as links
+LEFT_OUT = {"instructors", "__pycache__", "CHOSEN"}  # folders and files of these names are not for students
 FOR_TESTS = "# Students do without what follows"  # in requirements.txt
-NOT_FOR_STUDENTS = {"handson/tour.py", "jobs/sites/CHOSEN"}
 BEGINNING = (1980, 1, 1, 0, 0, 0)  # the time of every entry, so that the same course gives the same archive
 
 
@@ -39,10 +33,8 @@ def bundle(built, path, site=None, root=exercises.ROOT):
     """Write the archive at `path`, of what was `built` for `site`, and of the course at `root`. Raises BundleError."""
     name = site or pbs_site.chosen()
     here, files = sites.read(name), {}
-    for file in _whole(root):
-        files[file.relative_to(root)] = file.read_bytes(), file.stat().st_mode & 0o777
-    for file, source in ELSEWHERE.items():
-        files[Path(file)] = (root / source).read_bytes(), 0o644
+    for path_inside, source in _for_students(root / FOR_STUDENTS):
+        files[path_inside] = source.read_bytes(), source.stat().st_mode & 0o777
     for file in [file for file in files if file.suffix == ".sh" and file.parts[0] == "jobs"]:
         files[file] = sites.fitted(files[file][0].decode(), here).encode(), files[file][1]
     files[Path("requirements.txt")] = (root / "requirements.txt").read_text().partition(FOR_TESTS)[0].encode(), 0o644
@@ -60,9 +52,13 @@ def bundle(built, path, site=None, root=exercises.ROOT):
         raise BundleError(f"the bundle {path} cannot be written ({error.strerror}): name another file") from None
 
 
-def _whole(root):
-    for name in WHOLE:
-        for file in sorted((root / name).rglob("*")) if (root / name).is_dir() else [root / name]:
-            parts = file.relative_to(root).parts
-            if file.is_file() and "__pycache__" not in parts and not parts[-1].startswith(".") and "/".join(parts) not in NOT_FOR_STUDENTS:
-                yield file
+def _for_students(folder):
+    """(path in the bundle, file) of everything in `folder`; links are followed."""
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = sorted(name for name in folders if _is_for_students(name))
+        for name in sorted(filter(_is_for_students, names)):
+            yield Path(place, name).relative_to(folder), Path(place, name)
+
+
+def _is_for_students(name):
+    return name not in LEFT_OUT and not name.startswith(".")

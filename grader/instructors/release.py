@@ -14,7 +14,7 @@ import jupytext
 import nbformat
 
 from grader import notebook_cells
-from grader.checks import UNITS
+from grader.course import UNITS, most_points
 from grader.gaps import BEGIN, GapError, exercise
 from handson.cluster import site as sites
 from handson.files import written_aside
@@ -110,25 +110,16 @@ def _nbgrader(cell):
     if gaps := ["".join(names) for names in GAP_IN_CELL.findall(cell.source)]:
         return {"nbgrader": common | {"grade": False, "solution": True, "locked": False, "grade_id": "-".join(gaps)}}
     if check := CHECK_IN_CELL.search(cell.source):
-        graded = {"grade": True, "solution": False, "locked": True, "grade_id": f"check-{check[1]}", "points": points(check[1])}
+        graded = {"grade": True, "solution": False, "locked": True, "grade_id": f"check-{check[1]}", "points": most_points(check[1])}
         return {"nbgrader": common | graded, "editable": False, "deletable": False}
     return {}
-
-
-def points(unit):
-    """The most points that a student can get in a unit, in whichever track."""
-    of_tracks = {}
-    for part in UNITS[unit]:
-        worth = sum(criterion.points for check in part.checks for criterion in check.criteria)
-        of_tracks[part.track] = of_tracks.get(part.track, 0) + worth
-    return of_tracks.pop("", 0) + max(of_tracks.values(), default=0)
 
 
 def _refuse_unchecked(given, path, source):
     checked = {check.gap for parts in UNITS.values() for part in parts if part.file == str(path) for check in part.checks}
     for gap in given.gaps:
         if gap.name not in checked:
-            raise GapError(f"{source}, line {_line(source, gap)}: the gap {gap.name} has no check; add one to grader/checks, for {path}")
+            raise GapError(f"{source}, line {_line(source, gap)}: the gap {gap.name} has no check; add one to grader/units, for {path}")
 
 
 def _refuse_twins(given, path, source, named):

@@ -6,11 +6,11 @@ from rich.console import Console
 from rich.table import Table
 
 from grader import exercises
-from grader.checks import UNITS
+from grader.course import UNITS
 from grader.instructors.grade.grading import grade
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.release import notebook
-from grader.mutants import known, solved
+from grader.instructors.known_answers import known, solved
 from grader.verdict import FAILED, NOT_FOUND, PASSED, counted
 
 ENGINES = 2

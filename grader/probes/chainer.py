@@ -21,7 +21,6 @@ from grader.probes.student import Student
 from handson.chainer import devices as handson_devices
 from handson.chainer import model as handson_model
 from handson.chainer.optimizers import create_multi_node_optimizer
-from handson.chainer.reports import TimedEvaluator
 from handson.training.data import ImageDataset
 
 CPU = chainer.get_device("@numpy")
@@ -115,14 +114,6 @@ def device(rank, ranks, source, case):
     return {"gpu": chosen}
 
 
-def devices(rank, ranks, source, case):
-    """The names and ids in `gpus`, in their order."""
-    found = Student(source).run(args=SimpleNamespace(gpu=list(case["gpu"]))).gpus
-    if not isinstance(found, dict):
-        raise Wrong(f"`gpus` is {found!r}, no dictionary from names to ids, such as {{'main': 0, 'gpu1': 1}}")
-    return {"names": [str(name) for name in found], "ids": [int(gpu) for gpu in found.values()]}
-
-
 def iterators(rank, ranks, source, case):
     """What each training iterator gives in three epochs: of one run, of another with its seed, of one with another seed, and of
     one that is resumed in the second epoch. `devices`: of the script for several GPUs, which has parts and iterators in lists."""
@@ -147,10 +138,13 @@ def iterators(rank, ranks, source, case):
     parts, first = make(seed, 1)
     again_parts, again = make(seed, 2)
     _, other = make(seed + 1, 3)
+    samples_of_parts = [samples(part, case) for part in parts]
+    passed = passes(first)
     observations = {
-        "parts": [samples(part, case) for part in parts],
+        "parts": samples_of_parts,
+        "orders": [_epochs(one, part) for one, part in zip(passed, samples_of_parts)],
         "parts again": [samples(part, case) for part in again_parts],
-        "first": passes(first),
+        "first": passed,
         "again": passes(again),
         "other": passes(other),
     }
@@ -173,6 +167,12 @@ def _pass(iterator, case):
         batches += [] if ended else [samples(batch, case)]
     iterator.finalize()
     return {"batches": batches, "ended": ended}
+
+
+def _epochs(one, part):
+    """The orders of three epochs of an iterator, which may cut batches at their ends or go on."""
+    used = [sample for batch in one["batches"] for sample in batch]
+    return [used[begin : begin + len(part)] for begin in range(0, 3 * len(part), len(part))]
 
 
 def part(case, worker):
@@ -242,40 +242,6 @@ def updater(rank, ranks, source, case):
     if not isinstance(names.updater, StandardUpdater):
         raise Wrong(f"`updater` is a {type(names.updater).__name__}, which is no updater")
     return {"parameters": _trace(names.updater, case), "asked": convert.asked}
-
-
-def scatter(rank, ranks, source, case):
-    """The samples of one rank's parts; only rank 0 has the data. Training parts also of a second run, and of one with another seed."""
-    comm, student = join(rank, ranks), Student(source)
-
-    def run(seed):
-        train_set, test_set = (dataset(case["images"], case["seed"]), dataset(case["test_images"], case["seed"])) if rank == 0 else (None, None)
-        args = SimpleNamespace(seed=seed, batchsize=4)
-        names = student.run(train_set=train_set, test_set=test_set, comm=comm, args=args, images_in_all=case["images"], classes=10)
-        for name in ("train_set", "test_set"):
-            if not hasattr(names[name], "__len__"):
-                raise Wrong(f"`{name}` is {names[name]!r} on this rank: every rank must call scatter_dataset, and keep what it returns")
-        return samples(names.train_set, case), samples(names.test_set, case, "test_images")
-
-    seed = case["seed"] % 1000
-    train, test = run(seed)
-    return {"train": train, "test": test, "again": run(seed)[0], "other": run(seed + 1)[0]}
-
-
-def evaluator(rank, ranks, source, case):
-    """The loss and the accuracy that one rank's evaluator gives, where ranks have `lengths` images of the test set."""
-    comm, convert, model = join(rank, ranks), Double(), network(case["seed"])
-    data, begin = pictures(sum(case["lengths"]), case["seed"]), sum(case["lengths"][:rank])
-    test_set = chainer.datasets.SubDataset(data, begin, begin + case["lengths"][rank])
-    iterator = SerialIterator(test_set, case["batchsize"], repeat=False, shuffle=False)
-    evaluator = TimedEvaluator(iterator, model, converter=convert, device=CPU)
-    names = Student(source).run(
-        evaluator=evaluator, comm=comm, test_set=test_set, test_iterator=iterator, model=model, convert=convert, device=CPU
-    )
-    if not callable(names.evaluator):
-        raise Wrong(f"`evaluator` is a {type(names.evaluator).__name__}, which is no evaluator")
-    result = names.evaluator()
-    return {"result": [float(result["main/loss"]), float(result["main/accuracy"])]}
 
 
 def throughput(rank, ranks, source, case):

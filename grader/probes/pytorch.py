@@ -10,7 +10,6 @@ import numpy
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from pytorch_pfn_extras.reporting import Reporter
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
@@ -136,20 +135,6 @@ def replica(rank, ranks, source, case):
     return {"start": start, "gradients": flat(parameter.grad for parameter in model.parameters())}
 
 
-def optimizer(rank, ranks, source, case):
-    """The parameters after three updates with given gradients."""
-    model = network(case["seed"])
-    names = Student(source).run(model=model, args=SimpleNamespace(lr=case["lr"]))
-    generator = torch.Generator().manual_seed(case["seed"])
-    trace = [flat(model.parameters())]
-    for _ in range(3):
-        for parameter in model.parameters():
-            parameter.grad = torch.randn(parameter.shape, dtype=parameter.dtype, generator=generator)
-        names.optimizer.step()
-        trace.append(flat(model.parameters()))
-    return {"parameters": numpy.stack(trace)}
-
-
 def shuffle(rank, ranks, source, case):
     """The order of the samples in each epoch, and in epoch 2 of a run that was resumed there."""
     student = Student(source)
@@ -163,7 +148,7 @@ def shuffle(rank, ranks, source, case):
             orders.append([int(sample) for batch in batches for sample in batch])
         return orders
 
-    return {"epochs": orders(range(4)), "resumed": orders([2])[0]}
+    return {"parts": [list(range(case["lengths"][case["rank"]]))], "orders": [orders(range(4))], "resumed": orders([2])[0]}
 
 
 def step(rank, ranks, source, case):
@@ -184,31 +169,6 @@ def step(rank, ranks, source, case):
         if tuple(names.outputs.shape) != (len(labels), 10):
             raise Wrong(f"`outputs` should have a row for each of the {len(labels)} images; its shape is {tuple(names.outputs.shape)}")
     return {"parameters": numpy.stack(trace), "losses": losses}
-
-
-def evaluator(rank, ranks, source, case):
-    """What the evaluator finds on every rank, where the ranks have unequal parts of the test set, and what it leaves behind."""
-    comm = join(rank, ranks)
-    model = normalizing_network(case["seed"])
-    images, labels = batch(case["seed"], 0, case["lengths"], rank)
-    part = ImageDataset(images, labels, "numbers", None, tuple("0123456789"))
-    names = Student(source).run(
-        test_loader=DataLoader(part, case["batchsize"]),
-        model=model,
-        prepare=lambda images, labels: (images, labels),
-        comm=comm,
-        args=SimpleNamespace(batchsize=case["batchsize"]),
-        device=torch.device("cpu"),
-    )
-    start, reporter = flat(model.buffers()), Reporter()
-    with reporter, reporter.scope(observed := {}):
-        names.evaluator()
-    found = {name: [float(value) for key, value in observed.items() if key.endswith(name)] for name in ("loss", "accuracy")}
-    for name, values in found.items():
-        if len(values) != 1:
-            raise Wrong(f"`evaluator` should report one {name}; it reports {', '.join(map(str, observed)) or 'nothing'}")
-    training = all(module.training for module in model.modules())
-    return {"found": found["loss"] + found["accuracy"], "training": training, "moved": bool((flat(model.buffers()) != start).any())}
 
 
 def throughput(rank, ranks, source, case):

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 from grader import self_check
-from grader.checks import UNITS
+from grader.course import UNITS
 from grader.instructors.release import notebook, release
-from grader.mutants import solved
+from grader.instructors.known_answers import solved
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 3

@@ -15,13 +15,13 @@ import jupytext
 import nbformat
 import psutil
 
-from grader import hidden
+from grader.instructors import hidden
 from grader.box import Server
-from grader.checks import UNITS
+from grader.course import UNITS
 from grader.instructors.grade import work
 from grader.instructors.release import notebook
 from grader.judging import judge
-from grader.mutants import known, solved
+from grader.instructors.known_answers import known, solved
 from grader.probes import FOR_SCRIPTS
 from grader.sandbox import kernel
 from grader.verdict import PASSED

@@ -11,10 +11,10 @@ import pytest
 from lab import CHROMIUM, server
 from playwright.sync_api import sync_playwright
 
-from grader.checks import UNITS
+from grader.course import UNITS
 from grader.instructors.bundle import TOP, bundle
 from grader.instructors.release import build
-from grader.mutants import solved
+from grader.instructors.known_answers import solved
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,7 @@ from smaller import smaller
 
 from grader import gaps
 from grader.instructors.release import GAP_IN_CELL, notebook
-from grader.mutants import known
+from grader.instructors.known_answers import known
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]

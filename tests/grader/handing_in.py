@@ -1,8 +1,8 @@
 """Classes of students for tests: each hands in a folder with what is asked of them."""
 
 from grader import exercises
-from grader.checks import UNITS
-from grader.mutants import known, solved
+from grader.course import UNITS
+from grader.instructors.known_answers import known, solved
 
 
 def hand_in(folder, student, unit, texts):

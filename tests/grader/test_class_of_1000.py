@@ -11,8 +11,8 @@ import pytest
 from test_grade import ROOT, below, command, finished, results, until
 
 from grader import exercises
-from grader.checks import UNITS
-from grader.mutants import known, solved
+from grader.course import UNITS
+from grader.instructors.known_answers import known, solved
 
 STUDENTS = 1000
 UNIT = "single_gpu"

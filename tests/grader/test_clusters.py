@@ -14,10 +14,10 @@ from handing_in import hand_in
 from test_grade import ROOT, UNIT, results
 
 from grader import exercises
-from grader.checks import UNITS
+from grader.course import UNITS
 from grader.instructors.grade import grading
 from grader.instructors.grade.cluster import ClusterError
-from grader.mutants import solved
+from grader.instructors.known_answers import solved
 from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, PASSED
 from handson.pbs import directives, resources
 

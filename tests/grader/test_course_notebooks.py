@@ -7,9 +7,9 @@ import nbclient
 import pytest
 from smaller import smaller
 
-from grader.checks import UNITS
+from grader.course import UNITS
 from grader.exercises import ROOT, given_out
-from grader.mutants import solved
+from grader.instructors.known_answers import solved
 
 NOTEBOOKS = {"start": "00_start", "single_gpu": "01_single_gpu", "multi_gpu": "02_multi_gpu", "multi_node": "03_multi_node"}
 PICTURES = {"start": 3, "single_gpu": 6, "multi_gpu": 9, "multi_node": 6}

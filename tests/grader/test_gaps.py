@@ -3,7 +3,7 @@
 import pytest
 
 from grader import exercises, gaps
-from grader.mutants import solved
+from grader.instructors.known_answers import solved
 
 FILE = "exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py"
 FILES = [

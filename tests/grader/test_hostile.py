@@ -17,9 +17,9 @@ import sandbox_runs
 
 from grader import exercises, judging, observing
 from grader.box import Server
-from grader.checks import UNITS
+from grader.course import UNITS
 from grader.instructors.grade import work
-from grader.mutants import solved
+from grader.instructors.known_answers import solved
 from grader.probes import FOR_SCRIPTS
 from grader.sandbox import Limits
 from grader.verdict import GRADER_FAULT
@@ -53,8 +53,8 @@ class World:
         for path in self.secrets:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"CANARY-{self.token}-{path.name}")
-        self.canaries = [*map(str, self.secrets), f"/proc/{os.getpid()}/environ", str(ROOT / "solutions"), str(ROOT / "grader/hidden")]
-        self.leaks = [self.token, "LEAKED", "BEGIN SOLUTION", (ROOT / "grader/hidden/multi_gpu_pytorch.toml").read_text().splitlines()[0]]
+        self.canaries = [*map(str, self.secrets), f"/proc/{os.getpid()}/environ", str(ROOT / "solutions"), str(ROOT / "grader/units/multi_gpu/instructors")]
+        self.leaks = [self.token, "LEAKED", "BEGIN SOLUTION", (ROOT / "grader/units/multi_gpu/instructors/hidden_pytorch.toml").read_text().splitlines()[0]]
         self.outside = [folder, ROOT, ROOT / "grader", Path.home(), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm")]
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.server = Server(FOR_SCRIPTS)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from grader import gaps
-from grader.checks import UNITS
+from grader.course import UNITS
 from grader.exercises import solution
-from grader.instructors.grade import work
+from grader.instructors.grade import digest
 from grader.judging import judge
 from grader.verdict import FAILED, NOT_ATTEMPTED, PASSED
 from handson.cluster import site
@@ -76,10 +76,10 @@ def test_units_with_a_job_script_are_graded_anew_for_another_site_and_the_others
     monkeypatch.setattr(pbs_site, "CHOSEN", tmp_path / "sites/CHOSEN")
     (tmp_path / "sites/bare.toml").write_text(BARE)
     (tmp_path / "sites/CHOSEN").write_text("bare")
-    before = {unit: work.version(unit) for unit in UNITS}
-    assert before == {unit: work.version(unit) for unit in UNITS}
+    before = {unit: digest.of_unit(unit) for unit in UNITS}
+    assert before == {unit: digest.of_unit(unit) for unit in UNITS}
     if change == "another site":
         (tmp_path / "sites/CHOSEN").write_text("reedbush")
     else:
         (tmp_path / "sites/bare.toml").write_text(BARE.replace("first", "other"))
-    assert {unit for unit in UNITS if work.version(unit) != before[unit]} == set(PARTS)
+    assert {unit for unit in UNITS if digest.of_unit(unit) != before[unit]} == set(PARTS)

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from grader import exercises, observing
-from grader.checks import UNITS
+from grader.course import UNITS
 from grader.judging import judge
-from grader.mutants import solved
+from grader.instructors.known_answers import solved
 from grader.verdict import DEADLOCK, ERROR, FAILED, GRADER_FAULT, KILLED, NOT_ATTEMPTED, NOT_FOUND, OUT_OF_MEMORY, PASSED, TIMEOUT
 
 SINGLE = next(part for part in UNITS["single_gpu"] if part.track == "pytorch")
@@ -131,6 +131,6 @@ def test_what_was_printed_comes_with_the_verdict_rank_by_rank(verdicts):
 
 
 def test_an_oracle_that_fails_is_the_graders_fault_and_no_zero(server):
-    check = replace(next(check for check in SINGLE.checks if check.gap == "step"), oracle="grader.checks.oracles:no_such_oracle")
+    check = replace(next(check for check in SINGLE.checks if check.gap == "step"), oracle="grader.oracles.pytorch:no_such_oracle")
     found = list(judge("single_gpu", (replace(SINGLE, checks=(check,)),), lambda file: solved(SINGLE.file), server))
     assert {(verdict.status, verdict.points) for verdict in found} == {(GRADER_FAULT, None)}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from grader import hidden
-from grader.checks import UNITS
+from grader.instructors import hidden
+from grader.course import UNITS
 from grader.judging import judge
-from grader.mutants import known, solved
+from grader.instructors.known_answers import known, solved
 from grader.verdict import FAILED, NOT_ATTEMPTED, PASSED
 
 PARTS = [pytest.param(unit, part, id=f"{unit}-{part.track or part.file}") for unit, parts in UNITS.items() for part in parts]

@@ -3,9 +3,9 @@
 import pytest
 
 from grader.box import Server
-from grader.checks import UNITS
+from grader.course import UNITS
 from grader.judging import judge
-from grader.mutants import solved
+from grader.instructors.known_answers import solved
 from grader.verdict import FAILED, PASSED
 
 FILE = "notebooks/02_multi_gpu.ipynb"

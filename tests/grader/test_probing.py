@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from grader import hidden, observing
-from grader.checks import UNITS
+from grader import observing
+from grader.instructors import hidden
+from grader.course import UNITS
 from grader.judging import judge
-from grader.mutants import solved
+from grader.instructors.known_answers import solved
 from grader.verdict import ERROR, FAILED, KILLED, PASSED, TIMEOUT
 
 PARTS = {(unit, part.track, part.file.rsplit(".")[-1]): part for unit, parts in UNITS.items() for part in parts}

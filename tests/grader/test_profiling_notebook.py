@@ -7,7 +7,7 @@ import pytest
 from test_course_notebooks import NOT_PASSED, execute, outputs, points, printed
 
 from grader.exercises import given_out
-from grader.mutants import solved
+from grader.instructors.known_answers import solved
 from handson.profiling import analysis, readers
 
 SLOW = ("slow_loading", "uneven_work", "waiting_every_step")

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from grader.checks import UNITS, Part
 from grader.checks.check import Check, Criterion
+from grader.course import UNITS, Part
+from grader.course import most_points as points
 from grader.gaps import GapError, answers, exercise
-from grader.instructors.release import points, release
+from grader.instructors.release import release
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = """def speed(images, seconds):
@@ -104,7 +105,7 @@ def release_of(tmp_path, file, text):
 
 
 def test_a_gap_without_a_check_is_refused_with_its_line(tmp_path):
-    with pytest.raises(GapError, match=r"02_multi_gpu/own.py, line 2: the gap speed has no check; add one to grader/checks, for exercises/"):
+    with pytest.raises(GapError, match=r"02_multi_gpu/own.py, line 2: the gap speed has no check; add one to grader/units, for exercises/"):
         release_of(tmp_path, "02_multi_gpu/own.py", SOURCE)
 
 

@@ -14,9 +14,9 @@ import sandbox_runs
 from test_hostile import RIGHT, SUBMISSIONS, WRONG
 
 from grader import judging, observing
-from grader.checks import UNITS
+from grader.course import UNITS
 from grader.instructors.grade import work
-from grader.mutants import known, solved
+from grader.instructors.known_answers import known, solved
 
 pytestmark = sandbox_runs.needs_strong
 

@@ -14,9 +14,9 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 
 from grader import display, exercises, gaps, self_check
-from grader.checks import UNITS, Part
+from grader.course import UNITS, Part
 from grader.checks.check import Check, Criterion
-from grader.mutants import solved
+from grader.instructors.known_answers import solved
 from grader.verdict import FAILED, GRADER_FAULT, NOT_ATTEMPTED, PASSED, STATUSES, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,12 +15,12 @@ import psutil
 import pytest
 
 from grader.box import BoxFault, Server, link, switch
-from grader.checks import UNITS
+from grader.course import UNITS
 from grader.instructors.grade import work
 from grader.instructors.grade.cluster import Engines
 from grader.instructors.grade.placing import Placer
 from grader.judging import judge
-from grader.mutants import known, solved
+from grader.instructors.known_answers import known, solved
 from grader.sandbox import Limits
 from grader.sandbox.doctor import TUN, in_force, strong
 from grader.verdict import DEADLOCK, FAILED, KILLED, PASSED, TIMEOUT

@@ -11,9 +11,9 @@ sys.path.append(str(ROOT / "tests/grader"))
 
 from handing_in import hand_in  # noqa: E402
 
-from grader.checks import UNITS  # noqa: E402
+from grader.course import UNITS  # noqa: E402
 from grader.instructors.gradebook import Gradebook  # noqa: E402
-from grader.mutants import solved  # noqa: E402
+from grader.instructors.known_answers import solved  # noqa: E402
 from grader.sandbox.doctor import TUN, in_force  # noqa: E402
 from grader.verdict import NOT_FOUND, PASSED  # noqa: E402
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from tqdm import tqdm
 
 from grader import sandbox
-from grader.checks import UNITS
+from grader.course import UNITS
 from grader.instructors.collect import collect, newest
-from grader.instructors.grade import cluster, work
+from grader.instructors.grade import cluster, digest, work
 from grader.instructors.grade.placing import ControllerLost, Placer
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import note_absent, tell
@@ -44,7 +44,7 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         raise GradeError(f"{out} can't be written where submissions are read ({submissions}): name another folder with --out")
     expected = [part.file for parts in UNITS.values() for part in parts]  # all: a submission is the same whatever is graded of it
     resources = "trusted" if trusted else "sandbox"
-    versions = {unit: work.version(unit) for unit in units}
+    versions = {unit: digest.of_unit(unit) for unit in units}
     with Gradebook(out) as book:
         collected = collect(submissions, out / "submissions", expected, say)
         book.record(collected)

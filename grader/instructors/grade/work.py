@@ -1,16 +1,15 @@
 """A piece of work: some checks of one file of one submission. Pieces are made here, and carried out here, on the engines."""
 
 import functools
-import hashlib
 import os
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 from grader import exercises, sandbox
 from grader.box import link, switch
 from grader.box.forkserver import Forked
-from grader.checks import UNITS
+from grader.course import UNITS
+from grader.instructors.grade import digest
 from grader.judging import judge
 from grader.observing import longest
 from grader.probes import FOR_SCRIPTS, loaded_for
@@ -18,12 +17,9 @@ from grader.sandbox import interpreter_paths
 from grader.sandbox.doctor import TUN, in_force
 from grader.verdict import GRADER_FAULT, Verdict
 from handson.cluster import nodes
-from handson.cluster import site as sites
-from handson.pbs import site as pbs_site
+from handson.files import COURSE
 
-GRADER = Path(__file__).resolve().parents[2]
-PUBLIC = ("box", "probes", "sandbox", "__init__.py", "gaps.py", "verdict.py")  # of the grader; what ranks may read
-JUDGING = ("box", "checks", "hidden", "probes", "gaps.py", "exercises.py", "judging.py", "notebook_cells.py", "observing.py")  # what a verdict depends on
+BESIDE_STUDENTS = ("box", "probes", "sandbox")  # folders of the grader, wherever they are: what runs in the processes of a student's code
 SHARED = "HANDSON_SHARED"  # the variable that names the folder in which loaded libraries are shared with engines
 STARTING = 60  # seconds for an engine to load the libraries, at most
 
@@ -149,33 +145,14 @@ def _part(piece):
 @functools.cache
 def _seed(unit):
     """Of a unit's inputs: no student knows it, and it is the same for all, so that what is expected is worked out once."""
-    return int(version(unit)[:7], 16)
-
-
-def version(unit):
-    """What a unit's verdicts depend on, as a digest: checks, probes, hidden cases, the exercises given out, and for job scripts the
-    chosen site. Raises SiteError."""
-    digest = _of_all().copy()
-    for part in UNITS[unit]:
-        digest.update(exercises.given_out(part.file).text.encode())
-        if part.file.endswith(".sh"):
-            digest.update(repr(sites.read(pbs_site.chosen())).encode())
-    return digest.hexdigest()[:16]
-
-
-@functools.cache
-def _of_all():
-    """The digest of what the verdicts of all units depend on."""
-    digest = hashlib.sha256()
-    for path in [path for name in JUDGING for path in ([GRADER / name] if name.endswith(".py") else sorted((GRADER / name).rglob("*")))]:
-        if path.suffix in (".py", ".toml") and path.is_file():
-            digest.update(path.read_bytes())
-    return digest
+    return int(digest.of_unit(unit)[:7], 16)
 
 
 def readable():
     """What a sandbox shows of this machine."""
-    return [*interpreter_paths(), GRADER.parent / "handson", GRADER.parent / "datasets", *(GRADER / name for name in PUBLIC)]
+    grader = COURSE / "grader"
+    beside = [path for name in BESIDE_STUDENTS for path in sorted(grader.rglob(name)) if path.is_dir()]
+    return [*interpreter_paths(), COURSE / "handson", COURSE / "datasets", *sorted(grader.glob("*.py")), *beside]
 
 
 @functools.cache
@@ -191,7 +168,7 @@ def _listener():
 @functools.cache
 def _hidden_cases():
     try:
-        from grader import hidden
+        from grader.instructors import hidden
     except ImportError:
         return {}
     return hidden.cases()

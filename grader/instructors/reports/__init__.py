@@ -5,7 +5,7 @@ Everything here can be written again at any time (``python -m grader report DIR`
 
 import json
 
-from grader.checks import UNITS
+from grader.course import UNITS
 from grader.instructors.reports import pages, tables
 from grader.instructors.reports.files import write
 from grader.instructors.scores import scores

@@ -1,5 +1,5 @@
 """The expected values of the Chainer track's probes, and those that misconceptions lead to: computed in one process by plain
-formulas, without a student's code. Called as grader/checks/oracles.py says."""
+formulas, without a student's code. Called as grader/oracles/pytorch.py says."""
 
 import chainer
 import chainer.links as L
@@ -74,32 +74,6 @@ def _move(model, steps):
     for _, parameter in sorted(model.namedparams()):
         step, steps = steps[: parameter.size], steps[parameter.size :]
         parameter.array += step.reshape(parameter.shape)
-
-
-def evaluation(rank, ranks, case):
-    """[loss, accuracy] on each rank (ranks, 2): the means over all images under "right"; the rest as in `training`."""
-    model, lengths, data = network(case["seed"]), case["lengths"], list(pictures(sum(case["lengths"]), case["seed"]))
-
-    def mean(part):
-        if not part:
-            return numpy.zeros(2)
-        loss = model(*Double()(part, None))
-        return numpy.array([float(loss.array), float(model.accuracy.array)])
-
-    ends = numpy.cumsum(lengths)
-    parts = [data[end - length : end] for end, length in zip(ends, lengths)]
-    own = numpy.stack([mean(part) for part in parts])
-    batches = [[mean(part[at : at + case["batchsize"]]) for at in range(0, len(part) or 1, case["batchsize"])] for part in parts]
-    size = len(lengths)
-    return {
-        "right": numpy.stack([mean(data)] * size),
-        "every rank has the result of its own part of the test set: nothing puts the parts together": own,
-        "it is the mean of the ranks' means, in which an image on a rank with fewer of them weighs more: keep the `evaluator` "
-        "that the script has made, and make that a multi-node one": numpy.stack([own.mean(axis=0)] * size),
-        "it is the mean of the batches' means, in which an image in a small last batch weighs more: keep the `evaluator` that "
-        "the script has made, and make that a multi-node one": numpy.stack([numpy.mean([numpy.mean(one, axis=0) for one in batches], axis=0)] * size),
-        "the ranks' results are added up, not averaged": numpy.stack([own.sum(axis=0)] * size),
-    }
 
 
 def run(rank, ranks, case):

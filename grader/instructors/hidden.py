@@ -1,21 +1,22 @@
 """Cases that only the grader adds to the public checks: other sizes, numbers of workers and edges. Never given to students.
 
-UNIT_TRACK.toml has a list of cases for each gap ("run" for the whole script), as grader.checks.check.Check describes them.
+grader/units/topic/instructors/hidden_TRACK.toml has a list of cases for each gap ("run" for the whole script), as
+grader.checks.check.Check describes them.
 """
 
 import functools
 import tomllib
 from pathlib import Path
 
-HERE = Path(__file__).parent
+UNITS = Path(__file__).resolve().parents[1] / "units"
 
 
 @functools.cache
 def cases():
     """The cases by (unit, track, gap); the track of files that both tracks share is ""."""
     found = {}
-    for path in sorted(HERE.glob("*.toml")):
-        unit, track = path.stem.rsplit("_", 1)
+    for path in sorted(UNITS.glob("*/instructors/hidden_*.toml")):
+        unit, track = path.parts[-3], path.stem.removeprefix("hidden_")
         for gap, of_gap in tomllib.loads(path.read_text()).items():
             found[unit, "" if track == "shared" else track, gap] = tuple(of_gap)
     return found

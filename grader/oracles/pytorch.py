@@ -7,14 +7,15 @@ import numpy
 import torch
 import torch.nn.functional as F
 
-from grader.probes.pytorch import batch, flat, network, normalizing_network, pictures
+from grader.probes.pytorch import batch, flat, network, pictures
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
 from handson.training.data import enlarge
 
 
 def step(rank, ranks, case):
-    """Parameters after each step of one process on the whole batch, under "right"; the rest are sentences with what they lead to."""
+    """Parameters (1, steps, numbers) after each step of one process on the whole batch, under "right"; the rest are sentences with what
+    they lead to."""
     distributed = case.get("distributed")
     rules = {"right": {}}
     rules["the gradients are not cleared: those of the last step are still in them (`optimizer.zero_grad()`)"] = {"clear": False}
@@ -31,7 +32,7 @@ def step(rank, ranks, case):
     else:
         rules["the loss is the sum over the images of the batch, not their mean"] = {"scale": sum(case["lengths"])}
         rules["the loss is divided by the number of images twice"] = {"scale": 1 / sum(case["lengths"])}
-    return {sentence: _train(case, **rule) for sentence, rule in rules.items()}
+    return {sentence: _train(case, **rule)[None] for sentence, rule in rules.items()}
 
 
 def _train(case, clear=True, update=True, scale=1.0, weights="total", softmax=False):
@@ -62,44 +63,6 @@ def replica(rank, ranks, case):
         F.cross_entropy(model(images), labels).backward()
         own.append(flat(parameter.grad for parameter in model.parameters()))
     return {"start": flat(model.parameters()), "mean": numpy.mean(own, axis=0), "sum": numpy.sum(own, axis=0), "own": numpy.stack(own)}
-
-
-def gradients(rank, ranks, case):
-    """The gradients that the optimizer's probe hands out, a row for each update."""
-    generator = torch.Generator().manual_seed(case["seed"])
-    shapes = [parameter.shape for parameter in network(case["seed"]).parameters()]
-    return {"gradients": numpy.stack([flat(torch.randn(s, dtype=torch.float64, generator=generator) for s in shapes) for _ in range(3)])}
-
-
-def evaluator(rank, ranks, case):
-    """Loss and accuracy of the whole test set under "right"; the rest are sentences with what they lead to."""
-    right, training, batches = [], [], []
-    for number, length in enumerate(case["lengths"]):
-        images, labels = batch(case["seed"], 0, case["lengths"], number)
-        model = normalizing_network(case["seed"]).eval()
-        right.append(_sums(model(images), labels))
-        cut = list(zip(images.split(case["batchsize"]), labels.split(case["batchsize"]))) if length else []
-        batches += [_sums(model(some), theirs) / len(theirs) for some, theirs in cut]
-        model.train()
-        training.append(sum((_sums(model(some), theirs) for some, theirs in cut if len(theirs) > 1), numpy.zeros(2)))
-    lengths, own = numpy.array(case["lengths"])[:, None], numpy.stack(right)
-    means = own / numpy.maximum(lengths, 1)
-    return {
-        "right": own.sum(axis=0) / lengths.sum(),
-        "these are of rank 0's own part of the test set: the parts are not put together (`all_ranks`)": means[0],
-        "the model is in training mode while it is evaluated: batch normalisation then uses the batch's own statistics, and spoils the "
-        "running ones; `model.eval()` comes first": sum(training) / lengths.sum(),
-        "the means of the ranks are averaged: a rank with few images then weighs as much as one with many; add up the sums and the "
-        "numbers of images, then divide": means.mean(axis=0),
-        "the means of the batches are averaged: a short last batch then weighs as much as a full one": numpy.mean(batches, axis=0),
-        "the ranks' means are added up, not averaged": means.sum(axis=0),
-    }
-
-
-def _sums(outputs, labels):
-    """Summed loss and number of right answers."""
-    loss = F.cross_entropy(outputs, labels, reduction="sum")
-    return numpy.array([loss.item(), (outputs.argmax(dim=1) == labels).sum().item()])
 
 
 def run(rank, ranks, case):

@@ -3,12 +3,12 @@
 import shlex
 import shutil
 import time
-from pathlib import Path
 
 from handson.cluster.follow import follow, submit
 from handson.compare import compare
+from handson.files import COURSE
 
-SOLUTIONS = Path(__file__).resolve().parent.parent / "solutions"
+SOLUTIONS = COURSE / "solutions"
 TASKS = {"single_gpu": "01_single_gpu", "multi_gpu": "02_multi_gpu", "multi_node": "03_multi_node"}
 
 

@@ -1,0 +1,1 @@
+../../../jobs/pbs/run_network.sh

@@ -1,0 +1,138 @@
+"""What the gaps of training scripts must do in either track: judges of what probes observed (see grader.checks.check.Criterion)."""
+
+import re
+
+import numpy
+
+from grader.checks import criteria
+
+
+def right_gpu(seen, case, expected):
+    chosen, gpu = seen[0]["gpu"], case["gpu"]
+    if chosen == [gpu[worker % len(gpu)] for worker in range(case["workers"])]:
+        return None
+    if case["workers"] == 1:
+        return f"with args.gpu = {gpu}, GPU {chosen[0]} is used, not the first of them"
+    if len(set(chosen)) == 1:
+        return f"all {case['workers']} ranks use GPU {chosen[0]}; each rank of a node needs one of its own"
+    if chosen == [worker % len(gpu) for worker in range(case["workers"])]:
+        return f"the ranks use GPUs {chosen}: intra_rank is a place in args.gpu ({gpu}), not the GPU's id"
+    return f"with args.gpu = {gpu}, ranks 0 to {case['workers'] - 1} use GPUs {chosen}"
+
+
+def new_order_every_epoch(why):
+    """A judge: the images of each part ("parts") come in another order in each epoch ("orders", of each part); `why` they mostly don't."""
+
+    def judge(seen, case, expected):
+        for part, orders in zip(seen[0]["parts"], seen[0]["orders"]):
+            if all(order == part for order in orders):
+                return "in every epoch images come in the order of the data set: nothing shuffles them"
+            different = set(map(tuple, orders))
+            if len(different) == 1 < len(orders):
+                return f"every epoch has the same order (images {', '.join(map(str, orders[0][:3]))}, ...): {why}"
+            if len(different) < len(orders):
+                return "some epochs have the same order as others"
+        return None
+
+    return judge
+
+
+def one_big_batch(seen, case, expected):
+    """The parameters (steps, numbers) after each step are those that one process has that takes all workers' images in one batch. Judged
+    are as many ranks as the oracle has."""
+    right = expected["right"]
+    found = numpy.stack([of_rank["parameters"] for of_rank in seen])[: len(right)]
+    problem = criteria.explained_by(found, expected)
+    if problem is None:
+        return None
+    if not problem and criteria.close(found, numpy.broadcast_to(found[:, :1], found.shape)):
+        return "the parameters never change"
+    step = next(step for step in range(found.shape[1]) if not criteria.close(found[:, step], right[:, step]))
+    difference = numpy.abs(found[:, step] - right[:, step]).max()
+    several = case.get("workers", len(seen)) > 1
+    right = "one process that takes the images of all workers as one batch" if several else "the right update"
+    return criteria.because(f"after step {step + 1} parameters differ by up to {difference:.2g} from those of {right}", problem)
+
+
+def ranks_stay_equal(seen, case, expected):
+    for step in range(len(seen[0]["parameters"])):
+        if problem := criteria.equal_on_all_ranks([of_rank["parameters"][step] for of_rank in seen], f"after step {step + 1} parameters"):
+            return f"{problem} (does each rank update with its own gradients only?)"
+    return None
+
+
+def images_of_all(seen, case, expected):
+    epochs, lengths, workers = case["epoch"] - case["first_epoch"], case["lengths"], len(case["lengths"])
+    right = sum(lengths) * epochs
+    for rank, (images, _) in enumerate(seen[0]["found"]):
+        wrong = {
+            f"`images` is one epoch's; this run made {epochs}": sum(lengths),
+            "`images` has only one worker's: count those of all": lengths[rank] * epochs,
+            "`images` has only one worker's, in one epoch: count those of all workers and all epochs": lengths[rank],
+            "a run resumed at first_epoch makes only the epochs that are left": sum(lengths) * case["epoch"],
+            "`images` counts rank 0's shard for every rank; shards differ": lengths[0] * workers * epochs,
+            "the images of all workers are counted once for every worker": right * workers,
+            "steps are counted as full batches of args.batchsize images, but some are smaller: count the images": -(
+                -max(lengths) // case["batchsize"] * case["batchsize"] * workers * epochs
+            ),
+        }
+        if problem := criteria.images_counted(images, right, wrong, f"rank {rank} has " if workers > 1 else ""):
+            return problem
+    return None
+
+
+def images_a_second(seen, case, expected):
+    for rank, (images, throughput) in enumerate(seen[0]["found"]):
+        if not criteria.close(throughput, images / case["seconds"]):
+            wrong = {
+                "these are seconds per image, not images per second": case["seconds"] / images if images else 0,
+                "it is multiplied by the number of ranks, but `images` has those of all ranks": images / case["seconds"] * len(case["lengths"]),
+                "it is divided by the number of ranks; the course's throughput is that of all together": images / case["seconds"] / len(case["lengths"]),
+            }
+            how = criteria.explained(throughput, images / case["seconds"], wrong) or "it should be images / seconds"
+            who = f"rank {rank} has " if len(case["lengths"]) > 1 else ""
+            return f"{who}throughput = {throughput:.4g} for {images:g} images in {case['seconds']} seconds: {how}"
+    return None
+
+
+def rank_0_reports(seen, case, expected):
+    counts = [len(of_rank["lines"]) for of_rank in seen]
+    if counts != [1] + [0] * (len(seen) - 1):
+        printed = ", ".join(f"rank {rank} printed {count}" for rank, count in enumerate(counts))
+        return f"there should be one line `Throughput: ...`, and rank 0 prints it; {printed}"
+    if writers := [rank for rank, of_rank in enumerate(seen) if of_rank["result"] and rank > 0]:
+        return f"{criteria.ranks(writers)} wrote a result.json, too; only rank 0 does"
+    numbers = [float(number) for number in re.findall(r"[-+.\deE]*\d", seen[0]["lines"][0])]
+    if len(numbers) != 3 or not criteria.close(numbers[0], numbers[1] / numbers[2], 1e-6):
+        return f"`{seen[0]['lines'][0]}` should be: Throughput: <images a second> [images/sec.] (<images> / <seconds>)"
+    result = seen[0]["result"]
+    if result and not criteria.close(numbers[1:], [result["images"], result["seconds"]]):
+        return f"the line tells of {numbers[1]:g} images in {numbers[2]:g} s, and result.json of {result['images']} in {result['seconds']:g} s"
+    return None
+
+
+def result_of_run(seen, case, expected):
+    result = seen[0]["result"]
+    if not result:
+        return f"rank 0 left no result.json that can be read: {seen[0]['problem'] or 'none was written'}"
+    right = {"images": case["images"] * case["epochs"], "epochs": case["epochs"], "workers": case.get("workers", len(seen)), "task": case["task"]}
+    for name, value in right.items():
+        if result[name] != value:
+            return f"result.json has {name} {result[name]}, but in this run it was {value}"
+    if len(result["log"]) != case["epochs"] or any(epoch.get("validation/main/loss") is None for epoch in result["log"]):
+        return f"the log in result.json should have losses, also of validation, for each of {case['epochs']} epochs; it has {result['log']}"
+    return None
+
+
+def same_end(seen, case, expected):
+    if problem := criteria.equal_on_all_ranks([of_rank["parameters"] for of_rank in seen], "at the end parameters"):
+        return problem
+    found, right = seen[0]["parameters"], expected["parameters"]
+    if criteria.close(found, right, 1e-3):
+        return None
+    return (
+        f"after {case['epochs']} epochs of {case['images']} images parameters differ by up to {numpy.abs(found - right).max():.2g} from those of "
+        "our own run: see which gap is wrong; if none is, compare the lines between the gaps with those given out"
+    )
+
+

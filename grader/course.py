@@ -1,0 +1,53 @@
+"""What the course consists of: its units, found by their names.
+
+What students work on in the unit `topic` is in solutions/NN_topic; what is checked there is in grader/units/topic.
+"""
+
+import functools
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader import exercises
+
+TRACKS = ("pytorch", "chainer")
+NOTEBOOK = "notebook"  # how unit.py names the unit's notebook
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a unit: its place below the course's folder, its track ("" where both share it), and its gaps' checks."""
+
+    file: str
+    track: str
+    checks: tuple
+
+
+def _found():
+    """The Parts of each unit, by its topic, in the order of the units' numbers."""
+    units = {}
+    for folder in exercises.folders():
+        topic = folder.split("_", 1)[1]
+        if (Path(__file__).parent / "units" / topic).is_dir():
+            checks = importlib.import_module(f"grader.units.{topic}.unit").CHECKS
+            units[topic] = tuple(_part(folder, name, of_file) for name, of_file in checks.items())
+    return units
+
+
+def _part(folder, name, checks):
+    file = f"notebooks/{folder}.ipynb" if name == NOTEBOOK else f"exercises/{folder}/{name}"
+    track = name.split("/")[0]
+    return Part(file, track if track in TRACKS else "", checks)
+
+
+UNITS = _found()
+
+
+@functools.cache
+def most_points(unit):
+    """The most points that a student can get in a unit, in whichever track."""
+    of_tracks = {}
+    for part in UNITS[unit]:
+        worth = sum(criterion.points for check in part.checks for criterion in check.criteria)
+        of_tracks[part.track] = of_tracks.get(part.track, 0) + worth
+    return of_tracks.pop("", 0) + max(of_tracks.values(), default=0)

@@ -1,0 +1,118 @@
+"""The instructor's commands of ``python -m grader``. Each command imports what it needs when it runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from handson.files import COURSE
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+
+
+@app.command()
+def release(
+    solutions: Annotated[Path, typer.Option(help="Where the marked solutions are.")] = COURSE / "solutions",
+    course: Annotated[Path, typer.Option(help="Where exercises/ and notebooks/ go; what was changed in them is kept beside them.")] = COURSE,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if they are not up to date.")] = False,
+    site: Annotated[str | None, typer.Option(help="The site whose queue, group and modules job scripts get; else the chosen one.")] = None,
+    bundle: Annotated[Path | None, typer.Option(metavar="FILE.zip", help="Write what students receive into one archive, too.")] = None,
+):
+    """Build exercises and notebooks from the solutions: every gap becomes PUT YOUR CODE with its hint."""
+    from grader.instructors.bundle import bundle as write_bundle
+    from grader.instructors.bundle import refuse_unwritable
+    from grader.instructors.release import release
+
+    if bundle:
+        refuse_unwritable(bundle)
+    built = release(solutions, course, check, typer.echo, site)
+    if bundle:
+        write_bundle(built, bundle, site)
+        typer.echo(f"{bundle}: what students receive.")
+
+
+@app.command()
+def grade(
+    submissions: Annotated[Path, typer.Argument(help="A folder or an archive for each student is in here.")],
+    out: Annotated[Path, typer.Option(help="Where the gradebook and the reports go.")],
+    engines: Annotated[int, typer.Option(min=1, help="How many engines to start on this machine.")] = 2,
+    profile: Annotated[str | None, typer.Option(help="Use the running cluster of this ipyparallel profile.")] = None,
+    cluster_file: Annotated[Path | None, typer.Option(help="Use the running cluster that this file describes.")] = None,
+    unit: Annotated[list[str] | None, typer.Option(help="Only this unit (may be repeated).")] = None,
+    trusted: Annotated[bool, typer.Option("--trusted", help="Run students' code without a sandbox.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Grade anew what is graded already.")] = False,
+):
+    """Grade a class on an ipyparallel cluster. Interrupted, the same command goes on where it stopped."""
+    from grader.instructors.grade.grading import grade
+
+    grade(submissions, out, engines, profile, cluster_file, trusted, force, unit, typer.echo)
+
+
+@app.command()
+def tour(
+    folder: Annotated[Path, typer.Option(help="Where the class and its grades go; what is in it is replaced.")] = Path("results/tour_grading"),
+    trusted: Annotated[bool, typer.Option("--trusted", help="Run without a sandbox.")] = False,
+):
+    """Grade a class of known answers: solutions, untouched exercises, and some with a mistake."""
+    import shutil
+
+    from grader.instructors.tour import tour
+
+    shutil.rmtree(folder, ignore_errors=True)
+    raise typer.Exit(0 if tour(folder, trusted, typer.echo) else 1)
+
+
+@app.command()
+def doctor():
+    """Say how well a student's code can be confined on this machine, and what would improve it."""
+    from grader.sandbox.doctor import report
+
+    for line in report():
+        typer.echo(line)
+
+
+@app.command()
+def adjust(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")],
+    student: Annotated[str, typer.Option(help="As in the first column of grades.csv.")],
+    unit: Annotated[str, typer.Option(help="The task, such as multi_gpu.")],
+    reason: Annotated[str, typer.Option(help="Students read it.")],
+    author: Annotated[str, typer.Option(help="Who decided; students read it.")],
+    gap: Annotated[str, typer.Option(help="The gap; without it, the points are for the whole unit.")] = "",
+    points: Annotated[float | None, typer.Option(help="In place of what the checks gave; without it, an earlier adjustment is taken back.")] = None,
+):
+    """Set a student's points by hand, and write all that `report` writes anew. The checks' points and all reasons are kept."""
+    from grader.instructors.by_hand import adjust
+
+    adjust(folder, student, unit, gap, points, reason, author, typer.echo)
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")]):
+    """Write all tables and pages anew from the gradebook, which may be growing meanwhile."""
+    from grader.instructors.gradebook import Gradebook
+    from grader.instructors.reports import tell
+
+    with Gradebook(folder, writing=False) as book:
+        typer.echo(f"{tell(book, folder)} students: see {folder / 'report.html'}")
+
+
+@app.command()
+def similarity(
+    submissions: Annotated[Path, typer.Argument(help="What the class handed in: a folder or archive for each student.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page that shows them side by side.")] = Path("similarity.html"),
+):
+    """List pairs of submissions that share filled-in code beyond what exercise and solution have."""
+    from tempfile import TemporaryDirectory
+
+    from grader.instructors.collect import collect, released
+    from grader.instructors.reports.files import write
+    from grader.instructors.reports.pages import similarity
+    from grader.instructors.similarity import of_submissions
+
+    with TemporaryDirectory() as workplace:
+        pairs = of_submissions(collect(submissions, workplace, released(), typer.echo))
+    for pair in pairs:
+        typer.echo(f"{pair.one.shared:5} tokens   {pair.one.share:4.0%} of {pair.one.student}   {pair.other.share:4.0%} of {pair.other.student}")
+    write(out, similarity(pairs))
+    typer.echo(f"{len(pairs)} pairs: see {out}")

@@ -1,0 +1,1 @@
+"""What probes should observe, computed in one process without a student's code; what several units share."""

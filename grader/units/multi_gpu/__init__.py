@@ -1,0 +1,1 @@
+"""Task 2 of the lecture: several devices of one node."""

@@ -1,0 +1,91 @@
+"""The checks of train_cifar_multi_gpu.py, Chainer."""
+
+from grader.checks import criteria, training
+from grader.checks.chainer import BY_SEED, IN_BATCHES, MOMENTUM_SGD, NEW_ORDER, PROBES, converted, every_image_in_batches, run, throughput, training_check
+from grader.checks.check import Check, Criterion
+
+
+def main_first(seen, case, expected):
+    names, ids, gpu = seen[0]["names"], seen[0]["ids"], case["gpu"]
+    if "main" not in names:
+        return f"no device is called 'main' ({', '.join(names) or 'there is none'}): the one that updates the parameters must be"
+    found = ids[names.index("main")]
+    return None if found == gpu[0] else f"with args.gpu = {gpu}, 'main' is GPU {found}, not the first of them"
+
+
+def all_gpus(seen, case, expected):
+    ids, gpu = seen[0]["ids"], case["gpu"]
+    if sorted(ids) == sorted(gpu):
+        return None
+    if len(set(ids)) < len(ids):
+        return f"with args.gpu = {gpu}, the devices have the ids {ids}: each needs one of its own"
+    if len(ids) == len(gpu):
+        return f"with args.gpu = {gpu}, the devices have the ids {ids}: args.gpu has the ids"
+    return f"args.gpu names {len(gpu)} GPUs ({gpu}), but there are {len(ids)} devices ({ids})"
+
+
+def part_for_each_gpu(seen, case, expected):
+    parts, devices, images = seen[0]["parts"], case["devices"], case["images"]
+    if len(parts) != devices:
+        return f"there are {len(parts)} parts for {devices} GPUs"
+    if devices > 1 and all(sorted(part) == sorted(parts[0]) for part in parts):
+        return f"all {devices} parts have the same {len(parts[0])} images: each GPU must see other ones"
+    lengths, used = [len(part) for part in parts], [sample for part in parts for sample in part]
+    if len(set(lengths)) > 1:
+        return f"the parts have {', '.join(map(str, lengths))} images: all devices must make the same number of steps"
+    if len(set(used)) < len(used):
+        return f"{len(used) - len(set(used))} images are in more than one part"
+    if images - len(used) >= devices:
+        return f"{images - len(used)} of {images} images are in no part; less than one for each GPU may be left over"
+    return None
+
+
+def parts_at_random(seen, case, expected):
+    return criteria.dealt_at_random(seen[0]["parts"])
+
+
+def iterator_for_each_part(seen, case, expected):
+    iterators, parts = len(seen[0]["first"]), len(seen[0]["parts"])
+    if iterators != parts:
+        return f"there are {iterators} iterators and {parts} parts: each device needs an iterator over a part of its own"
+    return every_image_in_batches(seen, case, expected)
+
+
+DEVICES = Check(
+    "devices",
+    "grader.units.multi_gpu.probes.chainer:devices",
+    ({"gpu": [0, 1]}, {"gpu": [3, 1, 2]}, {"gpu": [1]}),
+    (
+        Criterion("the first GPU is 'main'", 1, main_first, "{'main': args.gpu[0], 'gpu1': args.gpu[1], ...}, for any number."),
+        Criterion("every GPU once", 1, all_gpus, "As many names as args.gpu has ids; enumerate counts along."),
+    ),
+)
+ITERATORS = Check(
+    "iterators",
+    f"{PROBES}:iterators",
+    ({"images": 47, "batchsize": 5, "devices": 2}, {"images": 48, "batchsize": 4, "devices": 3}),
+    (
+        Criterion("a part for each GPU", 1, part_for_each_gpu, "split_dataset_n_random(dataset, n) makes n parts of equal size."),
+        Criterion("parts at random", 1, parts_at_random, "The data set may be sorted: split_dataset_n_random shuffles it before."),
+        Criterion("an iterator over each part", 1, iterator_for_each_part, IN_BATCHES),
+        NEW_ORDER,
+        BY_SEED,
+    ),
+)
+OPTIMIZER_OF_GPUS = training_check("optimizer", ({"workers": 2, "batchsize": 4, "updates": 3, "lr": 0.037},), (Criterion("momentum SGD with the rate asked for", 1, training.one_big_batch, MOMENTUM_SGD),))
+UPDATER_OF_GPUS = training_check(
+    "updater",
+    tuple({"workers": workers, "batchsize": 4, "updates": 3, "lr": 0.02} for workers in (2, 3)),
+    (
+        Criterion("the update of one big batch", 3, training.one_big_batch, "MultiprocessParallelUpdater(iterators, optimizer, devices=...)"),
+        Criterion("batches are converted", 1, converted, "MultiprocessParallelUpdater has the argument converter."),
+    ),
+)
+CHECKS = (
+    DEVICES,
+    ITERATORS,
+    OPTIMIZER_OF_GPUS,
+    UPDATER_OF_GPUS,
+    throughput([24, 24], devices=True),
+    run("multi_gpu", workers=2, batchsize=12, epochs=2),
+)

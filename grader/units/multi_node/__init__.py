@@ -1,0 +1,1 @@
+"""Task 3 of the lecture: several nodes."""

@@ -1,0 +1,86 @@
+"""The checks of train_cifar_multi_node.py, Chainer."""
+
+from grader.checks import criteria, training
+from grader.checks.chainer import CONVERTED, ITERATOR, OF_RANKS, PROBES, UPDATE, run, throughput, training_check
+from grader.checks.check import Check, Criterion
+from grader.units.multi_node.evaluation import evaluates_all
+
+HERE = "grader.units.multi_node"
+
+
+def training_parts(seen, case, expected):
+    parts, images = [of_rank["train"] for of_rank in seen], case["images"]
+    lengths = [len(part) for part in parts]
+    if len(parts) > 1 and all(sorted(part) == sorted(parts[0]) for part in parts):
+        return f"all {len(parts)} ranks have the same {lengths[0]} images: each must get a part of its own"
+    if missing := sorted(set(range(images)) - {sample for part in parts for sample in part}):
+        return f"{len(missing)} of {images} training images are on no rank ({criteria.some(missing)})"
+    if len(set(lengths)) > 1:
+        return (
+            f"the ranks have {', '.join(map(str, lengths))} training images: with unequal parts some ranks make more steps, "
+            "and wait for the others for ever (force_equal_length is for the training set)"
+        )
+    if sum(lengths) - images >= len(parts):
+        return f"{sum(lengths) - images} training images are used more than once; fewer than one for each rank may be"
+    return None
+
+
+def scattered_at_random(seen, case, expected):
+    runs = [[of_rank[run] for of_rank in seen] for run in ("train", "again", "other")]
+    if problem := criteria.dealt_at_random(runs[0]):
+        return problem
+    if runs[0] != runs[1]:
+        return "two runs with the same args.seed deal the images differently: give scatter_dataset the seed"
+    return "another args.seed deals the images in the same way" if runs[0] == runs[2] else None
+
+
+def test_images_once(seen, case, expected):
+    parts = [of_rank["test"] for of_rank in seen]
+    problem = criteria.partition(parts, case["test_images"])
+    if problem and "more than once" in problem:
+        problem += ": with force_equal_length some test images count twice in the result"
+    return problem and f"test set: {problem}"
+
+
+DEVICE_OF_RANK = Check(
+    "device",
+    f"{PROBES}:device",
+    ({"workers": 4, "gpu": [1, 0]}, {"workers": 2, "gpu": [0, 1]}),
+    (Criterion("a GPU for each rank of a node", 1, training.right_gpu, "comm.intra_rank is this rank's number on its node."),),
+)
+EQUAL = Criterion(
+    "equal parameters on all ranks", 1, training.ranks_stay_equal, "create_multi_node_optimizer(optimizer, comm) returns the one to go on with."
+)
+OPTIMIZER_OF_RANKS = training_check(
+    "optimizer",
+    (OF_RANKS | {"ranks": 3, "workers": 3},),
+    (EQUAL, Criterion("the update of one big batch", 2, training.one_big_batch, "The multi-node optimizer takes the mean of the gradients.")),
+)
+UPDATER_OF_RANKS = training_check("updater", (OF_RANKS | {"ranks": 2, "workers": 2},), (UPDATE, CONVERTED))
+SCATTER = Check(
+    "scatter",
+    f"{HERE}.probes.chainer:scatter",
+    ({"ranks": 3, "images": 44, "test_images": 10},),
+    (
+        Criterion("equal training parts", 1, training_parts, "chainermn.scatter_dataset makes parts of equal length by itself."),
+        Criterion("dealt at random", 1, scattered_at_random, "scatter_dataset shuffles if asked to, by a seed if it gets one."),
+        Criterion("every test image on exactly one rank", 1, test_images_once, "scatter_dataset(..., force_equal_length=False) repeats none."),
+    ),
+)
+EVALUATOR = Check(
+    "evaluator",
+    f"{HERE}.probes.chainer:evaluator",
+    ({"ranks": 3, "lengths": [7, 4, 3], "batchsize": 3},),
+    (Criterion("the mean over the whole test set", 3, evaluates_all, "chainermn.create_multi_node_evaluator(evaluator, comm)"),),
+    oracle=f"{HERE}.oracles.chainer:evaluation",
+)
+CHECKS = (
+    DEVICE_OF_RANK,
+    SCATTER,
+    ITERATOR,
+    OPTIMIZER_OF_RANKS,
+    UPDATER_OF_RANKS,
+    EVALUATOR,
+    throughput([24, 24]),
+    run("multi_node", workers=4, ranks=4, ranks_per_node=2, batchsize=6, epochs=3),
+)

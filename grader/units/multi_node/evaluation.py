@@ -1,0 +1,18 @@
+"""What the evaluators of both tracks must do."""
+
+import numpy
+
+from grader.checks import criteria
+
+
+def evaluates_all(seen, case, expected):
+    """Loss and accuracy of the whole test set, on as many ranks as the oracle has."""
+    found = numpy.array([of_rank["found"] for of_rank in seen])[: len(expected["right"])]
+    problem = criteria.explained_by(found, expected)
+    if problem is None:
+        return None
+    numbers = "loss {:.4g} and accuracy {:.4g}".format
+    own = "; ".join(f"rank {rank} finds {numbers(*values)}" for rank, values in enumerate(found))
+    parts = ", ".join(map(str, case["lengths"]))
+    right = f"{own}; but the {sum(case['lengths'])} test images (of the ranks: {parts}) have {numbers(*expected['right'][0])}"
+    return criteria.because(right, problem)

@@ -1,0 +1,38 @@
+"""The expected values of the evaluator's probe, as in grader.oracles.pytorch."""
+
+import numpy
+import torch.nn.functional as F
+
+from grader.probes.pytorch import batch, normalizing_network
+
+
+def evaluation(rank, ranks, case):
+    """[[loss, accuracy]] of the whole test set, as rank 0 has them, under "right"; the rest are sentences with what they lead to."""
+    right, training, batches = [], [], []
+    for number, length in enumerate(case["lengths"]):
+        images, labels = batch(case["seed"], 0, case["lengths"], number)
+        model = normalizing_network(case["seed"]).eval()
+        right.append(_sums(model(images), labels))
+        cut = list(zip(images.split(case["batchsize"]), labels.split(case["batchsize"]))) if length else []
+        batches += [_sums(model(some), theirs) / len(theirs) for some, theirs in cut]
+        model.train()
+        training.append(sum((_sums(model(some), theirs) for some, theirs in cut if len(theirs) > 1), numpy.zeros(2)))
+    lengths, own = numpy.array(case["lengths"])[:, None], numpy.stack(right)
+    means = own / numpy.maximum(lengths, 1)
+    found = {
+        "right": own.sum(axis=0) / lengths.sum(),
+        "these are of rank 0's own part of the test set: the parts are not put together (`all_ranks`)": means[0],
+        "the model is in training mode while it is evaluated: batch normalisation then uses the batch's own statistics, and spoils the "
+        "running ones; `model.eval()` comes first": sum(training) / lengths.sum(),
+        "the means of the ranks are averaged: a rank with few images then weighs as much as one with many; add up the sums and the "
+        "numbers of images, then divide": means.mean(axis=0),
+        "the means of the batches are averaged: a short last batch then weighs as much as a full one": numpy.mean(batches, axis=0),
+        "the ranks' means are added up, not averaged": means.sum(axis=0),
+    }
+    return {sentence: values[None] for sentence, values in found.items()}
+
+
+def _sums(outputs, labels):
+    """Summed loss and number of right answers."""
+    loss = F.cross_entropy(outputs, labels, reduction="sum")
+    return numpy.array([loss.item(), (outputs.argmax(dim=1) == labels).sum().item()])

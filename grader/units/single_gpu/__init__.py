@@ -1,0 +1,1 @@
+"""Task 1 of the lecture: one device."""

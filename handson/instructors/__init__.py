@@ -1,0 +1,1 @@
+"""What only instructors use. Students receive no folder of this name."""
