@@ -73,11 +73,11 @@ class Server:
             self.process = begin("grader.box.server", theirs, self.libraries)
         self.connection = ours
 
-    def run(self, function, arguments=(), ranks=1, limits=None, readable=None, share=None):
+    def run(self, function, arguments=(), ranks=1, limits=None, readable=None):
         """Run ``function(rank, ranks, *arguments)``, named "module:name", in `ranks` processes; returns an Outcome.
 
         They start in an empty folder that is removed afterwards. readable: the paths that a sandbox around them shows, or None for
-        plain processes. share: which of the ranks run here, and who has the others (grader.box.switch). Raises BoxFault.
+        plain processes. Raises BoxFault.
         """
         with tempfile.TemporaryDirectory(prefix="handson-check-", ignore_cleanup_errors=True) as workplace:
             work = {
@@ -87,7 +87,6 @@ class Server:
                 "limits": vars(limits or Limits()),
                 "workplace": workplace,
                 "readable": readable and list(map(str, readable)),
-                "share": share,
                 "cores": list(self.cores),
             }
             return self._run(work)

@@ -92,14 +92,14 @@ def receive(connection):
 
 def read(connection):
     """The bytes of the next message, in a bytearray of which there is no copy; None at the end. Raises BadMessage."""
-    lengths = exactly(connection, LENGTHS.size)
+    lengths = _exactly(connection, LENGTHS.size)
     if lengths is None:
         return None
     whole(lengths)  # not too long
-    return exactly(connection, sum(LENGTHS.unpack(lengths)), lengths)
+    return _exactly(connection, sum(LENGTHS.unpack(lengths)), lengths)
 
 
-def exactly(connection, count, begin=b""):
+def _exactly(connection, count, begin=b""):
     """`begin` and the next `count` bytes; None when the stream ends before."""
     data = bytearray(len(begin) + count)
     data[: len(begin)] = begin

@@ -21,8 +21,6 @@ def be_rank(number, work, limits, channel, output, stack):
     """Run the probe of `work`, send its observations or what went wrong, and wait to be ended; never returns."""
     try:
         _prepare(limits, channel, output, stack)
-        if work["share"]:
-            os.environ["MEETING"] = work["share"]["meeting"]
     except BaseException as error:  # not the student's
         channel.sendall(b"?" + describe(error).encode())
         os._exit(1)

@@ -15,14 +15,12 @@ from pathlib import Path
 
 from grader.box import messages, stacks
 from grader.box.rank import be_rank
-from grader.box.share import Share
 from grader.sandbox import Confinement, Limits, enter, kernel, prepare
 from grader.verdict import DEADLOCK, ERROR, FAILED, KILLED, OUT_OF_MEMORY, TIMEOUT
 
 STILL = 2.0  # seconds in which no process computes: they wait for each other
 GRACE = 0.5  # seconds for the other ranks when one has failed, and to say where they are
 TICK = 0.1
-STARTING = 30  # seconds for init to be confined
 OUT_OF_TIME = "it was still running when its time was up: does a loop never end?"
 LONGEST_ANSWER = 4 << 20  # bytes that a rank may send
 STATUSES = [FAILED, ERROR, OUT_OF_MEMORY]  # what a rank may say of itself
@@ -74,27 +72,8 @@ class Kept:
         return (self.head + middle + self.tail).decode(errors="replace")
 
 
-class Patience:
-    """When ranks have had their time: those of one box, or of several together."""
-
-    def __init__(self, limits):
-        self.limits, self.cpu = limits, 0.0
-        self.start = self.moved = time.monotonic()
-
-    def over(self, cpu, running):
-        """TIMEOUT or DEADLOCK when they are to be ended, else None. cpu, running: as `activity` gives them."""
-        now = time.monotonic()
-        if cpu > self.cpu + 0.02 or running:
-            self.moved = now
-        self.cpu = max(self.cpu, cpu)
-        if self.cpu > 0.9 * self.limits.cpu_seconds or now - self.start > self.limits.wall_seconds:
-            return TIMEOUT
-        return DEADLOCK if now - self.moved > STILL else None
-
-
 def run(work):
     """Run the ranks of `work`, and return how they ended, as grader.box.client understands it."""
-    share = Share(work["share"]) if work["share"] else None
     if work["cores"]:
         with contextlib.suppress(OSError):  # it may no longer run there
             os.sched_setaffinity(0, work["cores"])
@@ -103,7 +82,7 @@ def run(work):
     kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
     kernel.prctl(kernel.SUBREAPER, 1)
     start, limits = time.monotonic(), Limits(**work["limits"])
-    ranks = [_Rank(number) for number in (work["share"]["ranks"] if share else range(work["ranks"]))]
+    ranks = [_Rank(number) for number in range(work["ranks"])]
     control, init_end = socket.socketpair()
     init = os.fork()
     if init == 0:
@@ -113,9 +92,7 @@ def run(work):
     for rank in ranks:
         rank.close_theirs()
     try:
-        if share:
-            share.begin(_network(control))
-        why, seen_cpu = _watch(ranks, control, limits, share)
+        why, seen_cpu = _watch(ranks, control, limits)
     finally:
         _end_ranks(init)
         end_children()
@@ -135,10 +112,7 @@ def _be_init(work, limits, ranks, control):
     try:
         os.chdir(work["workplace"])
         if work["readable"] is not None:
-            network = enter(Confinement(work["readable"], work["workplace"], limits, address=(work["share"] or {}).get("address")))
-            if network is not None:
-                socket.send_fds(control, [b"\n"], [network])
-                os.close(network)
+            enter(Confinement(work["readable"], work["workplace"], limits))
         else:
             kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
         pids = {}
@@ -161,38 +135,19 @@ def _be_init(work, limits, ranks, control):
         os._exit(1)
 
 
-def _network(control):
-    """The network of the ranks, which init has made."""
-    control.settimeout(STARTING)
-    data, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 1)
-    control.settimeout(None)
-    if not descriptors:
-        raise RuntimeError(f"the ranks could not be started: {data.decode(errors='replace')}")
-    return descriptors[0]
-
-
-def _watch(ranks, control, limits, share):
+def _watch(ranks, control, limits):
     """Until all ranks are done, or none can go on; returns why they were stopped (a status, or None) and CPU seconds seen."""
-    patience, told = Patience(limits), bytearray()
-    deadline, why, look = None, None, patience.start + 0.5
-    by_number = {rank.number: rank for rank in ranks}
+    start, told = time.monotonic(), bytearray()
+    deadline, why, cpu, moved, look = None, None, 0.0, start, start + 0.5
     selector = selectors.DefaultSelector()
     selector.register(control, selectors.EVENT_READ, ("control", None))
     for rank in ranks:
         selector.register(rank.channel, selectors.EVENT_READ, ("channel", rank))
         selector.register(rank.output, selectors.EVENT_READ, ("output", rank))
         selector.register(rank.stack, selectors.EVENT_READ, ("stack", rank))
-    if share:
-        selector.register(share.network, selectors.EVENT_READ, ("share", None))
-        selector.register(share.link, selectors.EVENT_READ, ("share", None))
     while True:
-        if share:
-            selector.modify(share.link, selectors.EVENT_READ | bool(share.link.leaving) * selectors.EVENT_WRITE, ("share", None))
         for key, _ in selector.select(TICK):
             what, rank = key.data
-            if what == "share":
-                share.carry()
-                continue
             data = _read(what, rank, key.fileobj)
             if not data:
                 selector.unregister(key.fileobj)
@@ -206,31 +161,30 @@ def _watch(ranks, control, limits, share):
                     number, status = json.loads(line)
                     if number < 0:
                         raise RuntimeError(f"the ranks could not be started: {status}")
-                    by_number[number].status = status
+                    ranks[number].status = status
         now = time.monotonic()
-        done = all(rank.done for rank in ranks) and not any(rank.status is not None and rank.answer is None and _readable(rank) for rank in ranks)
-        failed = any(rank.failed for rank in ranks)
-        end = None  # why, and how many seconds are left until then
-        if share:
-            if not share.end:
-                share.report(now, done, failed, activity)
-            end = share.end
-        elif done:
+        if all(rank.done for rank in ranks) and not any(rank.status is not None and rank.answer is None and _readable(rank) for rank in ranks):
             break
-        elif failed:
-            end = None, GRACE
-        elif now >= look and deadline is None:
+        if deadline is None and any(rank.failed for rank in ranks):
+            deadline = now + GRACE
+        if now >= look and deadline is None:
             look = now + 0.25
-            if over := patience.over(*activity()):
-                end = over, GRACE
-        if end and deadline is None:
-            why, deadline = end[0], now + end[1]
-            for rank in ranks:
-                if why and rank.pid and not rank.done:
-                    _kill(rank.pid, signal.SIGUSR1)  # faulthandler writes where it is
-        if deadline and (now >= deadline or done):
+            newer, running = _activity()
+            if newer > cpu + 0.02 or running:
+                moved = now
+            cpu = max(cpu, newer)
+            if cpu > 0.9 * limits.cpu_seconds or now - start > limits.wall_seconds:
+                why = TIMEOUT
+            elif now - moved > STILL:
+                why = DEADLOCK
+            if why:
+                deadline = now + GRACE
+                for rank in ranks:
+                    if rank.pid and not rank.done:
+                        _kill(rank.pid, signal.SIGUSR1)  # faulthandler writes where it is
+        if deadline and now >= deadline:
             break
-    return why, patience.cpu
+    return why, cpu
 
 
 def _read(what, rank, file):
@@ -274,7 +228,7 @@ def _readable(rank):
         return bool(rank.channel.recv(1, socket.MSG_PEEK))
 
 
-def activity():
+def _activity():
     """CPU seconds of all processes below, and whether one of them computes now (or would, on a less busy machine)."""
     ticks, running = 0, False
     for process in _below(os.getpid()):

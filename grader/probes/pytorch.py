@@ -1,8 +1,6 @@
 """Probes for the PyTorch track: each runs the code of one gap with inputs of its own."""
 
 import os
-import socket
-import time
 from types import SimpleNamespace
 from unittest import mock
 
@@ -28,26 +26,11 @@ def join(rank, ranks, ranks_per_node=None):
     """Form a process group and return this rank's communicator. Every rank's random numbers begin elsewhere, as in real runs."""
     if not dist.is_initialized():  # it is for all cases that run in these ranks
         torch.set_num_threads(1)
-        dist.init_process_group("gloo", init_method=_meeting(rank), rank=rank, world_size=ranks)
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting", rank=rank, world_size=ranks)
     torch.manual_seed(1000 + rank)
     per_node = ranks_per_node or ranks
     return Communicator(rank, ranks, rank % per_node, -(-ranks // per_node), "gloo")
-
-
-def _meeting(rank):
-    """Where ranks meet: in their folder, or where they are on several hosts, at rank 0, when that one is there."""
-    elsewhere = os.environ.get("MEETING")
-    os.environ["GLOO_SOCKET_IFNAME"] = "ranks" if elsewhere else "lo"
-    if not elsewhere:
-        return f"file://{os.getcwd()}/meeting"
-    host, port = elsewhere.rsplit("/", 1)[1].split(":")
-    while rank > 0:
-        try:
-            socket.create_connection((host, int(port))).close()
-            break
-        except ConnectionRefusedError:
-            time.sleep(0.002)
-    return elsewhere
 
 
 def dataset(images, seed=0):

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from grader.sandbox import cgroups, kernel, landlock, limits, namespaces, seccomp
-from grader.sandbox.doctor import CGROUPS, FILES, LANDLOCK, NAMES, NETWORK, PROCESSES, TUN, USERS, in_force, works
+from grader.sandbox.doctor import CGROUPS, FILES, LANDLOCK, NAMES, NETWORK, PROCESSES, USERS, in_force, works
 
 TRUSTED = 8  # processes around the ranks
 
@@ -54,16 +54,15 @@ def enter(confinement):
 
     What the layers of this machine (`layers`) don't offer is left out. Descriptors stay open. Unless the parent called `prepare`, this
     function forks, and returns in the child; the calling process waits for that one, and ends with its status.
-    Returns a descriptor of the packets on the second network, if there is one, else None. Raises SandboxError, in either process.
+    Raises SandboxError, in either process.
     """
     if _State.user is None:
         _fork()
     os.close(_State.life)
     on = in_force()
     with _failures("made"):
-        network = _confine(confinement, on)
+        _confine(confinement, on)
         _die_with_parent()
-    return network
 
 
 def _fork():
@@ -87,7 +86,6 @@ def _confine(confinement, on):
     readable = [os.path.abspath(path) for path in confinement.readable]
     if NETWORK in on:
         namespaces.new_network()
-    network = namespaces.second_network(confinement.address) if confinement.address and TUN in on else None
     if NAMES in on:
         namespaces.new_names()
     if FILES in on:
@@ -103,7 +101,6 @@ def _confine(confinement, on):
     if LANDLOCK in on:
         landlock.restrict([*namespaces.SYSTEM, "/proc", *readable], writable, namespaces.DEVICES)
     kernel.prctl(kernel.DUMPABLE, 0)  # no rank traces this process, even without Landlock
-    return network
 
 
 def _die_with_parent():

@@ -13,12 +13,10 @@ from grader.sandbox import cgroups, kernel, landlock, namespaces, seccomp
 USERS, PROCESSES, NETWORK = "user namespace", "PID namespace", "network namespace"
 NAMES, FILES = "IPC and UTS namespaces", "mount namespace"
 LANDLOCK, SECCOMP, LIMITS, CGROUPS = "Landlock", "seccomp", "resource limits", "control groups"
-TUN = "TUN devices"
 GUARDS = {
     USERS: "lets ordinary users make the others; for root, another user",
     PROCESSES: "processes: none is seen, signalled or left behind",
     NETWORK: "network: loopback of its own, nothing else",
-    TUN: "network: ranks on several hosts see each other, nothing else",
     NAMES: "hostname and shared memory of other programs",
     FILES: "files: only what is needed is there",
     LANDLOCK: "files: only what is needed can be opened; ranks apart",
@@ -96,7 +94,7 @@ def _refused_namespaces():
             answer = file.read()
         os.waitpid(child, 0)
     if not answer:
-        return {name: [errno.EPERM, "the trial was killed"] for name in (USERS, PROCESSES, NETWORK, TUN, NAMES, FILES)}
+        return {name: [errno.EPERM, "the trial was killed"] for name in (USERS, PROCESSES, NETWORK, NAMES, FILES)}
     return json.loads(answer)
 
 
@@ -105,14 +103,13 @@ def _try_namespaces(writing, workplace):
     try:
         user = namespaces.users()
     except OSError as error:
-        refused = {name: [error.errno, error.strerror] for name in (USERS, PROCESSES, NETWORK, TUN, NAMES, FILES)}
+        refused = {name: [error.errno, error.strerror] for name in (USERS, PROCESSES, NETWORK, NAMES, FILES)}
     else:
         refused = _refused(PROCESSES, kernel.unshare, kernel.NEW_PROCESSES)
         if child := os.fork():
             os.waitpid(child, 0)
             os._exit(0)
         refused |= _refused(NETWORK, namespaces.new_network) | _refused(NAMES, namespaces.new_names)
-        refused |= {TUN: refused[NETWORK]} if NETWORK in refused else _refused(TUN, namespaces.second_network, "10.77.0.1")
         refused |= _refused(FILES, namespaces.new_files, [], workplace, 1 << 20, user)
         refused |= _refused(USERS, namespaces.give_up_power, user)
     os.write(writing, json.dumps(refused).encode())
@@ -145,8 +142,6 @@ def _why_not(name, number, error):
         return f"this kernel offers no Landlock: {how}"
     if name == CGROUPS:
         return "no control groups may be made here: `systemd-run --user --scope -p Delegate=yes python -m grader ...` often allows it"
-    if name == TUN:
-        return f"ranks of one check can't run on several hosts ({error}): `modprobe tun`, in a container `--device /dev/net/tun`, allows it"
     if name == SECCOMP:
         return f"system calls can't be filtered: {error}"
     for path, forbids, how in SETTINGS:

@@ -38,7 +38,6 @@ class Confinement:
     workplace: str
     limits: Limits = field(default_factory=Limits)
     hidden: tuple = SECRET  # folders that are never shown, wherever they lie
-    address: str | None = None  # of a second network, that of the ranks on other hosts
 
 
 def address_space():

@@ -20,10 +20,6 @@ UNUSED_USERS = range(61184, 65520)  # those that systemd gives to services while
 INSIDE = 1000  # the user an ordinary user becomes
 SYS_ADMIN = 1 << 21
 SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
-SIOCSIFADDR, SIOCSIFNETMASK, SIOCSIFMTU = 0x8916, 0x891C, 0x8922
-TUNSETIFF, TUN_WITHOUT_HEADERS = 0x400454CA, 0x1001  # <linux/if_tun.h>: IFF_TUN | IFF_NO_PI
-SECOND = b"ranks"  # the name of the second network's interface
-PACKETS = 60_000  # bytes at most: few large ones cost least
 
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
 ETC = tuple(f"/etc/{name}" for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "alternatives", "fonts"))
@@ -94,22 +90,6 @@ def new_network():
     kernel.unshare(kernel.NEW_NETWORK, "network namespace")
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", UP_AND_RUNNING))
-
-
-def second_network(address):
-    """An interface with an address of IPv4 in a network of 254; returns a descriptor of its packets: who has it, is all that is there."""
-    packets = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
-    try:
-        fcntl.ioctl(packets, TUNSETIFF, struct.pack("16sH22x", SECOND, TUN_WITHOUT_HEADERS))
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-            for what, number in ((SIOCSIFADDR, address), (SIOCSIFNETMASK, "255.255.255.0")):
-                fcntl.ioctl(any_socket, what, struct.pack("16sH2x4s16x", SECOND, socket.AF_INET, socket.inet_aton(number)))
-            fcntl.ioctl(any_socket, SIOCSIFMTU, struct.pack("16si20x", SECOND, PACKETS))
-            fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh22x", SECOND, UP_AND_RUNNING))
-    except BaseException:
-        os.close(packets)
-        raise
-    return packets
 
 
 def new_names():

@@ -186,37 +186,3 @@ def burn_then_meet(rank, ranks, seconds):
     numbers = torch.full((1 << 18,), float(rank))
     torch.distributed.all_reduce(numbers)
     return float(numbers[-1])
-
-
-def reach(rank, ranks, places):
-    """What comes of connecting to some (address, port) pairs while rank r listens at port 5000 + r; and the addresses of this machine."""
-    import psutil
-    import torch.distributed
-
-    from grader.probes.pytorch import join
-
-    join(rank, ranks)
-    with socket.create_server(("", 5000 + rank)):
-        torch.distributed.barrier()
-        found = [outcome_of_connecting(*place) for place in places]
-        torch.distributed.barrier()
-    own = [one.address for of_one in psutil.net_if_addrs().values() for one in of_one if one.family == socket.AF_INET]
-    return {"found": found, "own": sorted(own)}
-
-
-def outcome_of_connecting(address, port):
-    try:
-        socket.create_connection((address, port), 0.5).close()
-        return "reached"
-    except OSError as error:
-        return type(error).__name__
-
-
-def flood_network(rank, ranks, address):
-    """Send datagrams without an end."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        while True:
-            try:
-                any_socket.sendto(bytes(30_000), (address, 6000))
-            except OSError:
-                pass

@@ -67,6 +67,12 @@ def test_an_endless_loop_ends_with_its_cpu_time(run, readable):
     assert "never end" in rank.message
 
 
+def test_an_endless_loop_ends_with_the_cpu_time_of_all_ranks_together(server):
+    outcome = server.run("tests.grader.misbehaving:loop", (), 4, Limits(cpu_seconds=2, wall_seconds=60))
+    assert {rank.status for rank in outcome.ranks} == {TIMEOUT}
+    assert 1.8 <= outcome.cpu_seconds < 6  # ranks go on for half a second to say where they are
+
+
 def test_a_rank_that_the_kernel_ends_for_its_cpu_time_says_where_it_was(run):
     (rank,) = run("end_by_signal", signal.SIGXCPU)
     assert rank.status == TIMEOUT
@@ -84,6 +90,13 @@ def test_a_deadlock_names_the_collective_and_who_waits(run, readable):
     waiting, done, _ = run("wait_alone", ranks=3, readable=readable)
     assert (waiting.status, waiting.waiting) == (DEADLOCK, "all_reduce")
     assert (done.status, done.waiting) == (None, "")
+
+
+@both
+def test_a_rank_that_computes_while_others_wait_is_no_deadlock(server, readable):
+    outcome = server.run("tests.grader.misbehaving:burn_then_meet", [2.5], 4, Limits(cpu_seconds=6, wall_seconds=30), readable)
+    assert outcome.observations == [6.0] * 4, outcome
+    assert 2.5 <= outcome.cpu_seconds < 3.5
 
 
 @both

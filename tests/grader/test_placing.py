@@ -1,5 +1,6 @@
 """Which engine does what: with engines that are played by the test."""
 
+import itertools
 import os
 from types import SimpleNamespace
 
@@ -27,14 +28,14 @@ class Engines:
     def __init__(self, count):
         self.there = list(range(count))
         self.log, self.ended = [], []
-        self.fail, self.controller, self.places = {}, True, {}
+        self.fail, self.controller, self.hosts = {}, True, {}
         self.on_submit = lambda engine, piece: None
 
     def ids(self):
         return list(self.there)
 
-    def place(self, engine):
-        return self.places.get(engine, work.Place("here"))
+    def host(self, engine):
+        return self.hosts.get(engine, "here")
 
     def cores(self, engines):
         return tuple(engines)
@@ -91,7 +92,7 @@ def test_a_piece_of_several_ranks_takes_as_many_engines():
     placer._take()
     placer._place()
     assert [student for _, student in engines.log] == ["wide", "slim"], "one engine was left for the short piece, none for the wide"
-    assert sorted(engine for _, _, taken, _, _ in placer.running.values() for engine in taken) == [0, 1, 2, 3]
+    assert sorted(engine for _, _, taken, _ in placer.running.values() for engine in taken) == [0, 1, 2, 3]
 
 
 def test_what_needs_no_libraries_goes_first_as_long_as_nothing_is_known_and_then_the_longest():
@@ -127,51 +128,53 @@ def test_engines_of_ours_have_a_core_each_where_there_are_as_many(monkeypatch):
         ("abbb", "", 1, [0]),
         ("aabbb", "0", 3, [2, 3, 4]),
         ("aabbb", "2", 3, None),  # soon enough will be free on one host
-        ("abb", "", 3, [1, 2, 0]),  # on none there ever will
-        ("abbcc", "", 4, [1, 2, 3, 4]),
+        ("abb", "", 3, [1, 2]),  # all of the host that has most
+        ("abbcc", "", 4, [1, 2]),
+        ("abbcc", "1", 4, [3, 4]),
         ("abb", "1", 3, None),
-        ("ab", "", 4, [0, 1]),
+        ("ab", "", 4, [0]),
+        ("ab", "0", 4, [1]),
+        ("?aa", "0", 3, None),  # the first may be on the same host as the others
+        ("?aa", "0", 2, [1, 2]),
+        ("?aaa", "0", 3, [1, 2, 3]),
     ],
 )
-def test_a_piece_takes_engines_of_one_host_where_one_has_as_many(hosts, busy, ranks, takes):
+def test_a_piece_takes_engines_of_one_host(hosts, busy, ranks, takes):
     free = [engine for engine in range(len(hosts)) if str(engine) not in busy]
-    assert placing.chosen(ranks, free, dict(enumerate(hosts))) == takes
+    assert placing.chosen(ranks, free, {engine: None if host == "?" else host for engine, host in enumerate(hosts)}) == takes
 
 
-@pytest.mark.parametrize(("addresses", "trusted"), [((("10.0.0.1", 5),), False), ((("10.0.0.1", 5),), True), ((), False)])
-def test_ranks_are_spread_over_small_hosts_that_can_confine_them(addresses, trusted):
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_piece_of_more_ranks_than_each_host_has_engines_takes_all_of_one_host(trusted):
     engines, submitted = Engines(4), []
-    engines.places = {engine: work.Place("abba"[engine], addresses) for engine in range(4)}
+    engines.hosts = dict(enumerate("abba"))
 
-    def submit(engine, function, *arguments):
-        submitted.append((engine, function, arguments))
-        return Result(engines, engine, arguments[0])
+    def submit(*arguments):
+        submitted.append(arguments)
+        return Result(engines, arguments[0], arguments[2])
 
     engines.submit = submit
-    done(Placer(engines, [piece("wide", 4)], trusted))
-    (leader, _, arguments), *followers = submitted
-    assert leader == 0 and arguments[1] == trusted
-    if addresses and not trusted:
-        assert arguments[3].engines == (2, 2) and arguments[3].addresses == addresses and len(arguments[3].key) == 32
-        assert [(engine, function, arguments[1]) for engine, function, arguments in followers] == [(1, work.follow, 1)]
-    else:
-        assert len(arguments) == 3 and not followers
+    wide = piece("wide", 4)
+    assert done(Placer(engines, [wide], trusted)) == [("wide", [])]
+    assert submitted == [(0, work.run, wide, trusted, (0, 3))]
 
 
 def test_nothing_is_given_to_an_engine_before_it_has_said_where_it_is():
     engines, asked = Engines(2), []
-    engines.place = lambda engine: asked.append(engine) or (work.Place("here") if engine == 1 or len(asked) > 8 else None)
+    engines.host = lambda engine: asked.append(engine) or ("here" if engine == 1 or len(asked) > 8 else None)
     done(Placer(engines, [piece("wide", 2), piece("slim")]))
     assert engines.log == [(1, "slim"), (0, "wide")]
 
 
-def test_an_engine_that_never_is_through_with_following_is_given_up(monkeypatch):
-    monkeypatch.setattr(work, "patience", lambda piece: 0.0)
-    engines = Engines(2)
-    engines.places = {engine: work.Place("ab"[engine], (("10.0.0.1", 5),)) for engine in range(2)}
-    engines.ready = lambda result: result.engine == 0
-    assert done(Placer(engines, [piece("ann", 2), piece("bob", 2)])) == [("ann", []), ("bob", [])]
-    assert engines.ended == [1]
+def test_long_pieces_of_fewer_ranks_do_not_keep_others_waiting_for_ever():
+    """One of two engines is always busy when the other becomes free, as long as there are pieces for one engine."""
+    engines, turns = Engines(2), []
+    engines.wait = turns.append
+    engines.ready = lambda result: len(turns) % 2 == result.engine
+    wide, slim = piece("wide", 2), piece("slim", 1, 1)
+    placer = Placer(engines, itertools.cycle([slim, slim, wide]), seconds={slim.kind: 1e300})
+    found = [piece for piece, _ in itertools.islice(placer.results(), 200)]
+    assert found.count(wide) > 40
 
 
 def test_a_piece_of_more_ranks_than_engines_takes_all_of_them():

@@ -18,6 +18,7 @@ from traitlets.config import Config
 from grader.box import forkserver
 from grader.instructors.grade import work
 from grader.probes import FOR_SCRIPTS
+from handson.cluster import nodes
 from handson.errors import OneSentence
 
 STARTING = 60  # seconds for a cluster to be there
@@ -25,7 +26,6 @@ HEARTBEAT = 500  # milliseconds; the default of 3,000 makes a start take 6 secon
 MISSED = 60  # heartbeats that a busy engine may miss before it counts as dead; one that ends is noticed at once
 LOOK = 1.0  # seconds between looks at the engines' processes
 ASK, SILENCE = 2.0, 30.0  # seconds between questions to a controller that is not ours, and without an answer until it counts as dead
-HERE = work.Place("this host")
 
 
 class ClusterError(OneSentence, RuntimeError):
@@ -134,7 +134,7 @@ class Engines:
         self.client, self.wanted, self.cluster = client, wanted, cluster
         self.processes = {}  # engine -> its process, where it is ours
         self.pinned = {}  # engine -> its core
-        self.places, self.questions = {}, {}  # engine -> its work.Place; when it was asked for it
+        self.hosts, self.questions = {}, {}  # engine -> its host; when it was asked for it
         self.silence, self.asked, self.over = 0.0, time.monotonic(), threading.Event()
         self.news, self.looked = threading.Event(), time.monotonic()  # for a moment, a new process shows no command
 
@@ -142,19 +142,19 @@ class Engines:
         """The engines that are there."""
         return list(self.client.ids)
 
-    def place(self, engine):
-        """The work.Place of an engine, or None for as long as it may take to say; those of ours are all on this host."""
+    def host(self, engine):
+        """The name of an engine's host, or None for as long as it may take to say; those of ours are all on this host."""
         if self.cluster:
-            return HERE
+            return "this host"
         if engine not in self.questions:
             self.questions[engine] = time.monotonic()
-            self.client[engine].apply_async(work.place).add_done_callback(functools.partial(self._note_place, engine))
+            self.client[engine].apply_async(nodes.current_node).add_done_callback(functools.partial(self._note_host, engine))
         late = time.monotonic() - self.questions[engine] > STARTING
-        return self.places.get(engine, work.Place(f"host of engine {engine}") if late else None)
+        return self.hosts.get(engine, f"host of engine {engine}" if late else None)
 
-    def _note_place(self, engine, result):
+    def _note_host(self, engine, result):
         with suppress(Exception):  # what it can't do will be seen when it has to
-            self.places[engine] = result.get(0)
+            self.hosts[engine] = result.get(0)
         self.forget(result)
         self.news.set()
 

@@ -1,9 +1,8 @@
-"""Which engine does what, when: pieces that need more ranks take as many engines, of one host where one has as many; the longest go
-first, and what an engine that ended was doing is done again elsewhere."""
+"""Which engine does what, when: a piece of several ranks takes as many engines of one host; the longest go first, and what an engine
+that ended was doing is done again elsewhere."""
 
 import itertools
 import math
-import secrets
 import time
 from collections import Counter
 
@@ -33,7 +32,7 @@ class Placer:
         self.engines, self.trusted = engines, trusted
         self.seconds = {} if seconds is None else seconds
         self.pieces, self.waiting = iter(pieces), []
-        self.running = {}  # engine -> (piece, AsyncResult, engines taken, since, whether it leads or follows)
+        self.running = {}  # engine -> (piece, AsyncResult, engines taken, since)
         self.tries, self.lost = {}, set()
 
     def results(self):
@@ -62,46 +61,31 @@ class Placer:
 
     def _place(self):
         """Give free engines something to do. A piece for several waits for them; shorter ones for fewer go ahead meanwhile."""
-        places = {engine: self.engines.place(engine) for engine in self.engines.ids() if engine not in self.lost}
-        hosts = {engine: place.host if place else engine for engine, place in places.items()}  # some have not yet said where they are
-        taken = {engine for _, _, engines, _, _ in self.running.values() for engine in engines}
-        free = [engine for engine, place in places.items() if place and engine not in taken]
+        hosts = {engine: self.engines.host(engine) for engine in self.engines.ids() if engine not in self.lost}
+        taken = {engine for _, _, engines, _ in self.running.values() for engine in engines}
+        free = [engine for engine, host in hosts.items() if host and engine not in taken]
         for piece in list(self.waiting):
             if free and (engines := chosen(piece.ranks, free, hosts)):
                 self.waiting.remove(piece)
-                self._submit(piece, engines, [places[engine] for engine in engines])
+                self._submit(piece, engines)
                 free = [engine for engine in free if engine not in engines]
 
-    def _submit(self, piece, engines, places):
-        """Have the first of `engines` do a piece, and the first on each other host run some of its ranks, where that can be."""
-        hosts = {}
-        for engine, place in zip(engines, places):
-            hosts.setdefault(place.host, []).append(engine)
-        leader, *followers = hosts.values()
-        if not followers or self.trusted or not all(place.addresses for place in places):
-            self._start(piece, engines, True, work.run, piece, self.trusted, self.engines.cores(engines))
-            return
-        spreading = work.Spreading(tuple(map(len, hosts.values())), places[0].addresses, secrets.token_bytes(32))
-        self._start(piece, leader, True, work.run, piece, self.trusted, (), spreading)
-        for number, there in enumerate(followers, 1):
-            self._start(piece, there, False, work.follow, piece, number, spreading)
-
-    def _start(self, piece, engines, leads, *does):
-        self.running[engines[0]] = piece, self.engines.submit(engines[0], *does), engines, time.monotonic(), leads
+    def _submit(self, piece, engines):
+        """Have the first of `engines` do a piece; the others are kept free for its ranks."""
+        result = self.engines.submit(engines[0], work.run, piece, self.trusted, self.engines.cores(engines))
+        self.running[engines[0]] = piece, result, engines, time.monotonic()
 
     def _collect(self):
-        for engine, (piece, result, _, since, leads) in list(self.running.items()):
+        for engine, (piece, result, _, since) in list(self.running.items()):
             if result.ready():
                 del self.running[engine]
-                if leads:
-                    yield from self._take_in(piece, result, time.monotonic() - since)
+                yield from self._take_in(piece, result, time.monotonic() - since)
                 self.engines.forget(result)
             elif time.monotonic() - since > work.patience(piece):
                 self.lost.add(engine)
                 self.engines.end(engine)
                 del self.running[engine]
-                if leads:
-                    yield from self._again(piece, f"the engine did not answer for {work.patience(piece):.0f} seconds")
+                yield from self._again(piece, f"the engine did not answer for {work.patience(piece):.0f} seconds")
 
     def _take_in(self, piece, result, seconds):
         try:
@@ -119,11 +103,10 @@ class Placer:
 
     def _watch_engines(self):
         for engine in set(self.running) - set(self.engines.ids()):
-            piece, result, _, _, leads = self.running[engine]
+            piece, result, _, _ = self.running[engine]
             if not result.ready():
                 del self.running[engine]
-                if leads:
-                    yield from self._again(piece, "its engine ended", DEATHS)
+                yield from self._again(piece, "its engine ended", DEATHS)
         self.engines.replace_lost()
 
     def _again(self, piece, why, tries=TRIES):
@@ -136,20 +119,18 @@ class Placer:
 
 
 def chosen(ranks, free, hosts):
-    """Which of the `free` engines a piece takes, or None if it has to wait. hosts: {engine: host} of all engines.
+    """Which of the `free` engines a piece takes, or None if it has to wait. hosts: {engine: host} of all engines; None: not yet known.
 
-    Those of one host, on which there are just enough. Where no host has as many, not even busy ones: those of as few hosts as possible,
-    the first of them where there are most.
+    They are of one host, on which there are just enough: one for each rank, but no more than the host with the most engines has.
     """
-    number = min(ranks, len(hosts))
+    counts = Counter(hosts.values())
+    unknown = counts.pop(None, 0)
+    number = min(ranks, unknown + max(counts.values()))
     there = {}
     for engine in free:
         there.setdefault(hosts[engine], []).append(engine)
-    if enough := [engines for engines in there.values() if len(engines) >= number]:
-        return min(enough, key=len)[:number]
-    if len(free) < number or max(Counter(hosts.values()).values()) >= number:
-        return None
-    return list(itertools.chain(*sorted(there.values(), key=len, reverse=True)))[:number]
+    enough = [engines for engines in there.values() if len(engines) >= number]
+    return min(enough, key=len)[:number] if enough else None
 
 
 def _reason(problem):

@@ -2,11 +2,9 @@
 
 import functools
 import os
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 
-from grader import exercises, sandbox
-from grader.box import link, switch
+from grader import exercises
 from grader.box.forkserver import Forked
 from grader.course import UNITS
 from grader.instructors.grade import digest
@@ -14,31 +12,12 @@ from grader.judging import judge
 from grader.observing import longest
 from grader.probes import FOR_SCRIPTS, loaded_for
 from grader.sandbox import interpreter_paths
-from grader.sandbox.doctor import TUN, in_force
 from grader.verdict import GRADER_FAULT, Verdict
-from handson.cluster import nodes
 from handson.files import COURSE
 
 BESIDE_STUDENTS = ("box", "probes", "sandbox")  # folders of the grader, wherever they are: what runs in the processes of a student's code
 SHARED = "HANDSON_SHARED"  # the variable that names the folder in which loaded libraries are shared with engines
 STARTING = 60  # seconds for an engine to load the libraries, at most
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an engine is: its host, and the (address, port) pairs at which engines on others reach it; none where ranks can't be spread."""
-
-    host: str
-    addresses: tuple = ()
-
-
-@dataclass(frozen=True)
-class Spreading:
-    """Over which hosts the ranks of a piece are spread: how many engines on each, where the first of them listens, and its key."""
-
-    engines: tuple
-    addresses: tuple
-    key: bytes
 
 
 @dataclass(frozen=True)
@@ -91,34 +70,21 @@ def in_order(unit, verdicts):
     return sorted(verdicts, key=lambda verdict: places[verdict.track, verdict.gap])
 
 
-def place():
-    """The Place of the engine in which this is called."""
-    listens = sandbox.strong() and TUN in in_force()
-    return Place(nodes.current_node(), tuple(_listener()[1]) if listens else ())
-
-
-def run(piece, trusted, cores=(), spreading=None):
-    """Carry out a piece, on an engine: a list of verdicts as dictionaries. cores: of this host, for its ranks; spreading: has other engines
-    run some of them."""
+def run(piece, trusted, cores=()):
+    """Carry out a piece, on an engine: a list of verdicts as dictionaries. cores: of this host, for its ranks."""
     part = _part(piece)
-    own = _server(loaded_for([part.file]))
-    own.cores = cores
-    with switch.Spread(own, spreading.engines, _listener()[0], spreading.key) if spreading else nullcontext(own) as server:
-        verdicts = judge(
-            piece.unit,
-            (part,),
-            lambda file: exercises.handed_in(file, piece.data),
-            server,
-            hidden=_hidden_cases(),
-            readable=None if trusted else readable(),
-            seed=_seed(piece.unit),
-        )
-        return [asdict(verdict) for verdict in verdicts]
-
-
-def follow(piece, number, spreading):
-    """Run ranks of a piece that another engine carries out, until it has; number: this host's place in `spreading`."""
-    switch.follow(number, _server(loaded_for([_part(piece).file])), readable(), spreading.addresses, spreading.key, patience(piece))
+    server = _server(loaded_for([part.file]))
+    server.cores = cores
+    verdicts = judge(
+        piece.unit,
+        (part,),
+        lambda file: exercises.handed_in(file, piece.data),
+        server,
+        hidden=_hidden_cases(),
+        readable=None if trusted else readable(),
+        seed=_seed(piece.unit),
+    )
+    return [asdict(verdict) for verdict in verdicts]
 
 
 def not_handed_in(piece):
@@ -158,11 +124,6 @@ def readable():
 @functools.cache
 def _server(libraries):
     return Forked(libraries, os.environ.get(SHARED, ""))
-
-
-@functools.cache
-def _listener():
-    return link.listen()
 
 
 @functools.cache
