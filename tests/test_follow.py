@@ -6,8 +6,6 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import time
-from pathlib import Path
 
 import pytest
 

@@ -1,6 +1,5 @@
 """The caller's end: start a server, have it run ranks, and get to know how each of them ended."""
 
-import os
 import socket
 import subprocess
 import sys

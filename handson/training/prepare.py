@@ -11,7 +11,6 @@ import tarfile
 import time
 import urllib.request
 import zlib
-from pathlib import Path
 
 from handson.files import written_aside
 from handson.training import data

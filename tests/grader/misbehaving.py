@@ -5,7 +5,6 @@ import math
 import os
 import random
 import signal
-import socket
 import sys
 import threading
 import time

@@ -10,7 +10,6 @@ import json
 import multiprocessing
 import os
 import signal
-import sys
 import tempfile
 import traceback
 from dataclasses import dataclass
