@@ -8,9 +8,9 @@
 from handson.training import mpi
 from handson.chainer import compat
 from handson.training.options import under_mpiexec
-from handson.profiling import recording
+from handson.profiling import recorders
 
 if under_mpiexec():
     mpi.start()  # ChainerMN would start it without a limit
 compat.import_chainer()
-recording.begin("chainer")
+recorders.begin("chainer")
