@@ -58,7 +58,7 @@ def profile(
     steps: Annotated[int, typer.Option(min=1, help="Steps to record then.")] = 30,
 ):
     """Record what every process of a training does: python -m handson profile -- python train.py. Read it with `timeline`."""
-    from handson.profiling.record import record
+    from handson.profiling.tools import record
 
     record(command, tool.value, folder, skip, steps, typer.echo)
 
@@ -71,9 +71,9 @@ def timeline(
     steps: Annotated[int, typer.Option(min=1, help="Steps to draw.")] = 3,
 ):
     """Tell where the time of one or more runs goes, in a table, a verdict and a figure with one timeline above the other."""
-    from handson.profiling.tell import tell
+    from handson.profiling.report import report
 
-    tell(profiles, figure, export, steps, typer.echo)
+    report(profiles, figure, export, steps, typer.echo)
 
 
 @app.command()

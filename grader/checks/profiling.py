@@ -324,7 +324,7 @@ NOTEBOOK = (
                     },
                     "{:g} is not the number of calls in a step, of all names together",
                 ),
-                "profiles.collectives(before) lists them: the name, and the calls in a step.",
+                "profiled_runs.collectives(before) lists them: the name, and the calls in a step.",
             ),
         ),
     ),

@@ -5,12 +5,12 @@
 ``evaluators`` has an Evaluator that counts every sample once. Inside this package, ``chainer`` is always the real Chainer.
 """
 
-from handson.training import mpi
 from handson.chainer import compat
+from handson.profiling import recorders
+from handson.training import mpi
 from handson.training.options import under_mpiexec
-from handson.profiling import recording
 
 if under_mpiexec():
     mpi.start()  # ChainerMN would start it without a limit
 compat.import_chainer()
-recording.begin("chainer")
+recorders.begin("chainer")

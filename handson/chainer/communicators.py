@@ -60,7 +60,7 @@ def choose(name, allreduce_grad_dtype=None, has_gpus=False):
 def _recorded(communicator):
     """The communicator, whose collectives a recording knows, if there is one."""
     if recording.recorder:
-        from handson.profiling import chainer_hooks
+        from handson.profiling.recorders import chainer_hooks
 
         chainer_hooks.watch(communicator)
     return communicator

@@ -3,8 +3,8 @@
 import shlex
 import time
 
-from . import ending, processes
-from .resources import format_time
+from handson.pbs import ending, processes
+from handson.pbs.resources import format_time
 
 SUBSTATES = {"Q": 10, "H": 20, "W": 30, "R": 42, "E": 51, "B": 42}
 

@@ -4,7 +4,7 @@ import os
 import re
 import sys
 
-from .errors import PBSError, unknown_job
+from handson.pbs.errors import PBSError, unknown_job
 
 GUARD = "HANDSON_STEPPED_ASIDE"
 SLURM_CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
@@ -93,7 +93,7 @@ def run(name, function, usage=""):
     """Call ``function(arguments)`` and end with the status it returns, or with the sentence and the status of what it raises."""
     import sqlite3
 
-    from . import store
+    from handson.pbs import store
 
     os.umask(0o077)
     try:
@@ -125,7 +125,7 @@ def say(name, sentence):
 
 
 def _database_sentence(error):
-    from . import store
+    from handson.pbs import store
 
     path = store.home(create=False)
     try:

@@ -2,8 +2,8 @@
 
 import re
 
-from . import store
-from .errors import PBSError
+from handson.pbs import store
+from handson.pbs.errors import PBSError
 
 AFTER = ("after", "afterok", "afternotok", "afterany")
 BEFORE = {"before": "after", "beforeok": "afterok", "beforenotok": "afternotok", "beforeany": "afterany"}

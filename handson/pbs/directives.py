@@ -2,7 +2,7 @@
 
 import shlex
 
-from .errors import PBSError
+from handson.pbs.errors import PBSError
 
 REQUESTS = ("-q", "-l", "-W")  # options by which a job asks for its queue, resources and group
 

@@ -10,7 +10,7 @@ import os
 import stat
 import time
 
-from . import store
+from handson.pbs import store
 
 OUTCOME_SIZE = 4096  # bytes
 EXIT_NOT_STARTED, EXIT_LOST, EXIT_REBOOT, EXIT_WALLTIME = -1, -2, -4, -29  # PBS's JOB_EXEC_FAIL1, FAIL2, INITABT, KILL_WALLTIME

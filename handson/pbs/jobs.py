@@ -3,10 +3,10 @@
 import contextlib
 import time
 
-from . import ending, scheduler, store
-from .command import job_name
-from .errors import PBSError, unknown_job
-from .site import server_name
+from handson.pbs import ending, scheduler, store
+from handson.pbs.command import job_name
+from handson.pbs.errors import PBSError, unknown_job
+from handson.pbs.site import server_name
 
 
 def job(job_id):

@@ -4,8 +4,8 @@ import os
 import re
 import time
 
-from . import depend
-from .errors import PBSError, illegal_option_value, illegal_value, undefined_attribute
+from handson.pbs import depend
+from handson.pbs.errors import PBSError, illegal_option_value, illegal_value, undefined_attribute
 
 WITH_VALUE = "aAcCeJjklmMNopPqrRSuvW"
 WITHOUT_VALUE = "fhGIVXz"

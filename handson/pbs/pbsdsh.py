@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from . import command
+from handson.pbs import command
 
 USAGE = """\
 usage: pbsdsh [-c copies] [-s] [-v] [-o] [--] program [program_args ...]
@@ -24,7 +24,7 @@ def main():
 
 
 def run_everywhere(words):
-    from .errors import PBSError
+    from handson.pbs.errors import PBSError
 
     if words == ["--version"]:
         print("pbs_version = embedded PBS of the hands-on course, in the manner of 23.06")
@@ -46,7 +46,7 @@ def run_everywhere(words):
 
 def parse(words):
     """({letter: value}, the program and its arguments)"""
-    from .errors import PBSError
+    from handson.pbs.errors import PBSError
 
     options, words = {}, list(words)
     while words and words[0].startswith("-") and words[0] != "--":
@@ -70,7 +70,7 @@ def parse(words):
 
 def choose(lines, options):
     """[(node, PBS_NODENUM, PBS_TASKNUM), ...] of the tasks to start; a job's first task is its script."""
-    from .errors import PBSError
+    from handson.pbs.errors import PBSError
 
     names = list(dict.fromkeys(lines))
     if "h" in options:
@@ -90,7 +90,7 @@ def start(node, nodenum, tasknum, program):
     import json
     import subprocess
 
-    from . import processes
+    from handson.pbs import processes
 
     environment = json.loads(Path(os.environ["HANDSON_NODES"]).with_name("environment.json").read_text())
     environment |= {"PBS_NODENUM": str(nodenum), "PBS_TASKNUM": str(tasknum)}

@@ -2,7 +2,7 @@
 
 import time
 
-from . import command
+from handson.pbs import command
 
 USAGE = """\
 usage: pbsnodes [-a] [-S [-j] [-L]] [-F json] [vnode_name...]
@@ -16,8 +16,8 @@ def main():
 
 
 def show(words):
-    from . import qstat, site, store
-    from .errors import PBSError
+    from handson.pbs import qstat, site, store
+    from handson.pbs.errors import PBSError
 
     if words == ["--version"]:
         print("pbs_version = embedded PBS of the hands-on course, in the manner of 23.06")
@@ -70,7 +70,7 @@ def state(node, parts, used):
 
 
 def attributes(node, running):
-    from . import placement, site
+    from handson.pbs import placement, site
 
     parts, used = on_node(node, running), placement.held([job["allocation"] for job in running], node.name)
     jobs = ", ".join(f"{job['id']}.{job['server']}/{index}" for job, part in parts for index in range(len(part["chunks"])))
@@ -96,7 +96,7 @@ def attributes(node, running):
 
 def show_table(nodes, running):
     """pbsnodes -aSj: free/total of each resource."""
-    from . import placement
+    from handson.pbs import placement
 
     print(f"{'':56}mem       ncpus   nmics   ngpus")
     print(f"{'vnode':<15} {'state':<15} {'njobs':>5} {'run':>5} {'susp':>6}      f/t        f/t     f/t     f/t   jobs")

@@ -4,7 +4,7 @@ A running job holds an *allocation*: one dict for each of its nodes,
 ``{"node": name, "chunks": [...], "slots": [...], "cores": [...], "exclusive": bool}``.
 """
 
-from .resources import COUNTED
+from handson.pbs.resources import COUNTED
 
 MOST_CHUNKS = 10_000  # more than that fit nowhere
 

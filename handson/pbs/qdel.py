@@ -3,7 +3,7 @@
 import sys
 import time
 
-from . import command
+from handson.pbs import command
 
 USAGE = """\
 usage: qdel [-Wforce | -Wsuppress_email=X] [-x] job_identifier...
@@ -16,8 +16,8 @@ def main():
 
 
 def delete_all(words):
-    from . import scheduler, site
-    from .errors import PBSError
+    from handson.pbs import scheduler, site
+    from handson.pbs.errors import PBSError
 
     if words == ["--version"]:
         print("pbs_version = embedded PBS of the hands-on course, in the manner of 23.06")
@@ -55,8 +55,8 @@ def delete(name, force, history, server):
     """Delete one job (an array: with its sub-jobs). Raises PBSError."""
     import getpass
 
-    from . import ending, processes, store
-    from .errors import PBSError, unknown_job
+    from handson.pbs import ending, processes, store
+    from handson.pbs.errors import PBSError, unknown_job
 
     with store.reading() as db:
         known = store.get(db, name)

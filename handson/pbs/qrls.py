@@ -1,6 +1,6 @@
 """qrls: release the hold that ``qsub -h`` put on a job."""
 
-from . import command
+from handson.pbs import command
 
 USAGE = """\
 usage: qrls [-h hold_list] job_identifier...
@@ -13,8 +13,8 @@ def main():
 
 
 def release_all(words):
-    from . import scheduler, site
-    from .errors import PBSError
+    from handson.pbs import scheduler, site
+    from handson.pbs.errors import PBSError
 
     words = list(words)
     holds = "u"
@@ -40,8 +40,8 @@ def release(name, holds, server):
     """Release one job. Raises PBSError."""
     import time
 
-    from . import store
-    from .errors import PBSError, unknown_job
+    from handson.pbs import store
+    from handson.pbs.errors import PBSError, unknown_job
 
     with store.transaction() as db:
         job = store.get(db, name)

@@ -3,7 +3,7 @@
 import sys
 import time
 
-from . import command
+from handson.pbs import command
 
 USAGE = """\
 usage: qstat [-f] [-J] [-p] [-t] [-x] [-E] [-F format] [-D delim] [ job_identifier... | destination... ]
@@ -20,8 +20,8 @@ def main():
 
 
 def show(words):
-    from . import site, store
-    from .errors import PBSError
+    from handson.pbs import site, store
+    from handson.pbs.errors import PBSError
 
     if words == ["--version"]:
         print("pbs_version = embedded PBS of the hands-on course, in the manner of 23.06")
@@ -55,8 +55,8 @@ def show(words):
 
 def look_after_the_queue():
     """Every look at the queue also makes sure that it goes on; where that fails, the look itself still answers."""
-    from . import scheduler
-    from .errors import PBSError
+    from handson.pbs import scheduler
+    from handson.pbs.errors import PBSError
 
     try:
         scheduler.ensure()
@@ -65,7 +65,7 @@ def look_after_the_queue():
 
 
 def parse(words):
-    from .errors import PBSError
+    from handson.pbs.errors import PBSError
 
     flags, values, operands, words = set(), {}, [], list(words)
     while words:
@@ -90,15 +90,15 @@ def parse(words):
 
 
 def _site_path(db):
-    from . import store
-    from .qsub import current_site
+    from handson.pbs import store
+    from handson.pbs.qsub import current_site
 
     return store.meta(db, "site") or current_site()
 
 
 def choose_all(db, flags):
     """The jobs that a plain qstat with these flags shows: arrays as one line, finished ones with -x (-H: only those)."""
-    from . import store
+    from handson.pbs import store
 
     where = "state = 'F'" if "H" in flags else "1" if "x" in flags else store.UNFINISHED
     if "t" not in flags:
@@ -112,8 +112,8 @@ def choose_all(db, flags):
 
 def choose(db, operand, flags, server):
     """The jobs that one operand means: a job, an array with its sub-jobs (-t), a queue, or ``@server``."""
-    from . import site, store
-    from .errors import PBSError, unknown_job, unknown_queue
+    from handson.pbs import site, store
+    from handson.pbs.errors import PBSError, unknown_job, unknown_queue
 
     if not operand[0].isdigit():
         queue, _, named = operand.partition("@")
@@ -135,7 +135,7 @@ def choose(db, operand, flags, server):
 
 
 def _array_lives(db, job):
-    from . import store
+    from handson.pbs import store
 
     return job["index"] is not None and store.get(db, f"{job['seq']}[]")["state"] != "F"
 
@@ -162,7 +162,7 @@ def show_default(jobs):
         return
     print("Job id            Name             User              Time Use S Queue")
     print("----------------  ---------------- ----------------  -------- - -----")
-    from .attributes import used_so_far
+    from handson.pbs.attributes import used_so_far
 
     for job in jobs:
         used = (job.get("used") or used_so_far(job, time.time())).get("cput", "0")
@@ -208,7 +208,7 @@ def short_time(seconds):
 
 def short_size(text):
     """``4gb`` for ``4194304kb``: five characters at most."""
-    from .resources import parse_size
+    from handson.pbs.resources import parse_size
 
     size = parse_size(text)
     for unit in ("kb", "mb", "gb"):
@@ -219,7 +219,7 @@ def short_size(text):
 
 
 def show_full(jobs, values, server):
-    from .attributes import job_attributes
+    from handson.pbs.attributes import job_attributes
 
     listing = {f"{job['id']}.{job['server']}": job_attributes(job) for job in jobs}
     if values.get("F") == "json":

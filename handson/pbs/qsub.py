@@ -5,7 +5,7 @@ import pwd
 import sys
 import time
 
-from . import command
+from handson.pbs import command
 
 LARGEST_SCRIPT = 100 << 20  # bytes, PBS's jobscript_max_size
 LARGEST_ARRAY = 10_000  # sub-jobs, PBS's max_array_size
@@ -13,15 +13,15 @@ LARGEST_ARRAY = 10_000  # sub-jobs, PBS's max_array_size
 
 def main():
     command.step_aside("qsub")
-    from .options import USAGE
+    from handson.pbs.options import USAGE
 
     command.run("qsub", submit, USAGE)
 
 
 def submit(words):
-    from . import directives, jobs, scheduler, site
-    from .errors import PBSError
-    from .options import Options, split
+    from handson.pbs import directives, jobs, scheduler, site
+    from handson.pbs.errors import PBSError
+    from handson.pbs.options import Options, split
 
     if words == ["--version"]:
         print("pbs_version = embedded PBS of the hands-on course, in the manner of 23.06")
@@ -57,8 +57,8 @@ def submit(words):
 
 def read_script(names, executable):
     """(the script's bytes, the job's name by default). Raises PBSError in PBS's words."""
-    from .errors import PBSError
-    from .options import JOB_NAME
+    from handson.pbs.errors import PBSError
+    from handson.pbs.options import JOB_NAME
 
     if len(names) > (0 if executable is not None else 1):
         raise PBSError(f"unexpected argument: {names[-1]}", 2, usage=True)
@@ -82,7 +82,7 @@ def read_script(names, executable):
 
 
 def _limited(file):
-    from .errors import PBSError
+    from handson.pbs.errors import PBSError
 
     script = file.read(LARGEST_SCRIPT + 1)
     if len(script) > LARGEST_SCRIPT:
@@ -92,8 +92,8 @@ def _limited(file):
 
 def describe(options, name, executable, words):
     """The new job, without its number. Raises PBSError for what PBS's server would refuse."""
-    from . import errors, resources, site
-    from .options import everything, output_path, variable_list
+    from handson.pbs import errors, resources, site
+    from handson.pbs.options import everything, output_path, variable_list
 
     given, attributes = options.values, options.attributes
     name = given.get("N", name)
@@ -167,7 +167,7 @@ def _is_here(path):
 
 def current_site():
     """The site file in force: that of unfinished jobs, unless HANDSON_SITE names one (see store_job)."""
-    from . import site, store
+    from handson.pbs import site, store
 
     if not os.environ.get("HANDSON_SITE"):
         with store.reading() as db:
@@ -177,7 +177,7 @@ def current_site():
 
 
 def choose_queue(text, here, server):
-    from .errors import unknown_queue
+    from handson.pbs.errors import unknown_queue
 
     queue, _, named = text.partition("@")
     if named and named.split(".")[0] != server:
@@ -192,7 +192,7 @@ def check_groups(text, here):
     """Each of ``group[@host],...`` must be one of the site's groups or one of the user's own."""
     import grp
 
-    from .errors import bad_group
+    from handson.pbs.errors import bad_group
 
     for item in filter(None, text.split(",")):
         group = item.partition("@")[0].strip()
@@ -217,7 +217,7 @@ def choose_rate(rate):
     """The rate of the job's network, if it is one. Raises PBSError."""
     from handson.cluster.virtual_nodes import bits_per_second
 
-    from .errors import PBSError
+    from handson.pbs.errors import PBSError
 
     try:
         bits_per_second(rate)
@@ -243,8 +243,8 @@ def pbs_o_variables(environment, server, queue, directory, me):
 
 def store_job(job, script, site):
     """Give the job its number and store it, with a row for each sub-job of an array, in one transaction. Returns the id."""
-    from . import depend, store
-    from .errors import PBSError
+    from handson.pbs import depend, store
+    from handson.pbs.errors import PBSError
 
     chosen = job.pop("site")
     with store.transaction() as db:

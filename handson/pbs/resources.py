@@ -2,7 +2,7 @@
 
 import re
 
-from .errors import PBSError, illegal_value, unknown_resource
+from handson.pbs.errors import PBSError, illegal_value, unknown_resource
 
 CHUNK = {  # resources of a node, allowed in a chunk of a select statement: name -> type
     "ncpus": "int", "ngpus": "int", "nmics": "int", "mpiprocs": "int", "ompthreads": "int", "naccelerators": "int",

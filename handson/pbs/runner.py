@@ -16,9 +16,8 @@ import tempfile
 import time
 
 from handson.cluster import virtual_nodes
-
-from . import ending, placement, processes, scheduler, site, store
-from .resources import format_time
+from handson.pbs import ending, placement, processes, scheduler, site, store
+from handson.pbs.resources import format_time
 
 BARE_PATH = "/bin:/usr/bin"
 PERSISTENCE = 60  # seconds to go on trying to record the end of a job on a full disk

@@ -11,8 +11,8 @@ import sqlite3
 import sys
 import time
 
-from . import depend, ending, placement, processes, site, store
-from .errors import PBSError
+from handson.pbs import depend, ending, placement, processes, site, store
+from handson.pbs.errors import PBSError
 
 SAFETY_POLL = 5  # seconds: submissions from another machine (a shared home directory) ring no bell here
 ADOPTED_POLL = 1  # seconds: the end of a runner that an earlier scheduler started makes no SIGCHLD

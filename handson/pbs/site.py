@@ -8,8 +8,8 @@ import os
 from collections import namedtuple
 from pathlib import Path
 
-from .errors import PBSError
-from .resources import parse_size
+from handson.pbs.errors import PBSError
+from handson.pbs.resources import parse_size
 
 SITES = Path(__file__).resolve().parent.parent.parent / "jobs" / "sites"
 CHOSEN = SITES / "CHOSEN"  # holds the name of the site that `python -m handson site use` has chosen

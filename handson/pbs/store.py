@@ -12,8 +12,8 @@ import sqlite3
 import time
 from pathlib import Path
 
-from . import processes
-from .errors import PBSError
+from handson.pbs import processes
+from handson.pbs.errors import PBSError
 
 UNFINISHED = "state != 'F'"
 HISTORY = 14 * 24 * 3600  # seconds that finished jobs are remembered: PBS's job_history_duration

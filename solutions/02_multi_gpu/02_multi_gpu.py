@@ -192,13 +192,13 @@ plots.steps_compared(single_steps, steps)
 # each step costs anew, and contention (two share the memory and the cores of one machine). Which will be the largest here?
 
 # %%
-from handson.notebook import profiles
+from handson.notebook import profiled_runs
 
 variables = {"TRACK": TRACK, "OPTIONS": f"--epoch 1 --size {SIZE}"}
 folder = f"{EXERCISES}/01_single_gpu"
-single = profiles.of_job(folder, profiles.start(folder, "run_single_gpu_profile.sh", **variables))
-double = profiles.of_job(FOLDER, profiles.start(FOLDER, "run_multi_gpu_profile.sh", **variables))
-profiles.explained(single, double)
+single = profiled_runs.of_job(folder, profiled_runs.start(folder, "run_single_gpu_profile.sh", **variables))
+double = profiled_runs.of_job(FOLDER, profiled_runs.start(FOLDER, "run_multi_gpu_profile.sh", **variables))
+profiled_runs.explained(single, double)
 
 # %% [markdown]
 # You will read such profiles in `04_profiling`.

@@ -174,13 +174,13 @@ compare.picture(results)
 # of what was largest there, when four workers share the cores, and a network lies between them?
 
 # %%
-from handson.notebook import profiles
+from handson.notebook import profiled_runs
 
 recorded = {"TRACK": TRACK, "OPTIONS": "--epoch 1"}
 folder = f"{EXERCISES}/01_single_gpu"
-single = profiles.of_job(folder, profiles.start(folder, "run_single_gpu_profile.sh", **recorded))
-several = profiles.of_job(FOLDER, profiles.start(FOLDER, "run_multi_node_profile.sh", **recorded))
-profiles.explained(single, several)
+single = profiled_runs.of_job(folder, profiled_runs.start(folder, "run_single_gpu_profile.sh", **recorded))
+several = profiled_runs.of_job(FOLDER, profiled_runs.start(FOLDER, "run_multi_node_profile.sh", **recorded))
+profiled_runs.explained(single, several)
 
 # %% [markdown]
 # How many GPUs should one take? More give the result sooner, but each is used worse. A computing centre may ask that an efficiency is

@@ -27,12 +27,12 @@ FOLDER = "../exercises/04_profiling"
 # The job scripts `run_single_gpu_profile.sh` and `run_multi_gpu_profile.sh` do so with your training scripts.
 
 # %%
-from handson.notebook import profiles
+from handson.notebook import profiled_runs
 
 options = f"--epoch 1 --size {SIZE}"
 one_gpu = "../exercises/01_single_gpu"
-job = profiles.start(one_gpu, "run_single_gpu_profile.sh", TRACK=TRACK, OPTIONS=options)
-single = profiles.of_job(one_gpu, job)
+job = profiled_runs.start(one_gpu, "run_single_gpu_profile.sh", TRACK=TRACK, OPTIONS=options)
+single = profiled_runs.of_job(one_gpu, job)
 
 # %% [markdown]
 # While the second job runs, look at the GPUs, as with `nvidia-smi`: how busy are they, and how much memory do they use? (A *virtual* GPU is
@@ -42,11 +42,11 @@ single = profiles.of_job(one_gpu, job)
 import sys
 
 two_gpus = "../exercises/02_multi_gpu"
-job = profiles.start(two_gpus, "run_multi_gpu_profile.sh", TRACK=TRACK, OPTIONS=options)
+job = profiled_runs.start(two_gpus, "run_multi_gpu_profile.sh", TRACK=TRACK, OPTIONS=options)
 # !{sys.executable} -m handson watch --interval 2 --count 4
 
 # %%
-multi = profiles.of_job(two_gpus, job)
+multi = profiled_runs.of_job(two_gpus, job)
 
 # %% [markdown]
 # ## Two timelines at one scale
@@ -55,7 +55,7 @@ multi = profiles.of_job(two_gpus, job)
 # run has the longer steps? And what will be in them that the other doesn't have?
 
 # %%
-profiles.show(single, multi)
+profiled_runs.show(single, multi)
 
 # %% [markdown]
 # The same in numbers. Every moment of a step belongs to one of these parts:
@@ -70,8 +70,8 @@ profiles.show(single, multi)
 # | host | does nothing: Python prepares the next operation |
 
 # %%
-profiles.table(single)
-profiles.table(multi)
+profiled_runs.table(single)
+profiled_runs.table(multi)
 
 # %% [markdown]
 # ## Who waits for whom?
@@ -92,7 +92,7 @@ def who_waits(waits):
 
 
 # %%
-waits = profiles.waits(multi)
+waits = profiled_runs.waits(multi)
 for rank, of_rank in waits.items():
     print(f"rank {rank} waits", *(f"{1000 * seconds:.1f} ms for rank {other}" for other, seconds in of_rank.items()))
 print("Rank {} waits the most, for rank {}.".format(*who_waits(waits)))
@@ -118,7 +118,7 @@ def waiting_share(begin, end):
 
 
 # %%
-for rank, share in enumerate(waiting_share(*profiles.meetings(multi))):
+for rank, share in enumerate(waiting_share(*profiled_runs.meetings(multi))):
     print(f"rank {rank}: {100 * share:.0f} % of its time in all-reduces is waiting")
 
 # %% [markdown]
@@ -141,7 +141,7 @@ def overlap(compute, communication):
 
 
 # %%
-print(f"{100 * overlap(*profiles.spans(multi)):.0f} % of the communication is hidden")
+print(f"{100 * overlap(*profiled_runs.spans(multi)):.0f} % of the communication is hidden")
 
 # %% [markdown]
 # This network is small: all its gradients fit into one message, which can't leave before backward is nearly over.
@@ -152,7 +152,7 @@ print(f"{100 * overlap(*profiles.spans(multi)):.0f} % of the communication is hi
 # Why is the utilisation not the same all the time?
 
 # %%
-profiles.show(single, multi, usage=True)
+profiled_runs.show(single, multi, usage=True)
 
 # %% [markdown]
 # (*Utilisation* only says that something was going on. A rank of a virtual GPU that waits may look idle, one of a real GPU busy.)
@@ -174,11 +174,11 @@ profiles.show(single, multi, usage=True)
 
 # %%
 options = f"--epoch 2 --size {SIZE}"
-marked = profiles.of_script(FOLDER, "train_steps.py", "marked", options)
-profiles.show_ranges(marked)
+marked = profiled_runs.of_script(FOLDER, "train_steps.py", "marked", options)
+profiled_runs.show_ranges(marked)
 
 # %%
-for name, of_ranks in profiles.ranges(marked).items():
+for name, of_ranks in profiled_runs.ranges(marked).items():
     print(f"{name:12}", *(f"rank {rank}: {1000 * seconds:6.1f} ms  " for rank, seconds in enumerate(of_ranks)))
 
 # %% [markdown]
@@ -195,11 +195,11 @@ for name, of_ranks in profiles.ranges(marked).items():
 
 # %%
 files = f"--epoch 6 --size {SIZE}"
-before = profiles.of_script(FOLDER, "slow_loading.py", "before", files, keep=True)
-profiles.show(before)
+before = profiled_runs.of_script(FOLDER, "slow_loading.py", "before", files, keep=True)
+profiled_runs.show(before)
 
 # %%
-profiles.table(before)
+profiled_runs.table(before)
 
 # %%
 # Which part of the step can the script do without: "compute", "loading", "copy", "communication", "waiting" or "host"?
@@ -219,8 +219,8 @@ print("I expect a factor of", prediction_faster)
 # Now mend `pytorch/slow_loading.py`, save it, and see whether it is gone.
 
 # %%
-after = profiles.of_script(FOLDER, "slow_loading.py", "after", files)
-profiles.show(before, after)
+after = profiled_runs.of_script(FOLDER, "slow_loading.py", "after", files)
+profiled_runs.show(before, after)
 
 # %%
 print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
@@ -234,11 +234,11 @@ print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput
 # `uneven_work.py` was written for a machine with a newer GPU and an older one. What will this machine make of it?
 
 # %%
-before = profiles.of_script(FOLDER, "uneven_work.py", "before", options, keep=True)
-profiles.show(before)
+before = profiled_runs.of_script(FOLDER, "uneven_work.py", "before", options, keep=True)
+profiled_runs.show(before)
 
 # %%
-profiles.table(before)
+profiled_runs.table(before)
 
 # %%
 # For which rank do the others wait?
@@ -251,8 +251,8 @@ print(f"The others wait for rank {slow_rank}.")
 # Mend `pytorch/uneven_work.py`.
 
 # %%
-after = profiles.of_script(FOLDER, "uneven_work.py", "after", options)
-profiles.show(before, after)
+after = profiled_runs.of_script(FOLDER, "uneven_work.py", "after", options)
+profiled_runs.show(before, after)
 
 # %%
 print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
@@ -265,12 +265,12 @@ print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput
 
 # %%
 small = "--epoch 2 --size 32"
-before = profiles.of_script(FOLDER, "waiting_every_step.py", "before", small, keep=True)
-profiles.show(before)
+before = profiled_runs.of_script(FOLDER, "waiting_every_step.py", "before", small, keep=True)
+profiled_runs.show(before)
 
 # %%
-profiles.table(before)
-profiles.collectives(before)
+profiled_runs.table(before)
+profiled_runs.collectives(before)
 
 # %%
 # How many collectives are there in a step, the all-reduce of the gradients included?
@@ -283,11 +283,11 @@ print(f"The ranks meet {collectives} times in a step.")
 # Mend `pytorch/waiting_every_step.py`: once is enough.
 
 # %%
-after = profiles.of_script(FOLDER, "waiting_every_step.py", "after", small)
-profiles.show(before, after)
+after = profiled_runs.of_script(FOLDER, "waiting_every_step.py", "after", small)
+profiled_runs.show(before, after)
 
 # %%
-profiles.collectives(after)
+profiled_runs.collectives(after)
 print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
 
 # %% [markdown]

@@ -26,11 +26,11 @@ LOOKS = 20  # of `watch`, one a second
 # In a process of its own: read the profile, then tell about it; the memory is what it took at most (bytes, with Python and NumPy).
 READ = """
 import resource, sys, time
-from handson.profiling import readers, tell
+from handson.profiling import readers, report
 begin = time.perf_counter(), time.process_time()
 [run] = readers.load([sys.argv[1]])
 seconds = time.perf_counter() - begin[0], time.process_time() - begin[1]
-tell.text(run)
+report.text(run)
 print(*seconds, len(run.timelines[0]), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 
@@ -58,7 +58,7 @@ def alternate(out):
     import torch
 
     from handson.profiling.recording import Plan
-    from handson.profiling.torch_recorder import TorchRecorder
+    from handson.profiling.recorders.torch_profiler import TorchRecorder
     from handson.pytorch import devices
     from handson.pytorch.model import ConvNet
     from handson.training import data

@@ -131,7 +131,7 @@ def test_the_command_tells_draws_and_exports(tmp_path):
 def test_reading_and_telling_need_no_torch(tmp_path):
     trace(tmp_path / "rank0.json", 0, 900)
     trace(tmp_path / "rank1.json", 1, 500)
-    code = "import sys; from handson.profiling import readers, tell, explain, watch, figure; tell.text(readers.load([sys.argv[1]])[0]); sys.exit('torch' in sys.modules)"
+    code = "import sys; from handson.profiling import readers, report, explain, watch, figure; report.text(readers.load([sys.argv[1]])[0]); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code, tmp_path], timeout=60).returncode == 0
 
 

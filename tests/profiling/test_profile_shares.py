@@ -4,7 +4,7 @@ import made_profiles as made
 import numpy
 import pytest
 
-from handson.profiling import analysis, spans, tell
+from handson.profiling import analysis, report, spans
 from handson.profiling.timeline import ProfileError
 
 
@@ -154,11 +154,11 @@ def test_only_steps_that_all_ranks_recorded_count():
 
 def test_missing_ranks_are_said():
     run = made.run(made.timeline(0, [made.step(1, 0, 10), ("compute", 0, 9)], size=128))
-    assert any("1 of 128 ranks" in line for line in tell.text(run))
+    assert any("1 of 128 ranks" in line for line in report.text(run))
 
 
 def test_a_profile_without_marks_of_iterations_is_said_to_be_one_step():
     words = "No iterations are marked in it: the whole recording counts as one step."
     events = [("compute", 0, 10), ("compute", 15, 20)]
-    assert words in tell.text(made.run(made.timeline(0, events)))
-    assert words not in tell.text(made.run(made.timeline(0, [made.step(1, 0, 20), *events])))
+    assert words in report.text(made.run(made.timeline(0, events)))
+    assert words not in report.text(made.run(made.timeline(0, [made.step(1, 0, 20), *events])))

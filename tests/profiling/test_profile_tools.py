@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from handson.profiling import record, recording
-from handson.profiling.gpu_marks import GpuMarks
+from handson.profiling import recording, tools
+from handson.profiling.recorders.base import Recorder
+from handson.profiling.recorders.gpu_marks import GpuMarks
 
 
 @pytest.fixture
-def tools(tmp_path, monkeypatch):
-    """tools("nvprof") puts a program of that name on PATH, which prints its words and becomes those after its options."""
+def put_on_path(tmp_path, monkeypatch):
+    """put_on_path("nvprof") puts a program of that name on PATH, which prints its words and becomes those after its options."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
@@ -34,25 +35,25 @@ def tools(tmp_path, monkeypatch):
     ([], (9, 0), "torch", "there is no nsys on PATH"),
     (["nvprof", "nsys"], None, "torch", "needs no GPU, and there is none"),
 ])  # fmt: skip
-def test_the_best_tool_that_works_is_chosen(tools, on_path, gpu, tool, why):
-    tools(*on_path)
-    chosen, words = record.choose("auto", gpu)
+def test_the_best_tool_that_works_is_chosen(put_on_path, on_path, gpu, tool, why):
+    put_on_path(*on_path)
+    chosen, words = tools.choose("auto", gpu)
     assert chosen == tool and why in words
 
 
-def test_nvprof_is_refused_for_a_gpu_that_it_does_not_record(tools):
-    tools("nvprof")
-    with pytest.raises(record.RecordError, match="nvprof does not record GPUs of compute capability 8.6"):
-        record.choose("nvprof", (8, 6))
-    assert record.choose("nvprof", (6, 1)) == ("nvprof", "as was asked for")
+def test_nvprof_is_refused_for_a_gpu_that_it_does_not_record(put_on_path):
+    put_on_path("nvprof")
+    with pytest.raises(tools.RecordError, match="nvprof does not record GPUs of compute capability 8.6"):
+        tools.choose("nvprof", (8, 6))
+    assert tools.choose("nvprof", (6, 1)) == ("nvprof", "as was asked for")
 
 
 @pytest.mark.parametrize(("tool", "words"), [
     ("nvprof", ["--profile-child-processes", "--profile-from-start off", "-o {out}/process%p.nvprof python train.py -e 1"]),
     ("nsys", ["profile ", "--export=sqlite", "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "-o {out}/process_%h_%p python train.py -e 1"]),
 ])  # fmt: skip
-def test_the_command_runs_under_the_tool_with_a_file_for_each_process(tools, tmp_path, tool, words):
-    tools(tool, "python")
+def test_the_command_runs_under_the_tool_with_a_file_for_each_process(put_on_path, tmp_path, tool, words):
+    put_on_path(tool, "python")
     command = [sys.executable, "-m", "handson", "profile", "--tool", tool, "-o", tmp_path / "out", "--", "python", "train.py", "-e", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and f"bin/{tool} " in done.stdout
@@ -62,7 +63,7 @@ def test_the_command_runs_under_the_tool_with_a_file_for_each_process(tools, tmp
 
 def test_the_cost_of_a_recording_is_that_of_its_steps_against_those_before():
     """Step 1 may load code, and the tool warms up in the last step to skip: neither counts."""
-    recorder = recording.Recorder(recording.Plan("torch", 5, 2, Path("out")))
+    recorder = Recorder(recording.Plan("torch", 5, 2, Path("out")))
     recorder.ended, recorder.moments = 7, dict(enumerate((10, 20, 20.1, 20.2, 24, 24.11, 24.22), start=1))
     assert recorder.sentence() == "Recorded 2 steps in out: a step took 110.0 ms, 100.0 ms before that (+10 %)"
     assert recorder.unrecorded_step() == pytest.approx(0.1)
@@ -72,7 +73,7 @@ def test_the_cost_of_a_recording_is_that_of_its_steps_against_those_before():
 def test_an_iteration_of_several_optimizers_is_one_step(tool):
     import torch
 
-    from handson.profiling.torch_recorder import TorchRecorder
+    from handson.profiling.recorders.torch_profiler import TorchRecorder
 
     asked = recording.Plan(tool, 90, 1, Path("unused"))
     recorder = TorchRecorder(asked) if tool == "torch" else GpuMarks(asked, "pytorch")

@@ -4,11 +4,11 @@ import made_profiles as made
 import pytest
 
 from handson.cluster.follow import JobFailed
-from handson.notebook import profiles
+from handson.notebook import profiled_runs
 from handson.profiling.timeline import ProfileError
 from handson.training.results import ResultError
 
-STEPS = profiles.STEPS
+STEPS = profiled_runs.STEPS
 
 
 def two_ranks(*marks):
@@ -25,40 +25,40 @@ def two_ranks(*marks):
 
 def test_waits_and_meetings_are_those_of_the_profile():
     run = two_ranks()
-    begin, end = profiles.meetings(run)
+    begin, end = profiled_runs.meetings(run)
     assert (begin.T * 1e3).round(6).tolist() == [[0, 10], [2, 12]] and (end.T * 1e3).round(6).tolist() == [[3, 13], [3, 13]]
-    assert profiles.waits(run) == {0: {1: pytest.approx(1.5e-3)}, 1: {0: 0.0}}  # 0.5 ms of it is hidden
+    assert profiled_runs.waits(run) == {0: {1: pytest.approx(1.5e-3)}, 1: {0: 0.0}}  # 0.5 ms of it is hidden
 
 
 def test_spans_are_what_one_rank_computes_and_communicates():
-    compute, communication = profiles.spans(two_ranks(), rank=1)
+    compute, communication = profiled_runs.spans(two_ranks(), rank=1)
     assert [[round(1e3 * moment, 6) for moment in span] for span in compute + communication] == [[0, 7.5], [10, 17.5], [7, 8], [17, 18]]
 
 
 def test_ranges_that_were_marked_are_measured_on_each_rank_and_drawn():
     run = two_ranks(*STEPS)
-    assert profiles.ranges(run) == {name: [pytest.approx(1e-3), pytest.approx(2e-3)] for name in STEPS}
-    alt = profiles.show_ranges(run).alt
+    assert profiled_runs.ranges(run) == {name: [pytest.approx(1e-3), pytest.approx(2e-3)] for name in STEPS}
+    alt = profiled_runs.show_ranges(run).alt
     assert "forward 1.0 and 2.0 ms" in alt and alt.endswith(".")
 
 
 def test_ranges_that_were_not_marked_are_named_in_a_sentence():
     with pytest.raises(ProfileError, match="a run has no ranges all-reduce, optimize: mark them in the script, save it"):
-        profiles.show_ranges(two_ranks("forward", "backward"))
+        profiled_runs.show_ranges(two_ranks("forward", "backward"))
 
 
 def test_how_often_ranks_meet_is_told(capsys):
-    profiles.collectives(two_ranks())
+    profiled_runs.collectives(two_ranks())
     assert "gloo:all_reduce                 1 calls a step, 3.00 ms" in capsys.readouterr().out
 
 
 def test_a_script_is_not_recorded_again_where_its_first_profile_is_to_be_kept(tmp_path, monkeypatch, capsys):
     submitted = []
-    monkeypatch.setattr(profiles, "follow", lambda job: (tmp_path / "results/slow_before").mkdir(parents=True) or (tmp_path / "results/slow_before/result.json").touch())
-    monkeypatch.setattr(profiles, "submit", lambda *words, **variables: submitted.append((words, variables)))
-    monkeypatch.setattr(profiles.readers, "load", lambda paths: [paths[0].name])
+    monkeypatch.setattr(profiled_runs, "follow", lambda job: (tmp_path / "results/slow_before").mkdir(parents=True) or (tmp_path / "results/slow_before/result.json").touch())
+    monkeypatch.setattr(profiled_runs, "submit", lambda *words, **variables: submitted.append((words, variables)))
+    monkeypatch.setattr(profiled_runs.readers, "load", lambda paths: [paths[0].name])
     for keep in (True, True, False):
-        assert profiles.of_script(tmp_path, "slow.py", "before", "--epoch 1", keep) == "slow_before"
+        assert profiled_runs.of_script(tmp_path, "slow.py", "before", "--epoch 1", keep) == "slow_before"
     variables = {"SCRIPT": "slow.py", "NAME": "slow_before", "OPTIONS": "--epoch 1"}
     assert submitted == 2 * [((tmp_path, "-V", "-j", "oe", "run_profile.sh"), variables)]
     assert capsys.readouterr().out.count("was recorded before") == 1
@@ -66,7 +66,7 @@ def test_a_script_is_not_recorded_again_where_its_first_profile_is_to_be_kept(tm
 
 def test_a_profile_job_without_requests_gets_those_of_the_training_script(tmp_path, monkeypatch):
     submitted = []
-    monkeypatch.setattr(profiles, "submit", lambda *words, **variables: submitted.append(words[2:]))
+    monkeypatch.setattr(profiled_runs, "submit", lambda *words, **variables: submitted.append(words[2:]))
     for name, text in {
         "02_multi_gpu/run_multi_gpu_training.sh": "#PBS -q lecture\n#PBS -l select=1:ngpus=2\n#PBS -W group_list=gt00\n#PBS -N multi_gpu\n",
         "02_multi_gpu/run_multi_gpu_profile.sh": "#PBS -N multi_gpu_profile\n",
@@ -76,9 +76,9 @@ def test_a_profile_job_without_requests_gets_those_of_the_training_script(tmp_pa
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     requests = ("-q", "lecture", "-l", "select=1:ngpus=2", "-W", "group_list=gt00")
-    profiles.start(tmp_path / "02_multi_gpu", "run_multi_gpu_profile.sh", TRACK="chainer")
-    profiles.start(tmp_path / "04_profiling", "run_profile.sh", SCRIPT="slow.py")
-    profiles.start(tmp_path / "02_multi_gpu", "run_own_profile.sh", TRACK="chainer")
+    profiled_runs.start(tmp_path / "02_multi_gpu", "run_multi_gpu_profile.sh", TRACK="chainer")
+    profiled_runs.start(tmp_path / "04_profiling", "run_profile.sh", SCRIPT="slow.py")
+    profiled_runs.start(tmp_path / "02_multi_gpu", "run_own_profile.sh", TRACK="chainer")
     assert submitted == [
         (*requests, "-j", "oe", "run_multi_gpu_profile.sh"), (*requests, "-j", "oe", "run_profile.sh"), ("-j", "oe", "run_own_profile.sh"),
     ]  # fmt: skip
@@ -88,10 +88,10 @@ def test_requests_that_cannot_be_read_are_named_in_a_sentence(tmp_path):
     (tmp_path / "run_single_gpu_training.sh").write_text("#PBS -l select='1\n")
     (tmp_path / "run_single_gpu_profile.sh").write_text("#PBS -N single_gpu_profile\n")
     with pytest.raises(JobFailed, match="run_single_gpu_training.sh has a directive error: -l select='1: close its quotation marks"):
-        profiles.start(tmp_path, "run_single_gpu_profile.sh")
+        profiled_runs.start(tmp_path, "run_single_gpu_profile.sh")
 
 
 def test_a_job_that_recorded_nothing_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(profiles, "follow", lambda job: None)
+    monkeypatch.setattr(profiled_runs, "follow", lambda job: None)
     with pytest.raises(ResultError, match=f"job 7.host has left no results in {tmp_path}/results: look at its output"):
-        profiles.of_job(tmp_path, "7.host")
+        profiled_runs.of_job(tmp_path, "7.host")

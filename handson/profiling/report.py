@@ -9,7 +9,7 @@ LONGEST = 4  # operators to name
 NAME = 60  # characters of an operator's name to show
 
 
-def tell(paths, figure_path="timeline.png", export=None, steps=3, say=print):
+def report(paths, figure_path="timeline.png", export=None, steps=3, say=print):
     """Read the runs in `paths`, `say` what there is to say, draw `steps` steps. Raises ProfileError, ResultError or FigureError."""
     from handson.profiling.figure import figure
     from handson.profiling.perfetto import write

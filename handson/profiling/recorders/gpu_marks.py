@@ -4,7 +4,7 @@ import contextlib
 import sys
 
 from handson.cluster.nodes import current_node
-from handson.profiling.recording import Recorder
+from handson.profiling.recorders.base import Recorder
 from handson.profiling.timeline import AFTER_TRAINING
 
 
@@ -16,7 +16,7 @@ class GpuMarks(Recorder):
         if track == "pytorch":
             import torch
 
-            from handson.profiling.torch_recorder import count_steps
+            from handson.profiling.recorders.torch_profiler import count_steps
 
             nvtx, self.profiler = torch.cuda.nvtx, torch.cuda.profiler
             self.push, self.pop, self.say = nvtx.range_push, nvtx.range_pop, nvtx.mark
@@ -26,11 +26,11 @@ class GpuMarks(Recorder):
             from chainer.function_hooks import CUDAProfileHook
             from cupy.cuda import nvtx, profiler
 
+            from handson.profiling.recorders.chainer_hooks import install_steps
+
             self.profiler, self.names = profiler, CUDAProfileHook
             self.push, self.pop, self.say = nvtx.RangePush, nvtx.RangePop, nvtx.Mark
-            from handson.profiling import chainer_hooks
-
-            chainer_hooks.install_steps(self)
+            install_steps(self)
         self.open = contextlib.ExitStack()
 
     def start(self):

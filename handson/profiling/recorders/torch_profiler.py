@@ -9,7 +9,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from handson.files import written_aside
-from handson.profiling.recording import Recorder
+from handson.profiling.recorders.base import Recorder
 from handson.profiling.timeline import AFTER_TRAINING
 from handson.training import virtual_gpus
 

@@ -1,0 +1,75 @@
+"""What all recorders have in common: they count a process's steps, and know when to record and what that costs."""
+
+import contextlib
+import statistics
+import sys
+import time
+
+from handson.training.options import launcher_rank
+
+
+class Recorder:
+    """Counts steps and tells when to record. Tools override `start`, `mark`, `stop` and perhaps `span`."""
+
+    def __init__(self, asked, steps_ended=0):
+        self.plan, self.ended, self.state = asked, steps_ended, "before"
+        self.seconds_writing = 0
+        self.rank, self.size, self.moments = launcher_rank(), None, {}  # moments: number of steps ended -> perf_counter
+
+    @property
+    def last(self):
+        """The number of the last step to record."""
+        return self.plan.skip + self.plan.steps
+
+    def step(self):
+        if self.state == "after":
+            return
+        self.ended += 1
+        self.moments[self.ended] = time.perf_counter()
+        self.mark()
+        if self.ended == self.plan.skip:
+            self.state = "recording"
+            self.start()
+        elif self.ended == self.last:
+            self.state = "after"
+            self.stop()
+        self.seconds_writing += time.perf_counter() - self.moments[self.ended]
+
+    def start(self):
+        """Begin to record: `plan.skip` steps have ended."""
+
+    def mark(self):
+        """A step has ended, another begins."""
+
+    def stop(self):
+        """Write the recording: step number `last` has ended, or the training before it."""
+
+    def span(self, category, name):
+        return contextlib.nullcontext()
+
+    def add(self, begin, end, name, category):
+        """An event of this thread, ns."""
+
+    def unrecorded_step(self):
+        """The median time (s) of a step before the last of those to skip, in which a tool may warm up; None if there was none."""
+        return self._median(2, self.plan.skip - 1)
+
+    def _median(self, first, last):
+        times = [self.moments[step] - self.moments[step - 1] for step in range(first, last + 1) if {step, step - 1} <= self.moments.keys()]
+        return statistics.median(times) if times else None
+
+    def finish(self):
+        """The process ends: write a recording that has fewer steps than were asked for, and have rank 0 say how it went."""
+        if self.state == "recording":
+            self.state = "after"
+            self.stop()
+        if self.rank == 0 and self.moments:
+            print(self.sentence(), file=sys.stderr, flush=True)
+
+    def sentence(self):
+        """How the recording went, with its overhead."""
+        before, during = self.unrecorded_step(), self._median(self.plan.skip + 1, self.last)
+        if during is None:
+            return f"Nothing was recorded: the training ended after {self.ended} steps, of which {self.plan.skip} were to be skipped (--skip)"
+        cost = f", {1000 * before:.1f} ms before that ({100 * (during / before - 1):+.0f} %)" if before else ""
+        return f"Recorded {self.ended - self.plan.skip} steps in {self.plan.folder}: a step took {1000 * during:.1f} ms{cost}"
