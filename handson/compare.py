@@ -1,7 +1,7 @@
 """``python -m handson compare OUT...``: training runs side by side, as a table and as a figure.
 
-Repeats of a run (same task, track, workers and conditions) become one row. The speed-up is against the single-GPU run of the same
-track under the same conditions.
+Repeats of a run (same script, track, workers and conditions) become one row. The speed-up is against the single-GPU run of the same
+track under the same conditions. A script that trains something else than the lecture's, and a recording, are conditions, too.
 """
 
 import re
@@ -10,14 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from handson import figures
-from handson.training.results import TASKS, read
+from handson.training.results import OldResult, read
 
-CONDITIONS = {  # what must be the same in runs that are compared
+TRAINING = "train_cifar"  # of the lecture's scripts
+CONDITIONS = {  # what must be the same in runs that are compared; "" where there is nothing to say
     "data set": lambda run: run.dataset,
     "image size": lambda run: f"{run.size} px",
     "batch size": lambda run: f"batch {run.batchsize} per worker",
     "number of epochs": lambda run: f"{run.epochs} epoch{'s' * (run.epochs > 1)}",
     "kind of GPU": lambda run: "virtual GPUs" if "virtual" in run.device else "GPUs",
+    "script": lambda run: "" if run.training == TRAINING else f"another script than the lecture's: {run.training}",
+    "recording": lambda run: "profiled" if run.profiled else "",
 }
 LECTURE = {1: 51.1, 2: 87.6, 4: 172.1}  # workers -> images/s, as the lecture reports from Reedbush
 HEADINGS = ("task", "track", "workers", "runs", "images/s", "speed-up", "efficiency", "val. loss", "val. accuracy")
@@ -27,9 +30,9 @@ LINES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))  # for the first, second, ..
 
 @dataclass
 class Row:
-    """All runs of one task, track and number of workers under the same conditions; None where nothing is known."""
+    """All runs of one script, track and number of workers under the same conditions; None where nothing is known."""
 
-    task: str
+    name: str  # of the unit, or of the script: see Result
     track: str
     workers: int
     nodes: int
@@ -62,21 +65,30 @@ def compare(outs, figure_path="throughput.png", say=print):
     """
     outs = [Path(out) for out in {Path(out).resolve(): out for out in outs}.values()]
     ended = [out for out in outs if not out.exists() or out.suffix == ".json" or (out / "result.json").exists()]
-    results = [read(out) for out in ended or outs]
+    results, old = [], []
+    for out in ended or outs:
+        try:
+            results.append(read(out))
+        except OldResult as error:
+            old.append(error)
+    if old and not results:
+        raise old[0]
     for out in outs:
         if out not in ended:
             say(f"{out} is left out: it has no result.json, which a run writes when it ends well.")
+    for error in old:
+        say(f"Left out: {error}.")
     for line in text(table(results)) + shared_cores(results):
         say(line)
     say("Figure: " + " and ".join(str(path) for path in figure(results, figure_path)))
 
 
 def shared_cores(results):
-    """A sentence for each task whose workers had fewer cores than they were, as training scripts tell it with the devices."""
-    shared = {(run.task, run.workers): re.search(r"sharing (\d+) core", run.device) for run in results}
+    """A sentence for each script whose workers had fewer cores than they were, as training scripts tell it with the devices."""
+    shared = {(run.name, run.workers): re.search(r"sharing (\d+) core", run.device) for run in results}
     return [
-        f"The {workers} workers of {task} share {found[1]} core{'s' * (found[1] != '1')} here: a speed-up of {found[1]} is the most they can reach."
-        for (task, workers), found in shared.items()
+        f"The {workers} workers of {name} share {found[1]} core{'s' * (found[1] != '1')} here: a speed-up of {found[1]} is the most they can reach."
+        for (name, workers), found in shared.items()
         if found
     ]
 
@@ -90,12 +102,12 @@ def table(results):
     """The rows of the table of `results`, sorted by track, conditions and workers."""
     groups = {}
     for run in results:
-        groups.setdefault((run.track, conditions(run), run.workers, TASKS.index(run.task), run.nodes), []).append(run)
+        groups.setdefault((run.track, conditions(run), run.workers, run.name, run.nodes), []).append(run)
     rows = []
-    for (track, under, workers, task, nodes), runs in sorted(groups.items(), key=lambda group: (group[0][0] != "pytorch", group[0])):
+    for (track, under, workers, name, nodes), runs in sorted(groups.items(), key=lambda group: (group[0][0] != "pytorch", group[0])):
         loss, accuracy = _final(runs, "validation/main/loss"), _final(runs, "validation/main/accuracy")
-        rows.append(Row(TASKS[task], track, workers, nodes, under, [run.throughput for run in runs], loss, accuracy))
-    single = {(row.track, row.conditions): row.mean for row in rows if row.task == "single_gpu" and row.workers == 1}
+        rows.append(Row(name, track, workers, nodes, under, [run.throughput for run in runs], loss, accuracy))
+    single = {(row.track, row.conditions): row.mean for row in rows if row.name == "single_gpu" and row.workers == 1}
     for row in rows:
         if baseline := single.get((row.track, row.conditions)):
             row.speedup = row.mean / baseline
@@ -127,8 +139,8 @@ def text(rows):
 def _common_and_own(rows):
     """The conditions that all `rows` share, as one text, and for each row a text with those that they don't all share."""
     shared = [len(set(values)) == 1 for values in zip(*(row.conditions for row in rows))]
-    own = [", ".join(text for text, same in zip(row.conditions, shared) if not same) for row in rows]
-    return ", ".join(text for text, same in zip(rows[0].conditions, shared) if same) or "none in common", own
+    own = [", ".join(text for text, same in zip(row.conditions, shared) if text and not same) for row in rows]
+    return ", ".join(text for text, same in zip(rows[0].conditions, shared) if text and same) or "none in common", own
 
 
 def _cells(row):
@@ -139,7 +151,7 @@ def _cells(row):
 
     per_node = f"{row.workers // row.nodes}" if row.workers % row.nodes == 0 else f"{row.workers / row.nodes:.1f}"
     return (
-        row.task,
+        row.name,
         row.track,
         f"{row.workers} ({row.nodes} x {per_node})",
         str(len(row.throughputs)),
@@ -223,4 +235,4 @@ def _tick(rows, workers):
 def _sentence(row):
     """What the figure shows of `row`, for people who cannot see it."""
     speedup = f", {row.speedup:.2f} times one worker" if row.speedup else ""
-    return f"{row.track}, {row.task}, workers {row.workers}: {row.mean:.1f} images/s{speedup}."
+    return f"{row.track}, {row.name}, workers {row.workers}: {row.mean:.1f} images/s{speedup}."

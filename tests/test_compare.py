@@ -1,6 +1,7 @@
 """Comparing runs: the table's figures, what must not be compared, and the figure."""
 
 import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -17,12 +18,12 @@ from handson.training.results import Result, write
 LECTURE = {1: 51.12377404072687, 2: 87.6300597715253, 4: 172.12098418175134}  # workers -> images/s
 
 
-def a_run(task="single_gpu", workers=1, nodes=1, rate=100.0, track="pytorch", loss=0.5, accuracy=0.75, **changes):
+def a_run(unit="single_gpu", workers=1, nodes=1, rate=100.0, track="pytorch", loss=0.5, accuracy=0.75, **changes):
     """The result of a run at `rate` images/s."""
     log = [{"validation/main/loss": 9.0, "validation/main/accuracy": 0.1}]
     log += [{"validation/main/loss": loss, "validation/main/accuracy": accuracy}]
-    fields = dict(device="virtual GPU 0", dataset="digits", size=256, batchsize=32, epochs=4, seed=0, images=6000, log=log)
-    return Result(task=task, track=track, workers=workers, nodes=nodes, seconds=6000 / rate, **fields | changes)
+    fields = dict(script=f"train_cifar_{unit}", profiled=False, device="virtual GPU 0", dataset="digits", size=256, batchsize=32, epochs=4, seed=0, images=6000, log=log)
+    return Result(unit=unit, track=track, workers=workers, nodes=nodes, seconds=6000 / rate, **fields | changes)
 
 
 def lecture():
@@ -36,7 +37,7 @@ def words(line):
 
 def test_speedup_and_efficiency_of_the_lecture():
     rows = table(lecture())
-    assert [row.task for row in rows] == ["single_gpu", "multi_gpu", "multi_node"]
+    assert [row.name for row in rows] == ["single_gpu", "multi_gpu", "multi_node"]
     assert [round(row.speedup, 2) for row in rows] == [1.00, 1.71, 3.37]
     assert [round(row.efficiency, 3) for row in rows] == [1.000, 0.857, 0.842]
 
@@ -77,13 +78,13 @@ def test_each_track_is_measured_against_its_own_single_run():
     runs = [a_run(rate=100), a_run("multi_gpu", 2, rate=150)]
     runs += [a_run(track="chainer", rate=50), a_run("multi_gpu", 2, track="chainer", rate=90)]
     rows = table(runs)
-    assert [(row.track, row.task) for row in rows] == [(t, k) for t in ("pytorch", "chainer") for k in ("single_gpu", "multi_gpu")]
+    assert [(row.track, row.name) for row in rows] == [(t, k) for t in ("pytorch", "chainer") for k in ("single_gpu", "multi_gpu")]
     assert [row.speedup for row in rows] == pytest.approx([1, 1.5, 1, 1.8])
 
 
 def test_tasks_and_nodes_with_equally_many_workers_stay_apart():
     rows = table([a_run("multi_gpu", 2), a_run("multi_node", 2), a_run("multi_node", 2, nodes=2)])
-    assert [(row.task, row.nodes) for row in rows] == [("multi_gpu", 1), ("multi_node", 1), ("multi_node", 2)]
+    assert [(row.name, row.nodes) for row in rows] == [("multi_gpu", 1), ("multi_node", 1), ("multi_node", 2)]
 
 
 def test_without_a_single_run_the_table_says_why_there_is_no_speedup():
@@ -105,7 +106,7 @@ def test_without_a_single_run_the_table_says_why_there_is_no_speedup():
 def test_runs_under_different_conditions_are_kept_apart_with_a_warning(name, change):
     rows = table([a_run(rate=100), a_run(rate=300, **change), a_run("multi_gpu", 2, rate=150)])
     assert sorted(row.mean for row in rows) == pytest.approx([100, 150, 300])
-    assert [row.speedup for row in rows if row.task == "multi_gpu"] == pytest.approx([1.5])
+    assert [row.speedup for row in rows if row.name == "multi_gpu"] == pytest.approx([1.5])
     lines = text(rows)
     assert lines[-1] == f"Warning: the runs differ in {name}: compare only those under the same conditions."
     assert len({line[lines[1].index("conditions") :] for line in lines[3:6]}) == 2
@@ -114,6 +115,27 @@ def test_runs_under_different_conditions_are_kept_apart_with_a_warning(name, cha
 def test_runs_that_differ_in_seed_alone_are_repeats():
     rows = table([a_run(seed=0), a_run(seed=1)])
     assert len(rows) == 1 and not any("Warning" in line for line in text(rows))
+
+
+def test_another_script_and_a_recording_are_shown_as_such_and_never_averaged_with_the_lectures():
+    slow = a_run("profiling", 2, rate=50, script="uneven_work")
+    rows = table([a_run(), a_run("multi_gpu", 2, rate=180), slow, a_run("multi_gpu", 2, rate=170, profiled=True), a_run(rate=95, profiled=True)])
+    assert [(row.name, row.mean, row.speedup) for row in rows] == [
+        ("single_gpu", pytest.approx(100), pytest.approx(1)),
+        ("multi_gpu", pytest.approx(180), pytest.approx(1.8)),
+        ("single_gpu", pytest.approx(95), pytest.approx(1)),
+        ("multi_gpu", pytest.approx(170), pytest.approx(170 / 95)),
+        ("uneven_work", pytest.approx(50), None),
+    ]
+    lines = text(rows)
+    assert [line.rpartition("  ")[2] for line in lines[5:8]] == ["profiled", "profiled", "another script than the lecture's: uneven_work"]
+    assert "Warning: the runs differ in script and recording: compare only those under the same conditions." in lines
+    assert text(table([slow]))[0].endswith("virtual GPUs, another script than the lecture's: uneven_work")
+
+
+def test_a_copy_of_a_script_in_another_folder_is_another_script():
+    rows = table([a_run(), a_run("", 2, script="train_cifar_multi_gpu")])
+    assert [(row.name, row.speedup) for row in rows] == [("single_gpu", 1), ("train_cifar_multi_gpu", None)]
 
 
 def test_a_diverged_or_missing_validation_shows_as_unknown():
@@ -204,6 +226,20 @@ def test_runs_that_failed_or_go_on_are_left_out_and_named(tmp_path):
     assert others[:-1] == text(table(lecture()))
     done = command("results/faild", *outs, cwd=tmp_path)
     assert done.returncode == 2 and "there is no results/faild" in done.stderr, "a name that does not exist is a mistake"
+
+
+def test_results_of_an_older_version_are_left_out_and_named(tmp_path):
+    out = write(a_run(), tmp_path / "new").parent
+    old = dataclasses.asdict(a_run()) | {"task": "single_gpu"}
+    del old["unit"], old["script"], old["profiled"]
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/result.json").write_text(json.dumps(old))
+    done = command(out, tmp_path / "old", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *others = done.stdout.splitlines()
+    assert first.startswith(f"Left out: {tmp_path}/old/result.json is of an older version of the course") and others[:-1] == text(table([a_run()]))
+    done = command(tmp_path / "old", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1 and "older version of the course" in done.stderr
 
 
 def test_a_directory_without_result_ends_with_one_sentence_and_status_2(tmp_path):

@@ -32,7 +32,7 @@ from handson.training import options
 from handson.cluster.nodes import current_node
 from handson.pytorch import devices
 from handson.pytorch.communicator import create_communicator
-args = options.parse("multi_node", "pytorch", gpus=None)
+args = options.parse(gpus=None)
 with create_communicator(args) as comm:
     devices.use(args.gpu[comm.intra_rank])
     mine = [comm.rank, comm.intra_rank, current_node(), os.environ["OMP_NUM_THREADS"], len(os.sched_getaffinity(0)), comm.nodes]

@@ -21,9 +21,9 @@ def elsewhere(tmp_path, monkeypatch):
 
 @pytest.fixture
 def parse(monkeypatch):
-    def parse(*words, task="multi_gpu", track="pytorch", gpus=(0, 1)):
-        monkeypatch.setattr(sys, "argv", ["somewhere/train.py", *map(str, words)])
-        return options.parse(task, track, gpus)
+    def parse(*words, program="02_multi_gpu/pytorch/train_cifar_multi_gpu.py", gpus=(0, 1)):
+        monkeypatch.setattr(sys, "argv", [program, *map(str, words)])
+        return options.parse(gpus)
 
     return parse
 
@@ -37,7 +37,7 @@ def refusal(parse, capsys):
             parse(*words, **how)
         out, errors = capsys.readouterr()
         assert (end.value.code, out) == (2, "")
-        assert re.fullmatch(r"train\.py: [^\n]+\n", errors), errors
+        assert re.fullmatch(r"train_cifar_multi_gpu\.py: [^\n]+\n", errors), errors
         return errors
 
     return refusal
@@ -46,7 +46,7 @@ def refusal(parse, capsys):
 def test_the_defaults_are_those_of_the_lecture(parse):
     args = parse()
     assert (args.batchsize, args.epoch, args.dataset, args.size, args.seed, args.gpu) == (32, 4, "digits", 256, 0, (0, 1))
-    assert (args.task, args.track, args.resume) == ("multi_gpu", "pytorch", None)
+    assert (args.unit, args.script, args.track, args.resume) == ("multi_gpu", "train_cifar_multi_gpu", "pytorch", None)
 
 
 def test_long_and_short_options_mean_the_same(parse):
@@ -113,7 +113,30 @@ def test_results_of_a_job_are_named_after_it(parse, monkeypatch):
     assert str(parse().out) == "results/multi_gpu_pytorch_17"
     monkeypatch.delenv("PBS_JOBID")
     monkeypatch.setenv("SLURM_JOB_ID", "18")
-    assert str(parse(task="single_gpu", track="chainer").out) == "results/single_gpu_chainer_18"
+    assert str(parse(program="somewhere/01_single_gpu/chainer/train_cifar_single_gpu.py").out) == "results/single_gpu_chainer_18"
+
+
+@pytest.mark.parametrize(
+    ("program", "unit", "script", "track", "folder"),
+    [
+        ("train_cifar_multi_gpu.py", "", "train_cifar_multi_gpu", "pytorch", "train_cifar_multi_gpu"),
+        ("my own/pytorch/train.py", "", "train", "pytorch", "train"),
+        ("04_profiling/pytorch/slow_loading.py", "profiling", "slow_loading", "pytorch", "slow_loading"),
+        ("../elsewhere/07_new_unit/chainer/train_new_unit.py", "new_unit", "train_new_unit", "chainer", "new_unit"),
+        ("07_new_unit/drafts/train_new_unit.py", "", "train_new_unit", "pytorch", "train_new_unit"),
+    ],
+)
+def test_a_script_is_known_by_its_place(parse, monkeypatch, program, unit, script, track, folder):
+    """A copy elsewhere works too, and belongs to no unit; its track is what it has imported."""
+    monkeypatch.delitem(sys.modules, "handson.chainer", raising=False)
+    monkeypatch.setenv("PBS_JOBID", "17")
+    args = parse(program=program)
+    assert (args.unit, args.script, args.track, str(args.out)) == (unit, script, track, f"results/{folder}_{track}_17")
+
+
+def test_a_copy_of_a_chainer_script_knows_its_track(parse, monkeypatch):
+    monkeypatch.setitem(sys.modules, "handson.chainer", object())
+    assert parse(program="copy.py").track == "chainer"
 
 
 def test_results_outside_a_job_are_named_after_the_time(parse):
@@ -148,7 +171,7 @@ def test_bad_data_found_later_is_one_sentence_too(parse, capfd, monkeypatch):
     parse()
     sys.excepthook(data.DataError, data.DataError("there is no file x: restore it"), None)
     assert ended == [2]
-    assert capfd.readouterr().err == "train.py: there is no file x: restore it\n"
+    assert capfd.readouterr().err == "train_cifar_multi_gpu.py: there is no file x: restore it\n"
 
 
 def test_other_mistakes_keep_their_traceback(parse, capfd):
@@ -162,5 +185,5 @@ def test_other_mistakes_keep_their_traceback(parse, capfd):
 
 def test_the_options_are_parsed_without_torch():
     """So that a wrong one is answered at once, on the Chainer track without torch at all."""
-    script = "import sys; from handson.training import options; options.parse('single_gpu', 'chainer', [0]); sys.exit('torch' in sys.modules)"
+    script = "import sys; from handson.training import options; options.parse([0]); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -15,7 +15,7 @@ from handson.training.results import OPTIONAL, Result, ResultError, read, throug
 
 def a_run(**changes):
     """A sound result, with some of its fields replaced."""
-    fields = dict(task="multi_node", track="pytorch", workers=4, nodes=2, device="4 virtual GPUs", dataset="digits", size=256)
+    fields = dict(unit="multi_node", script="train_cifar_multi_node", track="pytorch", profiled=False, workers=4, nodes=2, device="4 virtual GPUs", dataset="digits", size=256)
     fields |= dict(batchsize=32, epochs=4, seed=0, images=6000, seconds=2.5, train_seconds=2.25, versions={"torch": "2.13.0"})
     fields |= dict(log=[{"epoch": 1, "main/loss": 2.5}, {"epoch": 2, "main/loss": 2.25}])
     return Result(**fields | changes)
@@ -23,7 +23,7 @@ def a_run(**changes):
 
 def test_the_throughput_line_is_that_of_the_lecture():
     expected = "Throughput: 51.12377404072687 [images/sec.] (10000 / 195.6037125121802)"
-    assert throughput_line(10000, 195.6037125121802) == expected
+    assert throughput_line(10000 / 195.6037125121802, 10000, 195.6037125121802) == expected
 
 
 def test_what_was_written_is_read(tmp_path):
@@ -95,8 +95,12 @@ def test_a_huge_file_is_refused(tmp_path):
 
 
 WRONG = [
-    ("task", "quantum_gpu"),
-    ("task", ["single_gpu"]),
+    ("unit", ["single_gpu"]),
+    ("unit", "two\nlines"),
+    ("script", ""),
+    ("script", ["train"]),
+    ("profiled", 0),
+    ("profiled", None),
     ("track", 3),
     ("device", ""),
     ("device", "\x1b[2J"),

@@ -13,11 +13,11 @@ def exercises(tmp_path):
     """A function that leaves a run behind, as a job does; later ones are younger."""
     made = []
 
-    def run(task="single_gpu", job=1, rate=100.0, **changes):
-        workers = {"single_gpu": 1, "multi_gpu": 2, "multi_node": 4}[task]
-        out = tmp_path / f"0_{task}" / "results" / f"{task}_pytorch_{job}"
-        fields = dict(track="pytorch", workers=workers, nodes=1, device="virtual GPU", dataset="digits", size=64, batchsize=32, epochs=2, seed=0)
-        path = write(Result(task=task, images=3000, seconds=3000 / rate, **fields | changes), out)
+    def run(unit="single_gpu", job=1, rate=100.0, **changes):
+        workers = {"single_gpu": 1, "multi_gpu": 2, "multi_node": 4}[unit]
+        out = tmp_path / f"0_{unit}" / "results" / f"{unit}_pytorch_{job}"
+        fields = dict(script=f"train_cifar_{unit}", profiled=False, track="pytorch", workers=workers, nodes=1, device="virtual GPU", dataset="digits", size=64, batchsize=32, epochs=2, seed=0)
+        path = write(Result(unit=unit, images=3000, seconds=3000 / rate, **fields | changes), out)
         made.append(path)
         os.utime(path, (len(made), len(made)))
         return out
@@ -43,20 +43,28 @@ def test_runs_under_other_conditions_are_left_out(exercises):
     exercises("single_gpu", 3, track="chainer")
     exercises("multi_gpu", 4)
     (exercises("multi_gpu", 5) / "result.json").write_text("half a ru")
-    two = runs.find(exercises.root, task="multi_gpu")[-1]
-    assert [run.task for run in runs.like(two, exercises.root)] == ["single_gpu", "multi_gpu"]
+    two = runs.find(exercises.root, unit="multi_gpu")[-1]
+    assert [run.unit for run in runs.like(two, exercises.root)] == ["single_gpu", "multi_gpu"]
+
+
+def test_other_scripts_and_recorded_runs_are_left_out(exercises):
+    exercises("multi_gpu", 1)
+    exercises("multi_gpu", 2, script="uneven_work")
+    exercises("multi_gpu", 3, profiled=True)
+    first = runs.find(exercises.root)[0]
+    assert [(run.script, run.profiled) for run in runs.like(first, exercises.root)] == [("train_cifar_multi_gpu", False)]
 
 
 def test_the_youngest_single_run_is_the_one_to_compare_with(exercises):
     exercises("single_gpu", 1, rate=50)
     exercises("single_gpu", 2, rate=60)
     exercises("multi_gpu", 3)
-    two = runs.find(exercises.root, task="multi_gpu")[-1]
+    two = runs.find(exercises.root, unit="multi_gpu")[-1]
     assert runs.single(two, exercises.root).throughput == pytest.approx(60)
 
 
 def test_a_missing_single_run_is_named_with_its_conditions(exercises):
     exercises("multi_gpu", 3)
-    two = runs.find(exercises.root, task="multi_gpu")[-1]
+    two = runs.find(exercises.root, unit="multi_gpu")[-1]
     with pytest.raises(ResultError, match="digits, 64 px, batch 32 per worker, 2 epochs"):
         runs.single(two, exercises.root)

@@ -103,7 +103,7 @@ def test_each_job_leaves_a_result_that_agrees_with_its_output(tour, task):
 
 def test_each_result_says_what_was_run_and_where(tour, task):
     result = tour.result(task)
-    expected = {"task": task, "track": "pytorch", "dataset": "digits", "size": 32, "batchsize": 32, "epochs": 1, "seed": 0}
+    expected = {"unit": task, "script": f"train_cifar_{task}", "track": "pytorch", "profiled": False, "dataset": "digits", "size": 32, "batchsize": 32, "epochs": 1, "seed": 0}
     assert {name: result[name] for name in expected} == expected
     assert (result["workers"], result["nodes"]) == (WORKERS[task], NODES[task])
     assert f"Using {result['device']}" in tour.output(task)

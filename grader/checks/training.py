@@ -115,7 +115,7 @@ def result_of_run(seen, case, expected):
     result = seen[0]["result"]
     if not result:
         return f"rank 0 left no result.json that can be read: {seen[0]['problem'] or 'none was written'}"
-    right = {"images": case["images"] * case["epochs"], "epochs": case["epochs"], "workers": case.get("workers", len(seen)), "task": case["task"]}
+    right = {"images": case["images"] * case["epochs"], "epochs": case["epochs"], "workers": case.get("workers", len(seen)), "unit": case["task"]}
     for name, value in right.items():
         if result[name] != value:
             return f"result.json has {name} {result[name]}, but in this run it was {value}"

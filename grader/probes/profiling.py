@@ -132,7 +132,7 @@ def training(rank, ranks, source, case):
         models.append(model)
 
     comm, seed, out = join(rank, ranks), case["seed"] % 1000, Path(tempfile.mkdtemp(dir="."))
-    args = SimpleNamespace(task="multi_gpu", track="pytorch", dataset="pictures", size=64, batchsize=case["batchsize"], epoch=case["epochs"])
+    args = SimpleNamespace(unit="profiling", script="profiled", track="pytorch", dataset="pictures", size=64, batchsize=case["batchsize"], epoch=case["epochs"])
     vars(args).update(lr=LR, seed=seed, out=out, gpu=list(range(ranks)), devices=f"{ranks} virtual GPUs")
     with mock.patch.object(ConvNet, "__init__", note), seen.counting():
         train = getattr(Student(source).module, "train", None)

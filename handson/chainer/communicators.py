@@ -41,6 +41,14 @@ def create_communicator(communicator_name="hierarchical", mpi_comm=None, allredu
     return _recorded(communicator)
 
 
+def add_options(parser):
+    """The options of a training script's parser that say how gradients travel."""
+    add = parser.add_argument
+    add("--communicator", default="hierarchical", metavar="NAME", help="ChainerMN's communicator (%(default)s)")
+    add("--allreduce-grad-dtype", choices=["float16", "float32"], help="type in which gradients travel (that of the parameters)")
+    add("--double-buffering", action="store_true", help="communicate the last gradients while computing the next")
+
+
 def choose(name, allreduce_grad_dtype=None, has_gpus=False):
     """(the name of the communicator that can run here, one line that says why it is another one or None). Raises TrackError."""
     if name not in NAMES:

@@ -21,7 +21,7 @@ def left_by(folder, job):
 
 
 def find(exercises, **conditions):
-    """The Results below `exercises`, the oldest first, whose fields have these values, such as task="multi_gpu"; others are left out."""
+    """The Results below `exercises`, the oldest first, whose fields have these values, such as unit="multi_gpu"; others are left out."""
     outs = sorted(Path(exercises).glob("*/results/*/result.json"), key=lambda path: path.stat().st_mtime)
     found = []
     for path in outs:
@@ -35,15 +35,18 @@ def find(exercises, **conditions):
 
 
 def like(run, exercises):
-    """All Results of the same track and under the same conditions as `run`: those that it may be compared with."""
+    """All Results of the same track and under the same conditions as `run`: those that it may be compared with.
+
+    A script that trains something else, and a run that was profiled, are other conditions.
+    """
     conditions = compare.conditions(run)
     return [other for other in find(exercises, track=run.track) if compare.conditions(other) == conditions]
 
 
 def single(run, exercises):
     """The last single-GPU Result that `run` may be compared with. Raises ResultError."""
-    found = [other for other in like(run, exercises) if other.task == "single_gpu"]
+    found = [other for other in like(run, exercises) if other.unit == "single_gpu"]
     if not found:
-        words = ", ".join(compare.conditions(run))
+        words = ", ".join(filter(None, compare.conditions(run)))
         raise ResultError(f"there is no single-GPU run with {words}, track {run.track}, to compare with: submit one in 01_single_gpu")
     return found[-1]

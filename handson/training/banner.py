@@ -7,18 +7,19 @@ from handson.profiling import usage
 COLUMNS = ["epoch", "main/loss", "validation/main/loss", "main/accuracy", "validation/main/accuracy", "elapsed_time"]
 
 
-def announce(args, train_set, devices, comm=None):
-    """Print what is about to run on which `devices` (words), and keep these in args.devices for the result.
+def announce(using, args, train_set, devices, comm=None):
+    """Print what is about to run `using` a "single GPU", "multiple GPUs" or "multiple nodes", on which `devices` (words); these are kept in
+    args.devices for the result.
 
     comm: the communicator of a multi-node run; only its rank 0 prints, and only it has a `train_set`.
     """
     args.devices = devices
     if comm is None or comm.intra_rank == 0:
         usage.record(args.out, args.gpu)
-    if args.task == "multi_node":
-        if comm.rank != 0:
-            return
-        print("Start a training script using multiple nodes.")
+    if comm is not None and comm.rank != 0:
+        return
+    print(f"Start a training script using {using}.")
+    if comm is not None:
         print("==========================================")
         print(f"Num process (COMM_WORLD): {comm.size}")
         print(f"Using {devices}")
@@ -27,8 +28,7 @@ def announce(args, train_set, devices, comm=None):
         print(f"Num epoch: {args.epoch}")
         print("==========================================")
     else:
-        print(f"Start a training script using {'single GPU' if args.task == 'single_gpu' else 'multiple GPUs'}.")
-        if args.task == "multi_gpu":
+        if using == "multiple GPUs":
             print(f"# GPUs: {len(args.gpu)}")
         print(f"# Minibatch-size: {args.batchsize}")
         print(f"# epoch: {args.epoch}\n")

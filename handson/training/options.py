@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from handson.errors import OneSentence
+from handson.training import identity
 from handson.training.worker_processes import kill_all
 
 
@@ -91,9 +92,14 @@ def natural(text):
     return int(text)
 
 
-def training_parser(task, track, gpus):
-    """The parser of a training script. `gpus`: the ids used when -g is not given; None: decided by whatever starts the ranks."""
-    parser = OneSentenceParser(description=f"Task {task}, {track} track.")
+def training_parser(program, gpus, add_options=None):
+    """The parser of the training script `program` (its path).
+
+    gpus: the ids used when -g is not given; None: decided by whatever starts the ranks. add_options: called with the parser, for
+    options that other scripts don't have.
+    """
+    unit, script, track = identity.of(program)
+    parser = OneSentenceParser(description=f"The training script {script}, {track} track.")
     add = parser.add_argument
     add("-b", "--batchsize", type=positive(int), default=32, metavar="N", help="images a worker takes in one step (32)")
     add("-e", "--epoch", type=positive(int), default=4, metavar="N", help="times to go through the data (4)")
@@ -102,38 +108,43 @@ def training_parser(task, track, gpus):
     add("--size", type=positive(int, 4096), default=256, metavar="PIXELS", help="side length that images are enlarged to (256)")
     add("--lr", type=positive(float), default=0.02, metavar="RATE", help="learning rate (0.02)")
     add("--seed", type=natural, default=0, metavar="N", help="seed of initial weights and shuffling (0)")
-    add("-o", "--out", type=Path, default=default_out(task, track), metavar="DIR", help="where results go (%(default)s)")
+    add_out(parser, identity.name(unit, script), track)
     add("--resume", type=Path, metavar="FILE", help="continue from a snapshot of an interrupted run")
-    if (task, track) == ("multi_node", "chainer"):
-        add("--communicator", default="hierarchical", metavar="NAME", help="ChainerMN's communicator (%(default)s)")
-        add("--allreduce-grad-dtype", choices=["float16", "float32"], help="type in which gradients travel (that of the parameters)")
-        add("--double-buffering", action="store_true", help="communicate the last gradients while computing the next")
-    parser.set_defaults(task=task, track=track)
+    if add_options:
+        add_options(parser)
+    parser.set_defaults(unit=unit, script=script, track=track)
     return parser
 
 
-def default_out(task, track):
-    """results/<task>_<track>_<job number>, or the time of day outside a batch job: no run overwrites another's results."""
+def add_out(parser, name, track):
+    """The option -o. By default results go to results/<name>_<track>_<job number>, or the time of day outside a batch job: no run
+    overwrites another's."""
     job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or time.strftime("%Y%m%d-%H%M%S")
-    return Path("results") / f"{task}_{track}_{job.split('.')[0]}"
+    default = Path("results") / f"{name}_{track}_{job.split('.')[0]}"
+    parser.add_argument("-o", "--out", type=Path, default=default, metavar="DIR", help="where results go (%(default)s)")
 
 
-def parse(task, track, gpus):
-    """The options of a training script. What can be refused is refused here, before any worker starts. `gpus`: see training_parser."""
-    parser = training_parser(task, track, gpus)
+def parse(gpus, add_options=None):
+    """The options of the running training script. What can be refused is refused here, before any worker starts. See training_parser."""
+    parser = training_parser(sys.argv[0], gpus, add_options)
     options = parser.parse_args()
     if options.resume and not options.resume.is_file():
         parser.error(f"--resume: there is no snapshot {options.resume}")
-    if track == "pytorch" and options.size <= 32 and options.batchsize < 3:
+    if options.track == "pytorch" and options.size <= 32 and options.batchsize < 3:
         parser.error("-b: so few images of at most 32 pixels leave batch normalisation a single value; use -b 3 or a larger --size")
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        parser.error(f"--out: {options.out} cannot be used as a folder for results ({error.strerror})")
-    if not os.access(options.out, os.W_OK | os.X_OK):
-        parser.error(f"--out: {options.out} is a folder that you must not write to")
+    make_out(parser, options.out)
     sys.excepthook = _one_sentence
     return options
+
+
+def make_out(parser, out):
+    """Make the folder of the option -o, or end with a sentence."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out: {out} cannot be used as a folder for results ({error.strerror})")
+    if not os.access(out, os.W_OK | os.X_OK):
+        parser.error(f"--out: {out} is a folder that you must not write to")
 
 
 def _one_sentence(kind, error, traceback):

@@ -14,8 +14,8 @@ from pathlib import Path
 from handson.errors import OneSentence
 from handson.files import written_aside
 from handson.profiling import recording, usage
+from handson.training import identity
 
-TASKS = ("single_gpu", "multi_gpu", "multi_node")
 OPTIONAL = ("usage",)  # results of earlier versions have none
 LARGEST_FILE = 16 * 2**20  # bytes; ours have a few thousand
 LARGEST_NUMBER = 1e15
@@ -25,12 +25,18 @@ class ResultError(OneSentence, ValueError):
     """What is wrong with a result."""
 
 
+class OldResult(ResultError):
+    """It was written by a version of the course whose results said less."""
+
+
 @dataclass
 class Result:
     """One training run."""
 
-    task: str  # one of TASKS
+    unit: str  # of the course, such as "multi_gpu"; "" for a script that lies in no unit's folder
+    script: str  # without its suffix: "train_cifar_multi_gpu"
     track: str  # "pytorch" or "chainer"
+    profiled: bool  # recording takes time, too
     workers: int
     nodes: int
     device: str  # "1 virtual GPU (core 0)", or the GPU's name
@@ -51,10 +57,20 @@ class Result:
         if self.throughput is None and self.seconds:
             self.throughput = self.images / self.seconds
 
+    @property
+    def name(self):
+        """The unit of the lecture's scripts, such as "multi_gpu"; else the script."""
+        return identity.name(self.unit, self.script)
 
-def throughput_line(images, seconds):
-    """The line that closes every training run, in images/s; as in the lecture."""
-    return f"Throughput: {images / seconds} [images/sec.] ({images} / {seconds})"
+    @property
+    def training(self):
+        """What was trained; runs that train something else are not comparable."""
+        return identity.training(self.unit, self.script)
+
+
+def throughput_line(throughput, images, seconds):
+    """The line that closes every training run, of a throughput in images/s; as in the lecture."""
+    return f"Throughput: {throughput} [images/sec.] ({images} / {seconds})"
 
 
 def write(result, out_dir):
@@ -90,7 +106,11 @@ def read(path):
         if len(text) > LARGEST_FILE:
             raise ValueError(f"more than {LARGEST_FILE:,} bytes")
         content = json.loads(text)
+        if isinstance(content, dict) and "task" in content and "script" not in content:
+            raise OldResult(f"{path} is of an older version of the course and does not say which script was run: repeat the run")
         problem = _what_is_wrong(content)
+    except OldResult:
+        raise
     except (ValueError, RecursionError) as error:
         problem = f"it is no JSON of a run ({str(error)[:200]})"
     if problem:
@@ -110,11 +130,11 @@ def _what_is_wrong(content):
         return "it is no JSON object"
     if missing := [field.name for field in fields(Result) if field.name not in content and field.name not in OPTIONAL]:
         return f"{missing[0]} is missing"
-    for name in ("track", "device", "dataset"):
-        if not isinstance(content[name], str) or not content[name] or not content[name].isprintable():
+    for name in ("unit", "script", "track", "device", "dataset"):
+        if not isinstance(content[name], str) or not (content[name] or name == "unit") or not content[name].isprintable():
             return f"{name} is not a line of text"
-    if content["task"] not in TASKS:
-        return f"task is not one of {', '.join(TASKS)}"
+    if not isinstance(content["profiled"], bool):
+        return "profiled is neither true nor false"
     for name in ("workers", "nodes", "size", "batchsize", "epochs", "images"):
         if not _is_number(content[name], int) or content[name] < 1:
             return f"{name} is not a positive whole number"
@@ -153,17 +173,19 @@ def _is_number(value, types=(int, float)):
     return isinstance(value, types) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
 
 
-def save(args, images, seconds, evaluation_seconds, log, workers=1, nodes=1):
-    """Write a training script's result to args.out: `args` are its options, with the words for its devices in args.devices.
+def report(args, throughput, images, seconds, evaluation_seconds, log, workers=1, nodes=1):
+    """The end of a training script: print its `throughput` (images/s), and write its result to args.out.
 
-    images trained on by all workers in `seconds`, of which `evaluation_seconds` went into evaluation. Raises ResultError.
+    args: its options, with the words for its devices in args.devices. images: trained on by all workers in `seconds`, of which
+    `evaluation_seconds` went into evaluation. log: a dict for each epoch. Returns the path. Raises ResultError.
     """
-    run = {name: getattr(args, name) for name in ("task", "track", "dataset", "size", "batchsize", "seed")}
-    software = {"pytorch": "torch", "chainer": "chainer"}[args.track]
+    print(throughput_line(throughput, images, seconds), flush=True)
+    run = {name: getattr(args, name) for name in ("unit", "script", "track", "dataset", "size", "batchsize", "seed")}
+    software = identity.SOFTWARE[args.track]
     versions = {"python": platform.python_version(), software: importlib.metadata.version(software)}
     train_seconds = seconds - evaluation_seconds - recording.seconds_writing()
     result = Result(
-        **run, workers=workers, nodes=nodes, device=args.devices, epochs=args.epoch, images=images, seconds=seconds,
-        train_seconds=train_seconds, log=log, versions=versions, usage=usage.read(args.out),
+        **run, profiled=recording.plan() is not None, workers=workers, nodes=nodes, device=args.devices, epochs=args.epoch, images=images,
+        seconds=seconds, train_seconds=train_seconds, log=log, versions=versions, usage=usage.read(args.out),
     )  # fmt: skip
     return write(result, args.out)

@@ -100,7 +100,7 @@ plots.training(two.log)
 # To compare with: your last single-GPU run under the same conditions. If there is none, it is made now.
 
 # %%
-if not [run for run in runs.like(two, EXERCISES) if run.task == "single_gpu"]:
+if not [run for run in runs.like(two, EXERCISES) if run.unit == "single_gpu"]:
     script = "run_single_gpu_training.sh"
     follow(submit(f"{EXERCISES}/01_single_gpu", "-v", variables, "-j", "oe", script))
 one = runs.single(two, EXERCISES)

@@ -125,11 +125,11 @@ plots.training(four.log)
 # Your runs of all three tasks under the same conditions belong together. If one is missing, it is made now.
 
 # %%
-for name in ("single_gpu", "multi_gpu"):
-    if not [run for run in runs.like(four, EXERCISES) if run.task == name]:
-        place = {"single_gpu": "01_single_gpu", "multi_gpu": "02_multi_gpu"}[name]
-        script = f"run_{name}_training.sh"
-        follow(submit(f"{EXERCISES}/{place}", "-v", variables, "-j", "oe", script))
+for folder in ("01_single_gpu", "02_multi_gpu"):
+    unit = folder[3:]
+    if not [run for run in runs.like(four, EXERCISES) if run.unit == unit]:
+        script = f"run_{unit}_training.sh"
+        follow(submit(f"{EXERCISES}/{folder}", "-v", variables, "-j", "oe", script))
 
 # %%
 from handson import compare

@@ -22,7 +22,7 @@ def measure(folder):
     import train_cifar_single_gpu as script
 
     sys.argv = ["train_cifar_single_gpu.py", "-e", "1", "-o", str(folder / "overhead")]
-    args = options.parse("single_gpu", "pytorch", gpus=[0])
+    args = options.parse(gpus=[0])
     args.devices = devices.describe(args.gpu)
     train_set, test_set = data.load(args.dataset)
     device = devices.use(0)

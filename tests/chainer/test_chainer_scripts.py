@@ -56,7 +56,7 @@ def test_a_script_prints_what_the_lecture_shows_and_writes_its_result(task, bann
     assert warnings == ["UserWarning: optimizer.lr is changed to 0.01 by MultiprocessParallelUpdater for new batch size."] * (task == "multi_gpu")
     assert warnings or not ended.errors
     result = read(tmp_path / "out")
-    assert (result.task, result.track, result.workers, result.nodes) == (task, "chainer", workers, 1)
+    assert (result.unit, result.track, result.workers, result.nodes) == (task, "chainer", workers, 1)
     assert (result.size, result.batchsize, result.epochs, result.images) == (SIZE, 32, 2, 400)
     assert (result.throughput, result.seconds) == (pytest.approx(float(match[2])), pytest.approx(float(match[3])))
     assert 0 < result.train_seconds < result.seconds and "chainer" in result.versions

@@ -56,7 +56,7 @@ import json, sys, torch, torch.distributed as dist
 from about_me import facts, timed
 from handson.training import options
 from handson.pytorch.communicator import create_communicator
-args = options.parse("multi_node", "pytorch", gpus=None)
+args = options.parse(gpus=None)
 with create_communicator(args) as comm:
     nodes = comm.allgather(facts(0)["host"])
     mine = facts(comm.rank) | {"intra_rank": comm.intra_rank, "inter_rank": sorted(set(nodes)).index(nodes[comm.rank])}
@@ -275,7 +275,7 @@ import os
 from handson.training import options
 from handson.cluster.nodes import current_node
 from handson.pytorch.communicator import create_communicator
-with create_communicator(options.parse("multi_node", "pytorch", gpus=None)) as comm:
+with create_communicator(options.parse(gpus=None)) as comm:
     everybody = comm.allgather(f"{comm.rank} {comm.intra_rank} {current_node()} {comm.nodes}")
     if comm.rank == 0:
         print(*everybody, sep="\\n")

@@ -74,7 +74,7 @@ def test_what_no_cause_explains_is_said_and_given_to_none():
 
 
 def result(workers, seconds, **changes):
-    facts = dict(task="multi_gpu", track="pytorch", nodes=1, device="d", dataset="digits", size=256, batchsize=32, epochs=1, seed=0, images=1500, seconds=seconds)
+    facts = dict(unit="multi_gpu", script="train_cifar_multi_gpu", track="pytorch", profiled=True, nodes=1, device="d", dataset="digits", size=256, batchsize=32, epochs=1, seed=0, images=1500, seconds=seconds)
     return Result(workers=workers, train_seconds=seconds, **facts | changes)
 
 

@@ -43,4 +43,4 @@ def test_a_job_leaves_profile_and_result_in_one_folder(tmp_path):
     [folder] = (tmp_path / "work/results").iterdir()
     assert re.fullmatch(r"multi_gpu_chainer_profile_\d+", folder.name)
     [run] = readers.load([folder])
-    assert len(run.timelines) == 2 and run.result == results.read(folder) and run.result.task == "multi_gpu"
+    assert len(run.timelines) == 2 and run.result == results.read(folder) and run.result.unit == "multi_gpu" and run.result.profiled

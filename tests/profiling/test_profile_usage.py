@@ -69,7 +69,7 @@ def test_a_run_without_samples_has_no_usage(tmp_path):
 
 
 def a_run(**changes):
-    facts = dict(task="multi_gpu", track="pytorch", workers=2, nodes=1, device="d", dataset="digits", size=256, batchsize=32, epochs=1, seed=0, images=1, seconds=1)
+    facts = dict(unit="multi_gpu", script="train_cifar_multi_gpu", track="pytorch", profiled=True, workers=2, nodes=1, device="d", dataset="digits", size=256, batchsize=32, epochs=1, seed=0, images=1, seconds=1)
     return results.Result(**facts | changes)
 
 

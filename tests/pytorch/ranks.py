@@ -107,7 +107,7 @@ def load_solution(task):
 
 def parse(task, words, size):
     """The options of a solution's command line `words`, as its train() gets them."""
-    args = options.training_parser(task, "pytorch", gpus=list(range(size))).parse_args([str(word) for word in words])
+    args = options.training_parser(SOLUTIONS[task], gpus=list(range(size))).parse_args([str(word) for word in words])
     args.devices = "devices of a test"
     return args
 

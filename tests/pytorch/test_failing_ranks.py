@@ -26,7 +26,7 @@ import os
 from handson.training import options
 from handson.pytorch.communicator import create_communicator
 
-args = options.parse("multi_node", "pytorch", gpus=None)
+args = options.parse(gpus=None)
 with create_communicator(args) as comm:
     comm.load_on_rank_0(args)
     (args.out / f"rank{comm.rank}").write_text(f"{os.getpid()} {os.getppid()}")
@@ -48,7 +48,7 @@ def train(comm, args, train_set, test_set):
             raise ArithmeticError("the sum is wrong")
 
 if __name__ == "__main__":
-    args = options.parse("multi_gpu", "pytorch", gpus=[0, 1])
+    args = options.parse(gpus=[0, 1])
     workers.start(train, args, *data.load(args.dataset))
 """
 PROGRAMS = sysconfig.get_path("scripts")

@@ -63,7 +63,7 @@ RANK = """
 import os, socket
 from handson.training import options
 from handson.pytorch.communicator import create_communicator
-with create_communicator(options.parse("multi_node", "pytorch", gpus=None)) as comm:
+with create_communicator(options.parse(gpus=None)) as comm:
     os.write(1, b"%d %d %s of %d\\n" % (comm.rank, comm.intra_rank, socket.gethostname().encode(), comm.size))
 """
 

@@ -29,7 +29,7 @@ def check_output(output, task, epochs):
 
 def check_result(path, task, track, epochs, images, seconds):
     result = json.loads(path.read_text())
-    assert (result["task"], result["track"], result["epochs"]) == (task, track, epochs)
+    assert (result["unit"], result["track"], result["epochs"]) == (task, track, epochs)
     assert (result["workers"], result["nodes"]) == WORKERS_AND_NODES[task]
     assert (result["images"], result["seconds"]) == (images, pytest.approx(seconds))
 

@@ -50,14 +50,13 @@ def train(args, train_set, test_set):
     # PUT YOUR CODE: how many `images` went through the network since `first_epoch` (not 0 in a resumed
     # run), and what `throughput` a second is that?
     raise NotImplementedError("PUT YOUR CODE: throughput")
-    print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")
-    results.save(args, images, seconds, evaluator.seconds, trainer.get_extension("LogReport").log)
+    results.report(args, throughput, images, seconds, evaluator.seconds, trainer.get_extension("LogReport").log)
 
 
 def main():
-    args = options.parse("single_gpu", "chainer", gpus=[0])
+    args = options.parse(gpus=[0])
     train_set, test_set = data.load_arrays(args.dataset)
-    announce(args, train_set, devices.describe(args.gpu))
+    announce("single GPU", args, train_set, devices.describe(args.gpu))
     train(args, train_set, test_set)
 
 

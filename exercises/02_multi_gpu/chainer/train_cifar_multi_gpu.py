@@ -52,14 +52,13 @@ def train(args, train_set, test_set):
     # PUT YOUR CODE: how many `images` went through the network since `first_epoch` (not 0 in a resumed
     # run), and what `throughput` a second is that?
     raise NotImplementedError("PUT YOUR CODE: throughput")
-    print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")
-    results.save(args, images, seconds, evaluator.seconds, trainer.get_extension("LogReport").log, len(gpus))
+    results.report(args, throughput, images, seconds, evaluator.seconds, trainer.get_extension("LogReport").log, len(gpus))
 
 
 def main():
-    args = options.parse("multi_gpu", "chainer", gpus=[0, 1])
+    args = options.parse(gpus=[0, 1])
     train_set, test_set = data.load_arrays(args.dataset)
-    announce(args, train_set, devices.describe(args.gpu))
+    announce("multiple GPUs", args, train_set, devices.describe(args.gpu))
     print(DESCRIPTION)
     train(args, train_set, test_set)
 

@@ -13,9 +13,8 @@ from chainer.training.updaters import StandardUpdater
 
 from handson.training import data, options, results
 from handson.training.banner import announce
-from handson.chainer import devices
+from handson.chainer import communicators, devices
 from handson.chainer.all_ranks import all_ranks_end_together
-from handson.chainer.communicators import create_communicator
 from handson.chainer.data import Enlarge, Shuffle
 from handson.chainer.model import ConvNet
 from handson.chainer.optimizers import create_multi_node_optimizer
@@ -64,17 +63,16 @@ def train(comm, args, train_set, test_set):
     # run), and what `throughput` a second is that?
     raise NotImplementedError("PUT YOUR CODE: throughput")
     if comm.rank == 0:
-        print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")
-        results.save(args, images, seconds, evaluator.seconds, trainer.get_extension("LogReport").log, comm.size, comm.inter_size)
+        results.report(args, throughput, images, seconds, evaluator.seconds, trainer.get_extension("LogReport").log, comm.size, comm.inter_size)
 
 
 def main():
-    args = options.parse("multi_node", "chainer", gpus=None)
+    args = options.parse(gpus=None, add_options=communicators.add_options)
     with all_ranks_end_together():
-        comm = create_communicator(args.communicator, allreduce_grad_dtype=args.allreduce_grad_dtype)
+        comm = communicators.create_communicator(args.communicator, allreduce_grad_dtype=args.allreduce_grad_dtype)
         device_words = devices.settle(comm, args)
         train_set, test_set = data.load_arrays(args.dataset) if comm.rank == 0 else (None, None)
-        announce(args, train_set, device_words, comm)
+        announce("multiple nodes", args, train_set, device_words, comm)
         train(comm, args, train_set, test_set)
 
 

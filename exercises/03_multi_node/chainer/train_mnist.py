@@ -65,23 +65,20 @@ def train(comm, args):
     trainer.run(show_loop_exception_msg=False)
     seconds = time.perf_counter() - start
     if comm.rank == 0:
-        print(results.throughput_line(images, seconds))
+        print(results.throughput_line(images / seconds, images, seconds))
     report(updater, comm, args.out)
 
 
 def main():
     parser = options.OneSentenceParser(description=__doc__)
-    add, number, out = parser.add_argument, options.positive(int), options.default_out("mnist", "chainer")
+    add, number = parser.add_argument, options.positive(int)
     add("-b", "--batchsize", type=number, default=32, metavar="N", help="images a worker takes in one step (32)")
     add("-e", "--epoch", type=number, default=10, metavar="N", help="times to go through the data (10)")
     add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="GPU ids such as 0,1; virtual GPUs where there are none")
     add("-u", "--unit", type=number, default=1000, metavar="N", help="units of a hidden layer (1000)")
-    add("-o", "--out", type=type(out), default=out, metavar="DIR", help="where results go (%(default)s)")
+    options.add_out(parser, "mnist", "chainer")
     args = parser.parse_args()
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        parser.error(f"--out: {args.out} cannot be used as a folder for results ({error.strerror})")
+    options.make_out(parser, args.out)
 
     with all_ranks_end_together():
         comm = create_communicator()

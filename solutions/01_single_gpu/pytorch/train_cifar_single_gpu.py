@@ -61,14 +61,13 @@ def train(args, train_set, test_set):
     images = len(train_set) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION
-    print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")
-    results.save(args, images, seconds, evaluator.seconds, manager.get_extension("LogReport").log)
+    results.report(args, throughput, images, seconds, evaluator.seconds, manager.get_extension("LogReport").log)
 
 
 def main():
-    args = options.parse("single_gpu", "pytorch", gpus=[0])
+    args = options.parse(gpus=[0])
     train_set, test_set = data.load(args.dataset)
-    announce(args, train_set, devices.describe(args.gpu))
+    announce("single GPU", args, train_set, devices.describe(args.gpu))
     train(args, train_set, test_set)
 
 

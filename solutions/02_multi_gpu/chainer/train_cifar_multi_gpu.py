@@ -56,14 +56,13 @@ def train(args, train_set, test_set):
     images = sum(len(part) for part in parts) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION
-    print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")
-    results.save(args, images, seconds, evaluator.seconds, trainer.get_extension("LogReport").log, len(gpus))
+    results.report(args, throughput, images, seconds, evaluator.seconds, trainer.get_extension("LogReport").log, len(gpus))
 
 
 def main():
-    args = options.parse("multi_gpu", "chainer", gpus=[0, 1])
+    args = options.parse(gpus=[0, 1])
     train_set, test_set = data.load_arrays(args.dataset)
-    announce(args, train_set, devices.describe(args.gpu))
+    announce("multiple GPUs", args, train_set, devices.describe(args.gpu))
     print(DESCRIPTION)
     train(args, train_set, test_set)
 

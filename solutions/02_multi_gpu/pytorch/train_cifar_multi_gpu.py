@@ -69,14 +69,13 @@ def train(comm, args, train_set, test_set):
     throughput = images / seconds
     ### END SOLUTION
     if comm.rank == 0:
-        print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")
-        results.save(args, images, seconds, evaluator.seconds, manager.get_extension("LogReport").log, comm.size, comm.nodes)
+        results.report(args, throughput, images, seconds, evaluator.seconds, manager.get_extension("LogReport").log, comm.size, comm.nodes)
 
 
 def main():
-    args = options.parse("multi_gpu", "pytorch", gpus=devices.first(2))
+    args = options.parse(gpus=devices.first(2))
     train_set, test_set = data.load(args.dataset)
-    announce(args, train_set, devices.describe(args.gpu))
+    announce("multiple GPUs", args, train_set, devices.describe(args.gpu))
     workers.start(train, args, train_set, test_set)
 
 

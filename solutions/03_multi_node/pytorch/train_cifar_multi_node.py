@@ -72,15 +72,14 @@ def train(comm, args, train_set, test_set):
     throughput = images / seconds
     ### END SOLUTION
     if comm.rank == 0:
-        print(f"Throughput: {throughput} [images/sec.] ({images} / {seconds})")
-        results.save(args, images, seconds, evaluator.seconds, manager.get_extension("LogReport").log, comm.size, comm.nodes)
+        results.report(args, throughput, images, seconds, evaluator.seconds, manager.get_extension("LogReport").log, comm.size, comm.nodes)
 
 
 def main():
-    args = options.parse("multi_node", "pytorch", gpus=None)
+    args = options.parse(gpus=None)
     with create_communicator(args) as comm:
         train_set, test_set = comm.load_on_rank_0(args)
-        announce(args, train_set, comm.devices, comm)
+        announce("multiple nodes", args, train_set, comm.devices, comm)
         train(comm, args, train_set, test_set)
 
 

@@ -52,14 +52,13 @@ def train(comm, args, train_set, test_set):
 
     if comm.rank == 0:
         images = len(train_set) * args.epoch
-        print(results.throughput_line(images, seconds))
-        results.save(args, images, seconds, 0, log, comm.size, comm.nodes)
+        results.report(args, images / seconds, images, seconds, 0, log, comm.size, comm.nodes)
 
 
 def main():
-    args = options.parse("multi_gpu", "pytorch", gpus=devices.first(2))
+    args = options.parse(gpus=devices.first(2))
     train_set, test_set = data.load(args.dataset)
-    announce(args, train_set, devices.describe(args.gpu))
+    announce("multiple GPUs", args, train_set, devices.describe(args.gpu))
     workers.start(train, args, train_set, test_set)
 
 

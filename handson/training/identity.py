@@ -1,0 +1,30 @@
+"""What a training run is: the unit, the script and the track. Options and results take them from here, and no list of them exists."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+SOFTWARE = {"pytorch": "torch", "chainer": "chainer"}  # track -> the package whose version a result names
+
+
+def of(program):
+    """(unit, script, track) of the training script `program`, the path NN_unit/track/script.py.
+
+    The unit of a script that lies elsewhere is "", and its track is that of the software it has imported.
+    """
+    path = Path(os.path.abspath(program))
+    track, topic = path.parent.name, re.fullmatch(r"\d\d_(\w+)", path.parent.parent.name)
+    if topic and track in SOFTWARE:
+        return topic[1], path.stem, track
+    return "", path.stem, "chainer" if "handson.chainer" in sys.modules else "pytorch"
+
+
+def training(unit, script):
+    """What a script trains, whatever its unit adds: "train_cifar" for the script train_cifar_multi_gpu of the unit multi_gpu."""
+    return script.removesuffix(f"_{unit}") if unit else script
+
+
+def name(unit, script):
+    """What tables and folders call a run: its unit, if the script is named after that; else the script."""
+    return script if training(unit, script) == script else unit
