@@ -1,5 +1,6 @@
 # Every target first lets setup_environment.sh bring .venv up to date, then works in it. `make` alone lists the targets.
-#   make test ARGS="-k throughput"      options for pytest, JupyterLab, the tour or the benchmark
+#   make test ARGS="-m quick"           the tests that take less than a minute; -k throughput: those of that name
+#   make tour ARGS="--track chainer"    ARGS are options for pytest, JupyterLab, the tour or the benchmark
 #   make PYTHON=python3.12 test         another Python (3.11 to 3.13)
 #   make SYSTEM_TORCH=1 tour            on a GPU image: use the torch it carries
 
@@ -16,7 +17,7 @@ LAB_PAGE := /lab/tree/$(firstword $(wildcard notebooks/00_start.ipynb) $(wildcar
 help:
 	@echo "make tour         the training runs by qsub, their throughput in a table and a figure; then a class is graded"
 	@echo "make lab          JupyterLab at the first notebook"
-	@echo "make test         all tests"
+	@echo "make test         all tests, in two processes; with ARGS=\"-m quick\" those that take less than a minute"
 	@echo "make bench        how fast training is, against its limits"
 	@echo "make environment  only create or refresh .venv, which the others do by themselves"
 
@@ -28,7 +29,7 @@ tour: environment
 	@$(IN_VENV) python -m grader tour
 
 test: environment
-	@$(IN_VENV) python -m pytest $(ARGS)
+	@$(IN_VENV) python -m pytest -n 2 $(ARGS)
 
 bench: environment
 	@$(IN_VENV) python -m tests.bench $(ARGS)
