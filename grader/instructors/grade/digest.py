@@ -8,11 +8,14 @@ import platform
 
 from grader import exercises
 from grader.course import UNITS
+from grader.probes import loaded_for
 from handson.cluster import site as sites
 from handson.files import COURSE
 from handson.pbs import site as pbs_site
 
-JUDGING = ("grader.judging", "grader.box.server", "grader.box.forkserver", "grader.probes.libraries", "grader.instructors.grade.work")
+JUDGING = ("grader.judging", "grader.box.server", "grader.box.forkserver", "grader.instructors.grade.work")
+FRONTS = {"grader", "grader.instructors.grade.digest"}  # what these import, no verdict depends on
+KNOWN = "known_"  # answers that only prove the checks
 LIBRARIES = ("torch", "numpy", "chainer", "mpi4py", "pytorch-pfn-extras")
 PACKAGES = ("grader", "handson")
 
@@ -22,10 +25,10 @@ def of_unit(unit):
     cases, what its scripts import, the exercises given out, the libraries, and for job scripts the chosen site. Raises SiteError."""
     digest = hashlib.sha256(repr(_versions()).encode())
     for name in sorted(_modules(unit)):
-        digest.update(_file(name).read_bytes())
-    for path in sorted((COURSE / "grader/units" / unit).rglob("*")):
-        if path.is_file() and _counts(path):
-            digest.update(path.read_bytes())
+        digest.update(_content(_file(name)))
+    for path in sorted(_folder(unit).rglob("*")):
+        if path.suffix in (".toml", ".json") and not path.name.startswith(KNOWN):
+            digest.update(_content(path))
     for part in UNITS[unit]:
         digest.update(exercises.given_out(part.file).text.encode())
         if part.file.endswith(".sh"):
@@ -33,28 +36,30 @@ def of_unit(unit):
     return digest.hexdigest()[:16]
 
 
-def _counts(path):
-    """Whether a file of the unit's folder takes part in verdicts. Its modules are counted where they are imported, and known answers only
-    prove the checks."""
-    return path.suffix in (".toml", ".json") and not path.name.startswith("known_")
+def _content(path):
+    return path.read_bytes()
+
+
+def _folder(unit):
+    return COURSE / "grader/units" / unit
 
 
 def _modules(unit):
     """The modules of the course that are imported, by whichever way, where the unit's files are judged and run."""
-    wanted = [*JUDGING, f"grader.units.{unit}.unit"]
+    wanted = [*JUDGING, *(".".join(path.relative_to(COURSE).with_suffix("").parts) for path in _folder(unit).rglob("*.py"))]
     for part in UNITS[unit]:
+        wanted += loaded_for([part.file])
         for check in part.checks:
             wanted += [name.split(":")[0] for name in (check.probe, check.oracle) if isinstance(name, str)]
         if part.file.endswith(".py"):
             wanted += _imported(ast.parse(exercises.given_out(part.file).text))
-    found = {"grader"}  # which imports the self-check, for notebooks
+    found = set(FRONTS)
     while wanted:
         name = wanted.pop()
         if name not in found and name.split(".")[0] in PACKAGES and _file(name):
             found.add(name)
-            wanted += _imports(name)
-            wanted.append(name.rpartition(".")[0])
-    return found
+            wanted += [*_imports(name), name.rpartition(".")[0]]
+    return found - FRONTS
 
 
 @functools.cache

@@ -1,0 +1,88 @@
+"""What is graded already is graded again when something has changed that its verdict depends on, and only then."""
+
+import pytest
+
+from grader.course import UNITS
+from grader.instructors.grade import digest
+from handson.files import COURSE
+
+SCRIPTS = {unit for unit, parts in UNITS.items() if any(part.file.endswith(".py") for part in parts)}
+JOBS = {unit for unit, parts in UNITS.items() if any(part.file.endswith(".sh") for part in parts)}
+ALL = set(UNITS)
+
+
+@pytest.fixture(scope="module")
+def before():
+    return {unit: digest.of_unit(unit) for unit in UNITS}
+
+
+def changed_by(file, before, monkeypatch):
+    """The units whose digest is another one when `file` has one line more."""
+    assert (COURSE / file).is_file()
+    content = digest._content
+    monkeypatch.setattr(digest, "_content", lambda path: content(path) + b"\n" * (path == COURSE / file))
+    return {unit for unit in UNITS if digest.of_unit(unit) != before[unit]}
+
+
+def test_the_same_course_has_the_same_digests(before):
+    assert before == {unit: digest.of_unit(unit) for unit in UNITS} and len(set(before.values())) == len(UNITS)
+
+
+@pytest.mark.parametrize(
+    ("file", "units"),
+    [
+        ("grader/judging.py", ALL),
+        ("grader/verdict.py", ALL),
+        ("grader/gaps.py", ALL),
+        ("grader/box/watch.py", ALL),
+        ("grader/box/rank.py", ALL),
+        ("grader/sandbox/limits.py", ALL),
+        ("grader/sandbox/seccomp.py", ALL),
+        ("grader/instructors/grade/work.py", ALL),
+        ("grader/checks/criteria.py", ALL),
+        ("grader/probes/pytorch.py", SCRIPTS),
+        ("handson/pytorch/extensions.py", SCRIPTS),
+        ("handson/training/results.py", SCRIPTS),
+        ("handson/training/data.py", SCRIPTS),
+        ("grader/checks/job_scripts.py", JOBS),
+        ("handson/pbs/resources.py", JOBS),
+        ("grader/units/multi_gpu/pytorch.py", {"multi_gpu"}),
+        ("grader/units/multi_gpu/instructors/hidden_pytorch.toml", {"multi_gpu"}),
+        ("grader/units/multi_node/probes/pytorch.py", {"multi_node"}),
+        ("grader/units/multi_node/oracles/chainer.py", {"multi_node"}),
+    ],
+)
+def test_a_change_of_what_a_verdict_depends_on_changes_its_digest(file, units, before, monkeypatch):
+    assert changed_by(file, before, monkeypatch) >= units
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "grader/display.py",
+        "grader/self_check.py",
+        "grader/__init__.py",
+        "grader/instructors/release.py",
+        "grader/instructors/gradebook.py",
+        "grader/instructors/reports/pages.py",
+        "grader/units/multi_gpu/instructors/known_pytorch.toml",
+        "handson/compare.py",
+        "handson/notebook/plots.py",
+        "handson/cluster/doctor.py",
+        "handson/pbs/qsub.py",
+        "docs/grading.md",
+        "tests/grader/test_digest.py",
+    ],
+)
+def test_a_change_of_anything_else_does_not(file, before, monkeypatch):
+    assert changed_by(file, before, monkeypatch) == set()
+
+
+@pytest.mark.parametrize(("file", "unit"), [("grader/units/single_gpu/pytorch.py", "multi_gpu"), ("grader/checks/job_scripts.py", "profiling"), ("grader/probes/pytorch.py", "start")])
+def test_a_unit_does_not_depend_on_what_only_others_use(file, unit, before, monkeypatch):
+    assert unit not in changed_by(file, before, monkeypatch)
+
+
+def test_other_libraries_make_other_digests(before, monkeypatch):
+    monkeypatch.setattr(digest, "_versions", lambda: ("3.14", "torch 3"))
+    assert all(digest.of_unit(unit) != before[unit] for unit in UNITS)
