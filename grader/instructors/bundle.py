@@ -14,12 +14,13 @@ FOR_STUDENTS = Path(__file__).resolve().parent / "for_students"
 WHOLE = (
     "LICENSE", "build-constraints.txt", "datasets/README.md", "datasets/datasets.toml", "datasets/digits.npz", "docs/launching.md",
     "environment.yml", "grader/__init__.py", "grader/box", "grader/checks", "grader/exercises.py", "grader/gaps.py", "grader/judging.py", "grader/notebook_cells.py", "grader/observing.py",
-    "grader/probes", "grader/sandbox", "grader/self_check.py", "grader/display.py", "grader/verdict.py", "handson", "jobs/pbs/run_doctor.sh",
+    "grader/probes", "grader/sandbox", "grader/self_check.py", "grader/display.py", "grader/units", "grader/verdict.py", "handson", "jobs/pbs/run_doctor.sh",
     "jobs/pbs/run_network.sh", "jobs/sites", "pyproject.toml", "setup_environment.sh",
 )  # fmt: skip
 ELSEWHERE = {"grader/__main__.py": "grader/check_command.py", "README.md": "grader/instructors/for_students/README.md", "Makefile": "grader/instructors/for_students/Makefile"}
 FOR_TESTS = "# Students do without what follows"  # in requirements.txt
 NOT_FOR_STUDENTS = {"handson/tour.py", "jobs/sites/CHOSEN"}
+LEFT_OUT = {"__pycache__", "instructors"}  # folders
 BEGINNING = (1980, 1, 1, 0, 0, 0)  # the time of every entry, so that the same course gives the same archive
 
 
@@ -64,5 +65,5 @@ def _whole(root):
     for name in WHOLE:
         for file in sorted((root / name).rglob("*")) if (root / name).is_dir() else [root / name]:
             parts = file.relative_to(root).parts
-            if file.is_file() and "__pycache__" not in parts and not parts[-1].startswith(".") and "/".join(parts) not in NOT_FOR_STUDENTS:
+            if file.is_file() and not LEFT_OUT & set(parts) and not parts[-1].startswith(".") and "/".join(parts) not in NOT_FOR_STUDENTS:
                 yield file

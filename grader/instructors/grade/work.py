@@ -22,8 +22,9 @@ from handson.cluster import site as sites
 from handson.pbs import site as pbs_site
 
 GRADER = Path(__file__).resolve().parents[2]
-PUBLIC = ("box", "probes", "sandbox", "__init__.py", "gaps.py", "verdict.py")  # of the grader; what ranks may read
-JUDGING = ("box", "checks", "hidden", "probes", "gaps.py", "exercises.py", "judging.py", "notebook_cells.py", "observing.py")  # what a verdict depends on
+UNITS_PROBES = ("units/__init__.py", "units/*/__init__.py", "units/*/probes", "units/*/probes.py")
+PUBLIC = ("box", "probes", "sandbox", "__init__.py", "gaps.py", "verdict.py", *UNITS_PROBES)  # of the grader; what ranks may read
+JUDGING = ("box", "checks", "hidden", "probes", "units", "gaps.py", "exercises.py", "judging.py", "notebook_cells.py", "observing.py")  # what a verdict depends on
 SHARED = "HANDSON_SHARED"  # the variable that names the folder in which loaded libraries are shared with engines
 STARTING = 60  # seconds for an engine to load the libraries, at most
 
@@ -175,7 +176,7 @@ def _of_all():
 
 def readable():
     """What a sandbox shows of this machine."""
-    return [*interpreter_paths(), GRADER.parent / "handson", GRADER.parent / "datasets", *(GRADER / name for name in PUBLIC)]
+    return [*interpreter_paths(), GRADER.parent / "handson", GRADER.parent / "datasets", *(path for name in PUBLIC for path in sorted(GRADER.glob(name)))]
 
 
 @functools.cache

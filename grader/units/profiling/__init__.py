@@ -1,0 +1,1 @@
+"""Finding out what slows down a training."""

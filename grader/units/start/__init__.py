@@ -1,0 +1,1 @@
+"""The first job, and what the course needs."""
