@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-from grader.checks import chainer, job_scripts, profiling, pytorch
+from grader.checks import chainer, job_scripts, pytorch
 from grader.units.multi_gpu import notebook as multi_gpu
 from grader.units.multi_node import notebook as multi_node
-from grader.units.profiling import notebook as profiling_notebook
+from grader.units.profiling import notebook as profiling
+from grader.units.profiling import scripts as profiling_scripts
 from grader.units.single_gpu import notebook as single_gpu
 from grader.units.start import notebook as start
 
@@ -40,10 +41,10 @@ UNITS = {
         Part("notebooks/03_multi_node.ipynb", "", multi_node.CHECKS),
     ),
     "profiling": (
-        Part("exercises/04_profiling/pytorch/train_steps.py", "pytorch", profiling.TRAIN_STEPS),
-        Part("exercises/04_profiling/pytorch/slow_loading.py", "pytorch", profiling.SLOW_LOADING),
-        Part("exercises/04_profiling/pytorch/uneven_work.py", "pytorch", profiling.UNEVEN_WORK),
-        Part("exercises/04_profiling/pytorch/waiting_every_step.py", "pytorch", profiling.WAITING_EVERY_STEP),
-        Part("notebooks/04_profiling.ipynb", "", profiling_notebook.CHECKS),
+        Part("exercises/04_profiling/pytorch/train_steps.py", "pytorch", profiling_scripts.TRAIN_STEPS),
+        Part("exercises/04_profiling/pytorch/slow_loading.py", "pytorch", profiling_scripts.SLOW_LOADING),
+        Part("exercises/04_profiling/pytorch/uneven_work.py", "pytorch", profiling_scripts.UNEVEN_WORK),
+        Part("exercises/04_profiling/pytorch/waiting_every_step.py", "pytorch", profiling_scripts.WAITING_EVERY_STEP),
+        Part("notebooks/04_profiling.ipynb", "", profiling.CHECKS),
     ),
 }

@@ -11,8 +11,8 @@ import torch.distributed.algorithms.join  # noqa: F401
 import grader.probes.cases  # noqa: F401
 import grader.probes.chainer  # noqa: F401
 import grader.probes.notebooks  # noqa: F401
-import grader.probes.profiling  # noqa: F401
 import grader.probes.pytorch  # noqa: F401
+import grader.units.profiling.probes  # noqa: F401
 
 # What the training scripts import.
 import handson.chainer.all_ranks  # noqa: F401

@@ -148,8 +148,10 @@ def test_stale_records_are_named_and_made_anew(tmp_path):
     assert path.read_text() == made
 
 
-def test_a_sandbox_shows_no_answers():
+def test_a_sandbox_shows_units_probes_and_no_answers():
     shown = work.readable()
+    for name in ("__init__.py", "profiling/__init__.py", "profiling/probes.py"):
+        assert work.GRADER / "units" / name in shown
     for path in work.GRADER.rglob("*"):
         if "instructors" in path.parts or path.name == "recorded.json":
             assert not any(path.is_relative_to(one) for one in shown), path

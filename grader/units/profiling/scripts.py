@@ -1,4 +1,4 @@
-"""The checks of the task on profiling: what the scripts do is counted, and never timed."""
+"""The checks of the scripts on profiling: what they do is counted, and never timed."""
 
 import re
 
@@ -7,7 +7,7 @@ import numpy
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 
-PROBES, ORACLES = "grader.probes.profiling", "grader.checks.oracles_profiling"
+PROBES, ORACLES = "grader.units.profiling.probes", "grader.units.profiling.oracles"
 STEPS = ("forward", "backward", "all-reduce", "optimize")
 BELONGS = {
     "the network's forward pass": "forward",
