@@ -10,7 +10,8 @@ from pathlib import Path
 MIB = 1 << 20
 KEPT = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME")
 COURSE = Path(__file__).resolve().parent.parent.parent
-SECRET = tuple(str(COURSE / name) for name in ("solutions", "tests", "grader/hidden", "grader/mutants"))
+ROOMS = ("solutions", "tests", "grader/hidden", "grader/mutants", "grader/instructors", "grader/units/*/instructors")
+SECRET = tuple(str(path) for name in ROOMS for path in sorted(COURSE.glob(name)))
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def test_only_what_is_to_be_read_can_be_read(secret, caller):
 def test_secrets_of_the_course_are_hidden_even_in_what_is_shown(caller):
     seen = run(os.listdir, ROOM, caller=caller, readable=[ROOM])
     assert "handson" in seen and "solutions" in seen
-    for secret in ("solutions", "tests", "grader/mutants"):
+    for secret in ("solutions", "tests", "grader/mutants", "grader/instructors", "grader/units/start/instructors", "grader/units/profiling/instructors"):
         assert run(os.listdir, f"{ROOM}/{secret}", caller=caller, readable=[ROOM]) == "PermissionError"
 
 
