@@ -46,7 +46,8 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, trac
             text, missing = None, f"{part.file}: {problem}"
         if text and (len(text) > LONGEST_FILE or text.count("\n") > MOST_LINES):
             text, missing = None, f"{part.file} is longer than what a student writes: copy your answers into the one given out"
-        cases = {check.gap: _cases(check, (hidden or {}).get((unit, part.track, check.gap), ()), seed) for check in part.checks}
+        added = {check.gap: (hidden or {}).get((unit, part.track, check.gap), ()) for check in part.checks}
+        cases = {check.gap: _cases(unit, check, added[check.gap], seed) if text is not None else [] for check in part.checks}
         given = {check.gap: _source(check, part, text) if text is not None else (None, NOT_FOUND, missing) for check in part.checks}
         shared = observing.together(part.checks, cases, {gap: source for gap, (source, _, _) in given.items()}, server, readable)
         for check in part.checks:
@@ -67,8 +68,9 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, trac
                 )
 
 
-def _cases(check, hidden, seed):
-    return [{"seed": secrets.randbelow(1 << 31) if seed is None else seed} | case for case in (*check.cases, *hidden)]
+def _cases(unit, check, hidden, seed):
+    cases = [{"unit": unit, "seed": secrets.randbelow(1 << 31) if seed is None else seed} | case for case in (*check.cases, *hidden)]
+    return [case | check.given(case) for case in cases] if check.given else cases
 
 
 def _judge_gap(check, cases, part, given, server, readable, shared):

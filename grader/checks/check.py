@@ -25,8 +25,8 @@ class Check:
     whole: not a gap, but the file as a whole is probed, once all its gaps are filled.
 
     probe and oracle are named "module:function"; both get the case, the oracle runs without the student's code. A case is a
-    dictionary: "ranks", how many processes (1 if absent), and whatever the probe wants; "seed" is added to it. Where the gap is only
-    read and never run, the probe is a function of the file's text and the case.
+    dictionary: "ranks", how many processes (1 if absent), and whatever the probe wants; "unit" and "seed" are added to it, and what
+    `given` makes of such a case. Where the gap is only read and never run, the probe is a function of the file's text and the case.
     """
 
     gap: str
@@ -35,3 +35,4 @@ class Check:
     criteria: tuple
     oracle: str | None = None
     whole: bool = False
+    given: Callable | None = None

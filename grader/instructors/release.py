@@ -16,6 +16,7 @@ import nbformat
 from grader import notebook_cells
 from grader.course import UNITS, most_points
 from grader.gaps import BEGIN, GapError, exercise
+from grader.instructors.notebook_answers import recorded_files
 from handson.cluster import site as sites
 from handson.files import written_aside
 from handson.pbs import directives
@@ -37,7 +38,8 @@ class Built:
 
 
 def release(solutions, course, check=False, say=print, site=None):
-    """Build course/exercises and course/notebooks from `solutions` anew, or with `check` only compare; returns what was Built.
+    """Build course/exercises and course/notebooks from `solutions` anew, or with `check` only compare; returns what was Built. Where the
+    course has a grader, so are the values that its checks compare with: each unit's recorded.json.
 
     site: the name of the one whose queue and modules job scripts get; the chosen one without it. Raises GapError and SiteError; then
     nothing has been changed. What was there and is no part of this release goes into exercises.before-TIME or notebook_cells.before-TIME;
@@ -52,6 +54,8 @@ def release(solutions, course, check=False, say=print, site=None):
             _replace(course, room, files, say)
         gaps = sum(len(given.gaps) for file, given in built.exercises.items() if file.startswith(room))
         say(f"{course / room}: {len(files)} files, {gaps} gaps.")
+    if (course / "grader/units").is_dir():
+        _record(course, check)
     if site and not check and (course / "jobs/sites").is_dir():
         (course / "jobs/sites/CHOSEN").write_text(f"{site}\n")  # job scripts are checked against it
     return built
@@ -147,6 +151,17 @@ def _compare(course, room, files):
     there = {path.relative_to(course): path.read_text() for path in _sources(course / room)}
     if stale := [path for path in sorted({*files, *there}) if there.get(path) != files.get(path, (None,))[0]]:
         raise GapError(f"{course / room} is not what the solutions give ({stale[0].relative_to(room)} differs): run `python -m grader release`")
+
+
+def _record(course, check):
+    for name, text in recorded_files().items():
+        path = course / name
+        if path.exists() and path.read_text() == text:
+            continue
+        if check:
+            raise GapError(f"{path} is not what the answers beside it give: run `python -m grader release`")
+        with written_aside(path) as file:
+            file.write(text.encode())
 
 
 def _replace(course, room, files, say):

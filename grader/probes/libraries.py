@@ -12,7 +12,6 @@ import torch.distributed.algorithms.join  # noqa: F401
 import grader.probes.cases  # noqa: F401
 import grader.probes.chainer  # noqa: F401
 import grader.probes.notebooks  # noqa: F401
-import grader.probes.profiling  # noqa: F401
 import grader.probes.pytorch  # noqa: F401
 
 # What the training scripts import.

@@ -1,11 +1,11 @@
 """What the unit is made of: the checks of each of its files, by their places in its folder of solutions."""
 
-from grader.checks import job_scripts, notebooks
-from grader.units.multi_gpu import chainer, pytorch
+from grader.checks import job_scripts
+from grader.units.multi_gpu import chainer, notebook, pytorch
 
 CHECKS = {
     "pytorch/train_cifar_multi_gpu.py": pytorch.CHECKS,
     "chainer/train_cifar_multi_gpu.py": chainer.CHECKS,
     "run_multi_gpu_training.sh": job_scripts.checks(nodes=1, processes=2),
-    "notebook": notebooks.MULTI_GPU,
+    "notebook": notebook.CHECKS,
 }

@@ -1,11 +1,11 @@
 """What the unit is made of: the checks of each of its files, by their places in its folder of solutions."""
 
-from grader.checks import job_scripts, notebooks
-from grader.units.multi_node import chainer, pytorch
+from grader.checks import job_scripts
+from grader.units.multi_node import chainer, notebook, pytorch
 
 CHECKS = {
     "pytorch/train_cifar_multi_node.py": pytorch.CHECKS,
     "chainer/train_cifar_multi_node.py": chainer.CHECKS,
     "run_multi_node_training.sh": job_scripts.checks(nodes=2, processes=2),
-    "notebook": notebooks.MULTI_NODE,
+    "notebook": notebook.CHECKS,
 }

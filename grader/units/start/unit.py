@@ -1,5 +1,5 @@
 """What the unit is made of: the checks of each of its files, by their places in its folder of solutions."""
 
-from grader.checks import notebooks
+from grader.units.start import notebook
 
-CHECKS = {"notebook": notebooks.START}
+CHECKS = {"notebook": notebook.CHECKS}

@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils.data import random_split
 
-from grader.probes.profiling import LR, labels_of, pictures, raw
 from grader.probes.pytorch import flat
+from grader.units.profiling.probes.pytorch import LR, labels_of, pictures, raw
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
 from handson.training.data import enlarge

@@ -1,13 +1,13 @@
-"""The checks of the task on profiling: what the scripts do is counted, and never timed."""
+"""The checks of the scripts on profiling: what they do is counted, and never timed."""
 
 import re
 
 import numpy
 
-from grader.checks import criteria, notebooks
+from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 
-PROBES, ORACLES = "grader.probes.profiling", "grader.checks.oracles_profiling"
+PROBES, ORACLES = "grader.units.profiling.probes.pytorch", "grader.units.profiling.oracles.pytorch"
 STEPS = ("forward", "backward", "all-reduce", "optimize")
 BELONGS = {
     "the network's forward pass": "forward",
@@ -175,157 +175,4 @@ WAITING_EVERY_STEP = _mended(
     ),
     Criterion("the mean losses as before", 1, same_losses, "`losses` is averaged over the steps and the ranks below."),
     SAME_TRAINING,
-)
-
-
-def _who_waits(waits):
-    _, waiter = max((sum(of_rank.values()), rank) for rank, of_rank in waits.items())
-    return waiter, max((seconds, other) for other, seconds in waits[waiter].items())[1]
-
-
-def _longest_wait(waits):
-    return max(((rank, other) for rank in waits for other in waits[rank]), key=lambda pair: waits[pair[0]][pair[1]])
-
-
-def _waited_for(waits):
-    return max(waits, key=lambda rank: sum(of_rank.get(rank, 0) for of_rank in waits.values()))
-
-
-def _waiting(begin):
-    return begin.max(axis=1, keepdims=True) - begin
-
-
-def _waiting_share(begin, end):
-    return _waiting(begin).sum(axis=0) / (end - begin).sum(axis=0)
-
-
-def _both(compute, communication):
-    return sum(max(0, min(end, to) - max(begin, since)) for begin, end in compute for since, to in communication)
-
-
-def _length(spans):
-    return sum(end - begin for begin, end in spans)
-
-
-def _is(right, wrong, otherwise):
-    """A judge: the value is `right`; `wrong`: another value -> the sentence for it."""
-
-    def judge(seen, case, expected):
-        value = seen[0]["value"]
-        value = value.strip().lower() if isinstance(value, str) else value
-        return None if value == right else wrong.get(value, otherwise.format(value))
-
-    return judge
-
-
-NOTEBOOK = (
-    notebooks.function(
-        "who_waits",
-        "the rank that waits most, and for whom",
-        _who_waits,
-        {
-            "the two ranks are the other way round: first the one that waits": lambda waits: _who_waits(waits)[::-1],
-            "that is the longest single wait; a rank may wait for several others: add up its waits": _longest_wait,
-            "first comes the rank that waits the most; that is the one for which the others wait the most": lambda waits: (
-                _waited_for(waits),
-                max(waits[_waited_for(waits)], key=waits[_waited_for(waits)].get),
-            ),
-            "those are seconds; return the ranks": lambda waits: (sum(waits[_who_waits(waits)[0]].values()), max(waits[_who_waits(waits)[0]].values())),
-        },
-        "sum(waits[rank].values()) is how long a rank waits in all.",
-    ),
-    notebooks.function(
-        "waiting_share",
-        "the part of communication that is waiting",
-        _waiting_share,
-        {
-            "that is the part that is *not* waiting": lambda begin, end: 1 - _waiting_share(begin, end),
-            "that is measured from the first rank; a rank waits for the last one": lambda begin, end: (
-                (begin - begin.min(axis=1, keepdims=True)).sum(axis=0) / (end - begin).sum(axis=0)
-            ),
-            "those are the seconds of waiting; divide them by those in all-reduces": lambda begin, end: _waiting(begin).sum(axis=0),
-            "the shares of the all-reduces are averaged: a short one then counts as much as a long one; divide sums": lambda begin, end: (
-                (_waiting(begin) / (end - begin)).mean(axis=0)
-            ),
-            "that is one number for all ranks; each has its own": lambda begin, end: _waiting(begin).sum() / (end - begin).sum(),
-            "that has a number for each all-reduce; add up over them, axis 0": lambda begin, end: _waiting(begin).sum(axis=1) / (end - begin).sum(axis=1),
-        },
-        "begin.max(axis=1, keepdims=True) is when the last rank came to each all-reduce.",
-    ),
-    notebooks.function(
-        "overlap",
-        "the part of communication that is hidden",
-        lambda compute, communication: _both(compute, communication) / _length(communication),
-        {
-            "that is the part that is *not* hidden": lambda compute, communication: 1 - _both(compute, communication) / _length(communication),
-            "it is divided by all computation; the communication was asked for": lambda compute, communication: (
-                _both(compute, communication) / _length(compute)
-            ),
-            "those are seconds; divide them by all communication": _both,
-            "pairs of spans that don't meet must add nothing, not something negative: max(0, ...)": lambda compute, communication: (
-                sum(min(end, to) - max(begin, since) for begin, end in compute for since, to in communication) / _length(communication)
-            ),
-            "only communication that is hidden as a whole counts here; a part counts, too": lambda compute, communication: (
-                sum(to - since for begin, end in compute for since, to in communication if begin <= since and to <= end) / _length(communication)
-            ),
-        },
-        "Two spans have in common what lies between the later begin and the earlier end.",
-    ),
-    Check(
-        "bottleneck",
-        f"{notebooks.PROBES}:word",
-        ({"name": "bottleneck"},),
-        (
-            Criterion(
-                "what slows down slow_loading.py",
-                1,
-                _is(
-                    "loading",
-                    {
-                        "compute": "computation takes long, but it is what the GPU is for: which other part is large?",
-                        "waiting": "waiting follows from something else: what do the ranks do while others wait?",
-                    },
-                    "{!r} is a small part of its steps, or none of the parts: look at the table's columns again",
-                ),
-                "The columns of the table are the parts of a step.",
-            ),
-        ),
-    ),
-    notebooks.prediction(
-        "prediction_faster", 1, 20, "a step can't become slower by leaving something out, and it can't become that much faster if other parts stay"
-    ),
-    Check(
-        "slow_rank",
-        f"{notebooks.PROBES}:prediction",
-        ({"name": "slow_rank"},),
-        (
-            Criterion(
-                "the rank with too much work",
-                1,
-                _is(0, {1: "that is the rank that waits; look for the one that computes meanwhile"}, "there is no rank {:g} in this run"),
-                "The rank that never waits is the one that is waited for.",
-            ),
-        ),
-    ),
-    Check(
-        "collectives",
-        f"{notebooks.PROBES}:prediction",
-        ({"name": "collectives"},),
-        (
-            Criterion(
-                "how often the ranks meet",
-                1,
-                _is(
-                    4,
-                    {
-                        3: "these are the names, or all calls but one; add up the calls of all names, and mind that one is called twice",
-                        1: "that is the all-reduce of the gradients alone: which other collectives are in the list?",
-                        2: "those are the calls of one name; add up the calls of all names",
-                    },
-                    "{:g} is not the number of calls in a step, of all names together",
-                ),
-                "profiled_runs.collectives(before) lists them: the name, and the calls in a step.",
-            ),
-        ),
-    ),
 )

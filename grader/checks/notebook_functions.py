@@ -1,0 +1,127 @@
+"""The checks of notebooks' gaps: functions that compute, read a table or plan; choices with one right answer; and predictions, where any
+sensible number counts.
+
+Units call these in their notebook.py. Right answers are in units/TOPIC/instructors/notebook.py, which students don't have. Their checks
+take cases from units/TOPIC/recorded.json, which `python -m grader release` makes of the answers: inputs, and the values that are due.
+"""
+
+import functools
+import hashlib
+import importlib
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+
+from grader.checks import criteria
+from grader.checks.check import Check, Criterion
+from grader.probes.notebooks import decoded
+
+PROBES = "grader.probes.notebooks"
+FOLDER = Path(__file__).resolve().parent.parent / "units"
+CALLS = 6  # of a student's function in one check
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a gap's function: its arguments by name, encoded as in grader.probes.notebooks; the right value; and for the sentence of
+    each typical mistake the value that this mistake gives."""
+
+    given: dict
+    right: object
+    mistakes: dict
+
+
+def function(gap, title, hint, points=2):
+    """The check of a gap that is the body of a function."""
+    return Check(gap, f"{PROBES}:value", ({"gap": gap},), (Criterion(title, points, _computes, hint),), given=_given)
+
+
+def choice(gap, title, hint, points=1, of="prediction"):
+    """The check of an assignment to the gap's name that has one right answer, a number, or with of="word" a text."""
+    return Check(gap, f"{PROBES}:{of}", ({"gap": gap, "name": gap},), (Criterion(title, points, _chosen, hint),))
+
+
+def prediction(gap, low, high, why, hint="Write a number that you have a reason for; it need not come true."):
+    """The check of a prediction, an assignment to the gap's name."""
+    return Check(gap, f"{PROBES}:prediction", ({"name": gap},), (Criterion("a prediction", 1, sensible(low, high, why), hint),))
+
+
+def sensible(low, high, why):
+    """A judge of predictions: between low and high."""
+
+    def judge(seen, case, expected):
+        value = seen[0]["value"]
+        return None if low <= value <= high else f"`{case['name']}` is {value:g}: {why}"
+
+    return judge
+
+
+def calls(case):
+    """The Calls of a case: new ones, drawn by its seed, where the answers are at hand, and else some of those recorded."""
+    unit, gap, seed = case["unit"], case["gap"], case["seed"]
+    if (FOLDER / unit / "instructors").is_dir():
+        return _new(unit, gap, seed)
+    entry, chance = recorded(unit)[gap], random.Random(seed)
+    drawn = [chance.choice(entry["calls"][number::CALLS]) for number in range(CALLS)]
+    return [Call(given, right, dict(zip(entry["mistakes"], values))) for given, right, values in drawn]
+
+
+@functools.lru_cache(100)  # a class has the same seed
+def _new(unit, gap, seed):
+    return importlib.import_module(f"grader.units.{unit}.instructors.notebook").ANSWERS[gap].calls(seed)
+
+
+@functools.cache
+def recorded(unit):
+    """What is recorded of a unit's gaps, by gap."""
+    return json.loads((FOLDER / unit / "recorded.json").read_text())
+
+
+def digest(gap, value):
+    """What is recorded of a choice in place of the answer."""
+    value = value.strip().lower() if isinstance(value, str) else float(value) + 0.0  # there is a -0.0
+    return hashlib.sha256(f"{gap} {value!r}".encode()).hexdigest()
+
+
+def _given(case):
+    return {"calls": [call.given for call in calls(case)]}
+
+
+def _computes(seen, case, expected):
+    """The function gives what is due in each call."""
+    made, found = calls(case), seen[0]["values"]
+    if len(found) != len(made):
+        return f"it was called {len(made)} times, and {len(found)} values were returned"
+    for call, value in zip(made, found):
+        if criteria.close(value, call.right):
+            continue
+        for sentence in call.mistakes:  # a mistake must explain all calls: one may come out right by chance
+            if all(criteria.close(one, of_one.mistakes[sentence]) for of_one, one in zip(made, found)):
+                return sentence
+        if any(criteria.close(value, numpy.round(call.right, digits)) for digits in range(4)):
+            return "the number is right, but rounded: return it as it is, and round where it is printed"
+        return f"for {_words(decoded(call.given))} it gives {_short(value)}; it should be {_short(call.right)}"
+    return None
+
+
+def _chosen(seen, case, expected):
+    """The answer has the digest of the right one."""
+    value, entry = seen[0]["value"], recorded(case["unit"])[case["gap"]]
+    found = digest(case["gap"], value)
+    value = value.strip().lower() if isinstance(value, str) else value
+    return None if found == entry["right"] else entry["mistakes"].get(found, entry["otherwise"].format(value))
+
+
+def _words(given):
+    return ", ".join(f"{name} = {_short(value)}" for name, value in given.items())
+
+
+def _short(value):
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {_short(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, (list, tuple, numpy.ndarray)) and numpy.ndim(value):
+        return "[" + ", ".join(_short(one) for one in value[:6]) + ", ..." * (len(value) > 6) + "]"
+    return repr(value) if isinstance(value, str) else f"{float(value):.4g}"

@@ -1,0 +1,12 @@
+"""The checks of the gaps in notebook 02_multi_gpu: titles, hints and points, and no answers."""
+
+from grader.checks.notebook_functions import function, prediction
+
+CHECKS = (
+    function("speed_up", "how many times as fast", "A speed-up of 2 is twice the throughput.", points=1),
+    function("efficiency", "the part of the ideal speed-up", "The ideal speed-up of N workers is N."),
+    function("waiting", "the mean wait of each rank", "arrivals.max(axis=1, keepdims=True) is when the last rank came, for each step."),
+    function("updates", "updates in all epochs", "An update takes batchsize * workers images; math.ceil rounds up."),
+    prediction("prediction_error", 0, 100, "a part in percent lies between 0 and 100"),
+    function("learning_rate", "linear scaling with a warm-up", "min(1, update / warmup) is how far the warm-up has come."),
+)

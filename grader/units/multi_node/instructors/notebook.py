@@ -1,0 +1,110 @@
+"""The answers to the gaps in notebook 03_multi_node: inputs, what is right, and typical mistakes. recorded.json is made of them."""
+
+from grader.instructors.notebook_answers import Function
+
+
+def _parts(chance, ranks):
+    """How many images each rank has, and how many of them are correct."""
+    images = [chance.randint(10, 99) for _ in range(ranks)]
+    return {"correct": [chance.randint(0, of_rank) for of_rank in images], "images": images}
+
+
+def _throughputs(chance):
+    """Workers -> images/s, not in order."""
+    single = chance.uniform(40, 400)
+    return {workers: single * workers * chance.uniform(0.4, 1) for workers in (8, 2, 4)} | {1: single}
+
+
+def _table(chance):
+    """A scaling table, and an efficiency between those of its rows; the efficiency falls, but for one row."""
+    efficiencies = {1: 1, 2: chance.uniform(0.9, 0.99), 4: chance.uniform(0.7, 0.75), 8: chance.uniform(0.8, 0.85), 16: chance.uniform(0.3, 0.5)}
+    table = [[workers, 50.0 * workers * one, workers * one, one] for workers, one in efficiencies.items()]
+    return {"table": table, "least": chance.turn([0.65, 0.78, 0.87])}
+
+
+def _scaling(throughputs, speed_up=lambda rate, single: rate / single, efficiency=lambda speed_up, workers: speed_up / workers):
+    rows = []
+    for workers, rate in sorted(throughputs.items()):
+        times = speed_up(rate, throughputs[1])
+        rows.append([workers, rate, times, efficiency(times, workers)])
+    return rows
+
+
+def _last_of_unbroken(table, least):
+    """The workers of the last row before the first that is too inefficient."""
+    return [row[0] for number, row in enumerate(table) if all(before[3] >= least for before in table[: number + 1])][-1]
+
+
+def _allreduce(parameters, workers, megabits):
+    return 8 * 4 * parameters * 2 * (workers - 1) / workers / (megabits * 1e6)
+
+
+ANSWERS = {
+    "intra_rank": Function(
+        lambda chance: {"rank": chance.randint(4, 40), "per_node": chance.randint(2, 8)},
+        lambda rank, per_node: rank % per_node,
+        {
+            "that is the inter_rank, the number of the node": lambda rank, per_node: rank // per_node,
+            "that is the rank itself; on each node, the intra_ranks begin at 0": lambda rank, per_node: rank,
+            "intra_ranks begin at 0, not at 1": lambda rank, per_node: rank % per_node + 1,
+        },
+    ),
+    "total_accuracy": Function(
+        lambda chance: _parts(chance, chance.randint(2, 5)),
+        lambda correct, images: sum(correct) / sum(images),
+        {
+            "that is the mean of the ranks' accuracies: a rank with few images then weighs as much as one with many": lambda correct, images: (
+                sum(one / of for one, of in zip(correct, images)) / len(images)
+            ),
+            "that is rank 0's accuracy": lambda correct, images: correct[0] / images[0],
+            "that adds the ranks' accuracies": lambda correct, images: sum(one / of for one, of in zip(correct, images)),
+            "that is the error; the accuracy is the part that is correct": lambda correct, images: 1 - sum(correct) / sum(images),
+        },
+    ),
+    "scaling": Function(
+        lambda chance: {"throughputs": _throughputs(chance)},
+        _scaling,
+        {
+            "the efficiencies are the speed-ups again: divide by the workers": lambda throughputs: _scaling(throughputs, efficiency=lambda times, _: times),
+            "the speed-ups are upside down": lambda throughputs: _scaling(throughputs, lambda rate, single: single / rate),
+            "the efficiencies are in percent; 1 is the best": lambda throughputs: _scaling(throughputs, efficiency=lambda times, of: 100 * times / of),
+            "the rows are not in the order of the workers": lambda throughputs: [
+                row for workers in throughputs for row in _scaling(throughputs) if row[0] == workers
+            ],
+        },
+    ),
+    "most_workers": Function(
+        lambda chance: _table(chance),
+        lambda table, least: max(row[0] for row in table if row[3] >= least),
+        {
+            "that is the largest number of workers in the table, efficient or not": lambda table, least: max(row[0] for row in table),
+            "that is the smallest number of workers that is efficient enough": lambda table, least: min(row[0] for row in table if row[3] >= least),
+            "the speed-up is compared with `least`; the efficiency is in the last column": lambda table, least: max(
+                row[0] for row in table if row[2] >= least
+            ),
+            "it stops at the first row that is too inefficient; a later one may be efficient enough": _last_of_unbroken,
+        },
+    ),
+    "allreduce_seconds": Function(
+        lambda chance: {
+            "parameters": chance.randint(10_000, 90_000_000),
+            "workers": chance.randint(3, 16),
+            "megabits": chance.turn([20, 100, 1000, 10_000]),
+        },
+        _allreduce,
+        {
+            "bytes are taken for bits: a byte has 8": lambda parameters, workers, megabits: _allreduce(parameters, workers, megabits) / 8,
+            "each gradient is counted as one byte; it has 4": lambda parameters, workers, megabits: _allreduce(parameters, workers, megabits) / 4,
+            "the gradients are sent once; in a ring each rank sends 2 (N - 1) / N times their size": lambda parameters, workers, megabits: (
+                32 * parameters / megabits / 1e6
+            ),
+            "the factor 2 is missing: sums go round the ring, and then the results": lambda parameters, workers, megabits: (
+                _allreduce(parameters, workers, megabits) / 2
+            ),
+            "each rank sends (N - 1) / N of the gradients twice, not all of them to each of the others": lambda parameters, workers, megabits: (
+                _allreduce(parameters, workers, megabits) * workers
+            ),
+            "those are milliseconds; seconds were asked for": lambda parameters, workers, megabits: 1000 * _allreduce(parameters, workers, megabits),
+        },
+    ),
+}

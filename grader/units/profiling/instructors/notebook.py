@@ -1,0 +1,125 @@
+"""The answers to the gaps in notebook 04_profiling: inputs, what is right, and typical mistakes. recorded.json is made of them."""
+
+import numpy
+
+from grader.instructors.notebook_answers import Choice, Function
+
+
+def _waits(chance):
+    """How long each of four ranks waits for each other one: the one with the longest single wait is not the one that waits the most."""
+    ranks = list(range(4))
+    chance.shuffle(ranks)
+    waits = {rank: {other: chance.uniform(0, 0.002) for other in ranks if other != rank} for rank in ranks}
+    most, longest = ranks[:2]
+    waits[most] = {other: chance.uniform(0.01, 0.015) for other in waits[most]}
+    waits[longest][chance.choice(ranks[2:])] = 0.02
+    return {"waits": waits}
+
+
+def _meetings(chance, collective):
+    """When three ranks come to a collective and leave it."""
+    begin = [collective + chance.uniform(0, 0.3) for _ in range(3)]
+    return begin, [max(begin) + chance.uniform(0.01, 0.2) for _ in range(3)]
+
+
+def _spans(chance, count):
+    """Spans that don't overlap each other."""
+    edges = sorted(chance.uniform(0, 1) for _ in range(2 * count))
+    return list(zip(edges[::2], edges[1::2]))
+
+
+def _who_waits(waits):
+    _, waiter = max((sum(of_rank.values()), rank) for rank, of_rank in waits.items())
+    return waiter, max((seconds, other) for other, seconds in waits[waiter].items())[1]
+
+
+def _longest_wait(waits):
+    return max(((rank, other) for rank in waits for other in waits[rank]), key=lambda pair: waits[pair[0]][pair[1]])
+
+
+def _waited_for(waits):
+    return max(waits, key=lambda rank: sum(of_rank.get(rank, 0) for of_rank in waits.values()))
+
+
+def _waiting(begin):
+    return begin.max(axis=1, keepdims=True) - begin
+
+
+def _waiting_share(begin, end):
+    return _waiting(begin).sum(axis=0) / (end - begin).sum(axis=0)
+
+
+def _both(compute, communication):
+    return sum(max(0, min(end, to) - max(begin, since)) for begin, end in compute for since, to in communication)
+
+
+def _length(spans):
+    return sum(end - begin for begin, end in spans)
+
+
+ANSWERS = {
+    "who_waits": Function(
+        _waits,
+        _who_waits,
+        {
+            "the two ranks are the other way round: first the one that waits": lambda waits: _who_waits(waits)[::-1],
+            "that is the longest single wait; a rank may wait for several others: add up its waits": _longest_wait,
+            "first comes the rank that waits the most; that is the one for which the others wait the most": lambda waits: (
+                _waited_for(waits),
+                max(waits[_waited_for(waits)], key=waits[_waited_for(waits)].get),
+            ),
+            "those are seconds; return the ranks": lambda waits: (sum(waits[_who_waits(waits)[0]].values()), max(waits[_who_waits(waits)[0]].values())),
+        },
+    ),
+    "waiting_share": Function(
+        lambda chance: dict(zip(("begin", "end"), numpy.array([_meetings(chance, number) for number in range(5)]).swapaxes(0, 1))),
+        _waiting_share,
+        {
+            "that is the part that is *not* waiting": lambda begin, end: 1 - _waiting_share(begin, end),
+            "that is measured from the first rank; a rank waits for the last one": lambda begin, end: (
+                (begin - begin.min(axis=1, keepdims=True)).sum(axis=0) / (end - begin).sum(axis=0)
+            ),
+            "those are the seconds of waiting; divide them by those in all-reduces": lambda begin, end: _waiting(begin).sum(axis=0),
+            "the shares of the all-reduces are averaged: a short one then counts as much as a long one; divide sums": lambda begin, end: (
+                (_waiting(begin) / (end - begin)).mean(axis=0)
+            ),
+            "that is one number for all ranks; each has its own": lambda begin, end: _waiting(begin).sum() / (end - begin).sum(),
+            "that has a number for each all-reduce; add up over them, axis 0": lambda begin, end: _waiting(begin).sum(axis=1) / (end - begin).sum(axis=1),
+        },
+    ),
+    "overlap": Function(
+        lambda chance: {"compute": _spans(chance, 4), "communication": _spans(chance, 3)},
+        lambda compute, communication: _both(compute, communication) / _length(communication),
+        {
+            "that is the part that is *not* hidden": lambda compute, communication: 1 - _both(compute, communication) / _length(communication),
+            "it is divided by all computation; the communication was asked for": lambda compute, communication: (
+                _both(compute, communication) / _length(compute)
+            ),
+            "those are seconds; divide them by all communication": _both,
+            "pairs of spans that don't meet must add nothing, not something negative: max(0, ...)": lambda compute, communication: (
+                sum(min(end, to) - max(begin, since) for begin, end in compute for since, to in communication) / _length(communication)
+            ),
+            "only communication that is hidden as a whole counts here; a part counts, too": lambda compute, communication: (
+                sum(to - since for begin, end in compute for since, to in communication if begin <= since and to <= end) / _length(communication)
+            ),
+        },
+    ),
+    "bottleneck": Choice(
+        "loading",
+        {
+            "compute": "computation takes long, but it is what the GPU is for: which other part is large?",
+            "waiting": "waiting follows from something else: what do the ranks do while others wait?",
+        },
+        "{!r} is a small part of its steps, or none of the parts: look at the table's columns again",
+    ),
+    "slow_rank": Choice(0, {1: "that is the rank that waits; look for the one that computes meanwhile"}, "there is no rank {:g} in this run"),
+    "collectives": Choice(
+        4,
+        {
+            3: "these are the names, or all calls but one; add up the calls of all names, and mind that one is called twice",
+            1: "that is the all-reduce of the gradients alone: which other collectives are in the list?",
+            2: "those are the calls of one name; add up the calls of all names",
+        },
+        "{:g} is not the number of calls in a step, of all names together",
+    ),
+}

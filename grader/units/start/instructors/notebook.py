@@ -1,0 +1,15 @@
+"""The answers to the gaps in notebook 00_start: inputs, what is right, and typical mistakes. recorded.json is made of them."""
+
+from grader.instructors.notebook_answers import Function
+
+ANSWERS = {
+    "workers": Function(
+        lambda chance: {"select": chance.randint(1, 9), "mpiprocs": chance.randint(2, 8)},
+        lambda select, mpiprocs: select * mpiprocs,
+        {
+            "the processes of one node are counted; the job has `select` nodes": lambda select, mpiprocs: mpiprocs,
+            "nodes and processes are added; each of the nodes has `mpiprocs` processes": lambda select, mpiprocs: select + mpiprocs,
+            "nodes are counted, not processes": lambda select, mpiprocs: select,
+        },
+    ),
+}

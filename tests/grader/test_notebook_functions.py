@@ -1,0 +1,158 @@
+"""The gaps of notebooks are judged alike by new inputs, as instructors grade, and by recorded ones, as students check."""
+
+import importlib
+import json
+import shutil
+
+import numpy
+import pytest
+
+from grader.box import Server
+from grader.checks import notebook_functions
+from grader.course import UNITS
+from grader.gaps import GapError
+from grader.instructors.grade import work
+from grader.instructors.notebook_answers import Choice, Function, recorded_files
+from grader.instructors.release import release
+from grader.judging import judge
+from grader.instructors.known_answers import known, solved
+from grader.probes import FOR_NOTEBOOKS
+from grader.probes.notebooks import decoded, encoded
+from grader.verdict import FAILED, PASSED
+from handson.files import COURSE
+
+SEEDS = range(20)
+ALIKE = {  # a speed-up is above every efficiency
+    "the speed-up is compared with `least`; the efficiency is in the last column": "that is the largest number of workers in the table, efficient or not"
+}
+ROUNDED = "the number is right, but rounded: return it as it is, and round where it is printed"
+ANSWERS = {unit: importlib.import_module(f"grader.units.{unit}.instructors.notebook").ANSWERS for unit in UNITS}
+CHECKS = {(unit, check.gap): check for unit, parts in UNITS.items() for part in parts for check in part.checks}
+
+
+def gaps(kind):
+    return [pytest.param(unit, gap, id=f"{unit}-{gap}") for unit in ANSWERS for gap, answer in ANSWERS[unit].items() if isinstance(answer, kind)]
+
+
+@pytest.fixture(params=["new", "recorded"])
+def inputs(request, monkeypatch, tmp_path):
+    """Where a check's inputs come from: the second way is that of students, who have no folders called instructors."""
+    if request.param == "recorded":
+        shutil.copytree(notebook_functions.FOLDER, tmp_path / "units", ignore=shutil.ignore_patterns("instructors"))
+        monkeypatch.setattr(notebook_functions, "FOLDER", tmp_path / "units")
+
+
+def said(unit, gap, seed, function):
+    """What a check says of a function's values, or of those that it makes of the calls."""
+    check = CHECKS[unit, gap]
+    case = {"unit": unit, "seed": seed} | check.cases[0]
+    given = [decoded(call) for call in check.given(case)["calls"]]
+    return check.criteria[0].judge([{"values": [numpy.asarray(function(**one), "float64") for one in given]}], case, None)
+
+
+@pytest.mark.parametrize(("unit", "gap"), gaps(Function))
+def test_right_answers_and_each_typical_mistake_are_recognised(inputs, unit, gap):
+    answer = ANSWERS[unit][gap]
+    for seed in SEEDS:
+        assert said(unit, gap, seed, answer.right) is None
+        for sentence, mistake in answer.mistakes.items():
+            assert said(unit, gap, seed, mistake) == ALIKE.get(sentence, sentence)
+
+
+@pytest.mark.parametrize(("unit", "gap"), gaps(Function))
+def test_other_answers_are_shown_beside_what_is_due(inputs, unit, gap):
+    right = ANSWERS[unit][gap].right
+    assert said(unit, gap, 0, lambda **given: 1.5 + numpy.asarray(right(**given)) * 7).startswith("for ")
+    assert "; it should be " in said(unit, gap, 0, lambda **given: [right(**given)])
+
+
+@pytest.mark.parametrize(("unit", "gap"), [("single_gpu", "throughput"), ("multi_gpu", "speed_up"), ("multi_node", "total_accuracy")])
+def test_rounded_numbers_are_recognised(inputs, unit, gap):
+    assert said(unit, gap, 0, lambda **given: round(ANSWERS[unit][gap].right(**given), 2)) == ROUNDED
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 7])
+def test_a_value_for_each_call_is_asked_for(inputs, count):
+    check = CHECKS["start", "workers"]
+    case = {"unit": "start", "seed": 1} | check.cases[0]
+    values = [numpy.array(call.right) for call in notebook_functions.calls(case)] * 2
+    assert check.criteria[0].judge([{"values": values[:count]}], case, None) == f"it was called 6 times, and {count} values were returned"
+
+
+@pytest.mark.parametrize(("unit", "gap"), gaps(Choice))
+def test_choices_are_recognised(inputs, unit, gap):
+    answer, check = ANSWERS[unit][gap], CHECKS[unit, gap]
+
+    def judged(value):
+        value = value if isinstance(value, str) else float(value)
+        return check.criteria[0].judge([{"value": value}], {"unit": unit, "seed": 1} | check.cases[0], None)
+
+    assert judged(answer.right) is None
+    for value, sentence in answer.mistakes.items():
+        assert judged(value) == sentence
+    other = " Other" if isinstance(answer.right, str) else 77
+    assert judged(other) == answer.otherwise.format("other" if other == " Other" else other)
+    assert not isinstance(answer.right, str) or judged(f" {answer.right.upper()} ") is None
+
+
+@pytest.mark.parametrize(("unit", "gap"), gaps(Function))
+def test_what_a_students_process_gets_is_inputs_alone(inputs, unit, gap):
+    check = CHECKS[unit, gap]
+    case = {"unit": unit, "seed": 3} | check.cases[0]
+    given = check.given(case)
+    assert given == {"calls": [call.given for call in notebook_functions.calls(case)]}
+    assert json.loads(json.dumps(given)) == given
+    assert given != check.given(case | {"seed": 4})
+
+
+def test_inputs_arrive_as_they_were_made():
+    made = {"by_rank": {0: {1: 0.5}}, "spans": [(0.1, 0.2)], "part": "load", "count": 3}
+    assert decoded(json.loads(json.dumps(encoded(made)))) == made
+    array = decoded(encoded({"begin": numpy.array([[1.5, 2], [3, 4]])}))["begin"]
+    assert array.shape == (2, 2) and array.max(axis=1).tolist() == [2, 4]
+
+
+def test_students_read_what_instructors_grade(inputs):
+    """One known mistake in a box, with either kind of inputs."""
+    file, server = "notebooks/02_multi_gpu.ipynb", Server(FOR_NOTEBOOKS)
+    part = next(part for part in UNITS["multi_gpu"] if part.file == file)
+    mutant = next(mutant for mutant in known("multi_gpu", "")[0] if mutant["gap"] == "learning_rate")
+    try:
+        for code, status, words in ((None, PASSED, ""), (mutant["code"], FAILED, mutant["message"])):
+            text = solved(file, **({"learning_rate": code} if code else {}))
+            found = {one.gap: one for one in judge("multi_gpu", (part,), lambda file: text, server)}
+            assert found["learning_rate"].status == status and words in found["learning_rate"].message
+            assert {one.status for gap, one in found.items() if gap != "learning_rate"} == {PASSED}
+    finally:
+        server.stop()
+
+
+def test_records_follow_from_the_answers_and_stay_small():
+    files = recorded_files()
+    assert files == recorded_files()
+    for name, text in files.items():
+        assert (notebook_functions.FOLDER.parents[1] / name).read_text() == text, f"run `python -m grader release`: {name}"
+        for entry in json.loads(text).values():
+            assert "right" in entry or len(entry["calls"]) >= 40
+    assert sum(map(len, files.values())) < 300_000
+
+
+def test_stale_records_are_named_and_made_anew(tmp_path):
+    (tmp_path / "solutions").mkdir()
+    (tmp_path / "grader/units").mkdir(parents=True)
+    release(tmp_path / "solutions", tmp_path, say=lambda line: None)
+    path = tmp_path / "grader/units/start/recorded.json"
+    made = path.read_text()
+    path.write_text("{}")
+    with pytest.raises(GapError, match=r"start/recorded\.json is not what the answers beside it give"):
+        release(tmp_path / "solutions", tmp_path, check=True, say=lambda line: None)
+    release(tmp_path / "solutions", tmp_path, say=lambda line: None)
+    assert path.read_text() == made
+
+
+def test_a_sandbox_shows_units_probes_and_no_answers():
+    shown = work.readable()
+    assert COURSE / "grader/units/profiling/probes" in shown
+    for path in (COURSE / "grader").rglob("*"):
+        if "instructors" in path.parts or path.name == "recorded.json":
+            assert not any(path.is_relative_to(one) for one in shown), path
