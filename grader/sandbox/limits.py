@@ -5,7 +5,6 @@ import os
 import resource
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from handson import linux
 from handson.files import COURSE
