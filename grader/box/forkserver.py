@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from grader.box.client import Server, begin
 from grader.box.server import load, serve
-from grader.sandbox import kernel
+from handson import linux
 
 
 @dataclass
@@ -74,6 +74,6 @@ def fork_servers(listening, libraries):
 
 
 if __name__ == "__main__":
-    kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
+    linux.end_with_parent()
     with socket.socket(fileno=int(sys.argv[1])) as listening:
         fork_servers(listening, sys.argv[2:])

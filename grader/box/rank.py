@@ -9,8 +9,9 @@ import traceback
 
 from grader.box import messages
 from grader.box.stacks import STUDENT
-from grader.sandbox import clean_environment, close_other_files, kernel, limit_rank
+from grader.sandbox import clean_environment, close_other_files, limit_rank
 from grader.verdict import ERROR, FAILED, OUT_OF_MEMORY
+from handson import linux
 
 
 class Wrong(Exception):
@@ -51,7 +52,7 @@ def _prepare(limits, channel, output, stack):
     sys.stdout.reconfigure(line_buffering=True)
     for asked in (signal.SIGUSR1, signal.SIGXCPU):  # asked by the box; or out of CPU time, and then ended
         faulthandler.register(asked, file=stack, all_threads=True, chain=asked == signal.SIGXCPU)
-    kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
+    linux.end_with_parent()
     close_other_files((channel.fileno(), stack))
     clean_environment(os.getcwd())
     limit_rank(limits)

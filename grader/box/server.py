@@ -14,7 +14,7 @@ import traceback
 
 from grader import sandbox
 from grader.box import messages, watch
-from grader.sandbox import kernel
+from handson import linux
 
 
 def load(libraries):
@@ -28,7 +28,7 @@ def load(libraries):
 
 def serve(connection):
     """Fork a box for each piece of work that comes over a connection, until that ends."""
-    kernel.prctl(kernel.SUBREAPER, 1)
+    linux.adopt_orphans()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # from now on it ends when its caller hangs up, after all that it runs
     sandbox.bound_together(sandbox.Limits())  # its layers are tried once, and known to all boxes
     while (work := messages.read(connection)) is not None:
@@ -71,7 +71,7 @@ def _wait(box, connection):
 
 
 if __name__ == "__main__":
-    kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)  # also while it still imports
+    linux.end_with_parent()  # also while it still imports
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller's terminal means the caller
     with socket.socket(fileno=int(sys.argv[1])) as caller:
         load(sys.argv[2:])

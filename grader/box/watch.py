@@ -1,7 +1,6 @@
 """The box: starts init and the ranks, reads what they send, and ends them all: at the end, at a limit, or when they wait in vain."""
 
 import contextlib
-import glob
 import json
 import os
 import resource
@@ -11,12 +10,12 @@ import signal
 import socket
 import sys
 import time
-from pathlib import Path
 
 from grader.box import messages, stacks
 from grader.box.rank import be_rank
-from grader.sandbox import Confinement, Limits, enter, kernel, prepare
+from grader.sandbox import Confinement, Limits, enter, prepare
 from grader.verdict import DEADLOCK, ERROR, FAILED, KILLED, OUT_OF_MEMORY, TIMEOUT
+from handson import linux
 
 STILL = 2.0  # seconds in which no process computes: they wait for each other
 GRACE = 0.5  # seconds for the other ranks when one has failed, and to say where they are
@@ -79,8 +78,8 @@ def run(work):
             os.sched_setaffinity(0, work["cores"])
     if work["readable"] is not None:
         prepare()
-    kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
-    kernel.prctl(kernel.SUBREAPER, 1)
+    linux.end_with_parent()
+    linux.adopt_orphans()
     start, limits = time.monotonic(), Limits(**work["limits"])
     ranks = [_Rank(number) for number in range(work["ranks"])]
     control, init_end = socket.socketpair()
@@ -114,7 +113,7 @@ def _be_init(work, limits, ranks, control):
         if work["readable"] is not None:
             enter(Confinement(work["readable"], work["workplace"], limits))
         else:
-            kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
+            linux.end_with_parent()
         pids = {}
         for rank in ranks:
             pid = os.fork()
@@ -232,28 +231,16 @@ def _activity():
     """CPU seconds of all processes below, and whether one of them computes now (or would, on a less busy machine)."""
     ticks, running = 0, False
     for process in _below(os.getpid()):
-        ticks += sum(map(int, _stat(f"/proc/{process}")[11:15]))  # utime, stime, cutime, cstime
-        running |= any(_stat(thread)[:1] in (["R"], ["D"]) for thread in glob.glob(f"/proc/{process}/task/*"))
-    return ticks / os.sysconf("SC_CLK_TCK"), running
-
-
-def _stat(folder):
-    """What proc_pid_stat(5) has from the state on; nothing once the process or thread has ended."""
-    try:
-        return Path(folder, "stat").read_text().rpartition(") ")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
+        ticks += sum(map(int, (linux.stat(process) or [])[11:15]))  # utime, stime, cutime, cstime
+        running |= any((linux.stat(thread) or [])[:1] in ([b"R"], [b"D"]) for thread in linux.threads(process))
+    return ticks / linux.TICKS, running
 
 
 def _below(process):
     """The numbers of all processes below a process."""
-    for children in glob.glob(f"/proc/{process}/task/*/children"):
-        try:
-            for child in Path(children).read_text().split():
-                yield int(child)
-                yield from _below(int(child))
-        except (FileNotFoundError, ProcessLookupError):
-            pass
+    for child in linux.children(process):
+        yield child
+        yield from _below(child)
 
 
 def _kill(process, number):
@@ -278,8 +265,8 @@ def end_children():
     """Kill all children of this process, and those that come to it when their parents have died."""
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-            _kill(int(child), signal.SIGKILL)
+        for child in linux.children("self"):
+            _kill(child, signal.SIGKILL)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass

@@ -2,12 +2,12 @@
 in each rank before a student's code."""
 
 import os
-import signal
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from grader.sandbox import cgroups, kernel, landlock, limits, namespaces, seccomp
 from grader.sandbox.doctor import CGROUPS, FILES, LANDLOCK, NAMES, NETWORK, PROCESSES, USERS, in_force, works
+from handson import linux
 
 TRUSTED = 8  # processes around the ranks
 
@@ -70,8 +70,8 @@ def _fork():
     prepare()
     first = os.fork()
     if first:
-        kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
-        kernel.prctl(kernel.SUBREAPER, 1)
+        linux.end_with_parent()
+        linux.adopt_orphans()
         if os.getppid() != parent:
             os._exit(1)
         limits.close_other_files([_State.life])
@@ -105,7 +105,7 @@ def _confine(confinement, on):
 
 def _die_with_parent():
     """Comes last, since a change of user takes it back. A parent that died before is found out by its pipe."""
-    kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL)
+    linux.end_with_parent()
     os.set_blocking(_State.parent_lives, False)
     try:
         os.read(_State.parent_lives, 1)

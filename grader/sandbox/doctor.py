@@ -6,9 +6,9 @@ import json
 import os
 import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from grader.sandbox import cgroups, kernel, landlock, namespaces, seccomp
+from handson import linux
 
 USERS, PROCESSES, NETWORK = "user namespace", "PID namespace", "network namespace"
 NAMES, FILES = "IPC and UTS namespaces", "mount namespace"
@@ -126,16 +126,6 @@ def report():
     yield missing() or "Files, network and processes of a student's code are kept apart from the rest of this machine."
 
 
-SETTINGS = (  # a file of settings, its value that forbids, what to do
-    ("/proc/sys/user/max_user_namespaces", "0", "`sysctl -w user.max_user_namespaces=10000` allows them"),
-    ("/proc/sys/kernel/unprivileged_userns_clone", "0", "`sysctl -w kernel.unprivileged_userns_clone=1` allows them"),
-    (
-        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1",
-        "`sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, or an AppArmor profile for this Python with `userns,`, allows them",
-    ),
-)  # fmt: skip
-
-
 def _why_not(name, number, error):
     if name == LANDLOCK:
         how = "boot with `lsm=landlock,...`" if number == errno.EOPNOTSUPP else "it needs Linux 5.13 or newer"
@@ -144,19 +134,12 @@ def _why_not(name, number, error):
         return "no control groups may be made here: `systemd-run --user --scope -p Delegate=yes python -m grader ...` often allows it"
     if name == SECCOMP:
         return f"system calls can't be filtered: {error}"
-    for path, forbids, how in SETTINGS:
-        if _setting(path) == forbids:
-            return f"this machine forbids user namespaces: {how}"
+    if setting := linux.refusing_setting():
+        profile = ", or an AppArmor profile for this Python with `userns,`," if "apparmor" in setting[0] else ""
+        return f"this machine forbids user namespaces: `sysctl -w {'='.join(setting)}`{profile} allows them"
     if number == errno.ENOSYS:
         return "this kernel is too old for namespaces with read-only mounts: Linux 5.12 or newer has them"
     return (
         f"namespaces are refused ({error}), as in most containers: start the container with `--cap-add SYS_ADMIN "
         "--security-opt seccomp=unconfined --security-opt apparmor=unconfined`, or grade outside it"
     )
-
-
-def _setting(path):
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return None

@@ -1,11 +1,14 @@
-"""The Linux system calls that Python 3.11 has no functions for, through ctypes. Each raises OSError with what was tried."""
+"""The system calls that make a sandbox and that Python 3.11 has no functions for, through ctypes. Each raises OSError with what was tried."""
 
 import ctypes
 import os
 import platform
 import struct
 
-libc = ctypes.CDLL(None, use_errno=True)
+from handson import linux
+from handson.linux import DUMPABLE, NO_NEW_PRIVILEGES, checked, prctl  # noqa: F401
+
+libc = linux.libc()
 ARCHITECTURE = {"x86_64": "x86-64", "aarch64": "aarch64"}.get(platform.machine())
 
 # <linux/sched.h>
@@ -17,16 +20,6 @@ DETACH = 2
 # <linux/mount.h>, <linux/fcntl.h>
 READ_ONLY, WITHOUT_SETUID, WITHOUT_DEVICES = 1, 2, 4  # MOUNT_ATTR_*
 CURRENT_FOLDER, WITH_ALL_BELOW = -100, 0x8000  # AT_*
-# <linux/prctl.h>
-DIE_WITH_PARENT, DUMPABLE, SUBREAPER, NO_NEW_PRIVILEGES = 1, 4, 36, 38
-
-
-def checked(result, what):
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), what)
-    return result
-
 
 def call(number, what, *arguments):
     """The system call `number`; integers, bytes and None as arguments."""
@@ -39,10 +32,6 @@ def _word(argument):
 
 def unshare(flags, what="unshare"):
     checked(libc.unshare(flags), what)
-
-
-def prctl(option, value):
-    checked(libc.prctl(option, *map(ctypes.c_ulong, (value, 0, 0, 0))), f"prctl {option}")
 
 
 def mount(source, target, kind="none", flags=0, options=""):

@@ -5,8 +5,8 @@ import os
 import resource
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from handson import linux
 from handson.files import COURSE
 
 MIB = 1 << 20
@@ -42,22 +42,12 @@ class Confinement:
 
 def address_space():
     """Bytes of address space that this process has."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[0]) * resource.getpagesize()
+    return linux.memory("self")[0]
 
 
 def threads_of_user():
     """How many threads this user has on the whole machine: what the kernel counts where there is no user namespace, but not for root."""
-    count = 0
-    if os.getuid() == 0:
-        return count
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if process.stat().st_uid == os.getuid():
-                count += len(os.listdir(process / "task"))
-        except OSError:
-            pass
-    return count
+    return sum(len(linux.threads(process)) for process in linux.pids_of_user()) if os.getuid() else 0
 
 
 def set_limits(limits, space, processes):
@@ -86,8 +76,7 @@ def _limit(kind, soft, hard=None):
 
 def _first_environment():
     """Where in memory the kernel put the variables that this process was started with: proc_pid_stat(5), env_start and env_end."""
-    with open("/proc/self/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
+    fields = linux.stat("self")
     return int(fields[47]), int(fields[48])
 
 

@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 
 from grader.sandbox import kernel
+from handson import linux
 
 UNUSED_USERS = range(61184, 65520)  # those that systemd gives to services while they run: no person is among them
 INSIDE = 1000  # the user an ordinary user becomes
-SYS_ADMIN = 1 << 21
 SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
 
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
@@ -41,9 +41,7 @@ def interpreter_paths():
 def users():
     """Become able to make namespaces; returns the user who is to run in them. Raises OSError."""
     if os.geteuid() == 0:
-        with open("/proc/self/status") as file:
-            capabilities = next(int(line.split()[1], 16) for line in file if line.startswith("CapEff:"))
-        if not capabilities & SYS_ADMIN:
+        if not linux.has_capability(linux.SYS_ADMIN):
             raise PermissionError(errno.EPERM, "root may not make them here, an ordinary user perhaps may")
         return UNUSED_USERS[os.getpid() % len(UNUSED_USERS)]  # two sandboxes at once hardly ever share one
     user, group = os.geteuid(), os.getegid()
@@ -80,8 +78,8 @@ def _kill_orphans():
                 continue
         except ChildProcessError:
             return
-        for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-            os.kill(int(child), signal.SIGKILL)
+        for child in linux.children("self"):
+            os.kill(child, signal.SIGKILL)
         time.sleep(0.001)
 
 

@@ -2,13 +2,15 @@
 
 import ctypes
 
+from handson import linux
+
 
 def set_blas_threads(count):
     """Sets the number of threads of the OpenBLAS that NumPy has loaded; returns what it was before.
 
     Returns None, and changes nothing, where NumPy uses another library: OMP_NUM_THREADS is then what counts.
     """
-    for path in _loaded_libraries("openblas"):
+    for path in linux.loaded_libraries("openblas"):
         library = ctypes.CDLL(path)
         for form in ("scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}64_", "openblas_{}"):
             try:
@@ -18,11 +20,3 @@ def set_blas_threads(count):
             except AttributeError:
                 continue
     return None
-
-
-def _loaded_libraries(word):
-    try:
-        with open("/proc/self/maps") as maps:
-            return sorted({line.split(maxsplit=5)[5].strip() for line in maps if word in line})
-    except OSError:  # no Linux
-        return []

@@ -15,12 +15,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from handson import linux
+from handson.pbs.processes import module_command
+
 TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "mount": "util-linux", "ip": "iproute2", "tc": "iproute2", "hostname": "hostname"}
-SWITCHES = (  # what an administrator may have set: file, its value, what sets it otherwise
-    ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "sysctl kernel.apparmor_restrict_unprivileged_userns=0"),
-    ("/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
-    ("/proc/sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
-)
 LIMIT = 10  # seconds for the nodes to come up
 UNITS = {"mbit": 10**6, "gbit": 10**9}
 
@@ -46,9 +44,9 @@ def why_not():
         return f"virtual nodes need the command unshare, which does not work here ({error}): look at it by hand"
     if tried.returncode == 0:
         return None
-    for path, refusing, cure in SWITCHES:
-        if _content(path) == refusing:
-            return f"virtual nodes need user namespaces, which this machine refuses to ordinary users: an administrator can allow them by `{cure}`"
+    if setting := linux.refusing_setting():
+        cure = f"sysctl {'='.join(setting)}"
+        return f"virtual nodes need user namespaces, which this machine refuses to ordinary users: an administrator can allow them by `{cure}`"
     reason = _last_line(tried.stderr, "unknown reason")
     return f"virtual nodes need namespaces, which this machine refuses ({reason}): in a container, allow it unshare, mount and a /proc of its own"
 
@@ -63,7 +61,7 @@ def start(nodes, rate, directory):
     specification = directory / "virtual_nodes.json"
     specification.write_text(json.dumps({"names": list(nodes), "rate": rate, "hosts": str(directory / "hosts")}))
     holder = subprocess.Popen(
-        [*_unshare(), sys.executable, "-I", "-S", __file__, str(specification)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [*_unshare(), *module_command(__name__, str(specification))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env=_environment(), start_new_session=True, cwd="/",
     )  # fmt: skip
     ready, _, _ = select.select([holder.stdout], [], [], LIMIT)
@@ -76,8 +74,8 @@ def start(nodes, rate, directory):
     pids = json.loads(line)
     for name, address in addresses(nodes).items():
         nodes[name].update(pid=pids[name], address=address, rate=rate)
-    [holder.inside] = _children(holder.pid)
-    holder.own = {holder.pid, holder.inside, *_children(holder.inside)}
+    [holder.inside] = linux.children(holder.pid)
+    holder.own = {holder.pid, holder.inside, *linux.children(holder.inside)}
     return holder
 
 
@@ -97,7 +95,7 @@ def addresses(names):
 def inside(holder_pid, folder, *command):
     """The command that runs `command`, in `folder`, in the namespaces whose first process is `holder_pid`."""
     command = ["sh", "-c", 'cd -- "$0"; exec "$@"', folder, *command]  # entering a mount namespace leads to its root
-    user = [] if _privileged() else ["--user", "--preserve-credentials"]
+    user = [] if linux.has_capability(linux.SYS_ADMIN) else ["--user", "--preserve-credentials"]
     spaces = ["--mount", "--pid", "--net", "--uts", "--ipc"]
     return [shutil.which("nsenter", path=_path()), f"--target={holder_pid}", *user, *spaces, "--", *command]
 
@@ -110,14 +108,8 @@ def on(pid, *command):
 def _unshare():
     """The command that runs another as the first process of new namespaces, and kills it when it is killed itself."""
     # For an ordinary user, root inside; root itself needs no user namespace, in which the files of others would be closed to it.
-    user = [] if _privileged() else ["--map-root-user"]
+    user = [] if linux.has_capability(linux.SYS_ADMIN) else ["--map-root-user"]
     return ["unshare", *user, "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
-
-
-def _privileged():
-    """Whether this process may make namespaces by its own right (CAP_SYS_ADMIN), which root of a container often may not."""
-    effective = re.search(r"^CapEff:\s*(\w+)", _content("/proc/self/status") or "", re.M)
-    return bool(effective and int(effective[1], 16) & 1 << 21)
 
 
 def _path():
@@ -128,17 +120,6 @@ def _path():
 def _environment():
     not_ours = "HANDSON_PBS_PROCESS"  # marks those that serve the queue, and outlive the job
     return {name: value for name, value in os.environ.items() if name != not_ours} | {"PATH": _path()}
-
-
-def _children(pid):
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def _content(path):
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return None
 
 
 def _last_line(text, default):
@@ -158,7 +139,7 @@ def _run(*command, lines=()):
 def hold(names, rate, hosts):
     """The holder: make the nodes, tell their pids in one line of JSON, and stay until standard input ends or a node dies."""
     node_addresses = addresses(names)
-    Path(hosts).write_text(hosts_file(node_addresses, _content("/etc/hosts") or ""))
+    Path(hosts).write_text(hosts_file(node_addresses, Path("/etc/hosts").read_text()))
     _run("mount", "--bind", hosts, "/etc/hosts")
     if os.path.isdir("/dev/shm"):
         _run("mount", "-t", "tmpfs", "tmpfs", "/dev/shm")  # shared memory that a killed process leaves behind goes with the job
@@ -219,5 +200,5 @@ def _stay(nodes):
             print(f"its virtual node {nodes[descriptor]} was killed", file=sys.stderr)
 
 
-if __name__ == "__main__":
+def main():
     hold(**json.loads(Path(sys.argv[1]).read_text()))

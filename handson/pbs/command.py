@@ -4,6 +4,7 @@ import os
 import re
 import sys
 
+from handson import linux
 from handson.pbs.errors import PBSError, unknown_job
 
 GUARD = "HANDSON_STEPPED_ASIDE"
@@ -16,7 +17,7 @@ def step_aside(name):
         return  # what looked like a real one leads back here
     for candidate in real(name):
         os.environ["SLURM_PBS_O_PATH"] = os.environ.get("PATH", os.defpath)  # Slurm's `qsub -v` drops PATH; see jobs/slurm/classroom
-        os.environ[GUARD] = f"{name}:{os.getpid()}:{_start_time(os.getpid())}"
+        os.environ[GUARD] = f"{name}:{os.getpid()}:{linux.start_time(os.getpid())}"
         try:
             os.execv(candidate, [candidate, *sys.argv[1:]])
         except OSError:
@@ -67,26 +68,10 @@ def _stepped_aside_already(name):
     marked, _, mark = os.environ.get(GUARD, "").partition(":")
     pid = os.getpid()
     while marked == name and pid > 1:
-        if mark == f"{pid}:{_start_time(pid)}":
+        if mark == f"{pid}:{linux.start_time(pid)}":
             return True
-        pid = _parent(pid)
+        pid = linux.parent(pid)
     return False
-
-
-def _start_time(pid):
-    return _stat(pid)[19].decode()
-
-
-def _parent(pid):
-    return int(_stat(pid)[1])
-
-
-def _stat(pid):
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return [b"0"] * 20
 
 
 def run(name, function, usage=""):

@@ -12,7 +12,8 @@ import signal
 import sys
 import time
 
-PR_SET_CHILD_SUBREAPER = 36
+from handson import linux
+
 PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -102,61 +103,33 @@ def ring(path, byte=b"!"):
     return True
 
 
-def become_subreaper():
-    """Make every orphan among our descendants our child, so that no daemon escapes by a double fork (prctl(2))."""
-    import ctypes
-
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def _stat(pid):
-    """Fields of /proc/PID/stat from the third (state) on; None when there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-
-
-def start_time(pid):
-    """When process `pid` started, in clock ticks since boot; None when there is no such process."""
-    stat = _stat(pid)
-    return int(stat[19]) if stat else None
-
-
 def boot_identity():
     """Changes when the machine, or the container we are in, starts anew. (HANDSON_PBS_BOOT_ID stands in for it in tests.)"""
     pretended = os.environ.get("HANDSON_PBS_BOOT_ID")
     if pretended:
         return pretended
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        return f"{file.read().strip()}/{start_time(1)}"
-
-
-def every_pid():
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return f"{linux.boot_id()}/{linux.start_time(1)}"
 
 
 def _serves_the_queue(pid):
     """Whether process `pid` is a scheduler or a runner (which may have been started inside a job, and outlives it)."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return b"HANDSON_PBS_PROCESS=" in file.read()
+        return b"HANDSON_PBS_PROCESS" in linux.environment(pid)
     except OSError:
         return False
 
 
 def children(root):
     """The living children of process `root`."""
-    found = [(pid, _stat(pid)) for pid in every_pid()]
+    found = [(pid, linux.stat(pid)) for pid in linux.every_pid()]
     return [pid for pid, stat in found if stat and int(stat[1]) == root and stat[0] not in (b"Z", b"X") and not _serves_the_queue(pid)]
 
 
 def descendants(root):
     """The living processes below process `root`; not the zombies, and not a scheduler or runner with what is below that."""
     children = {}
-    for pid in every_pid():
-        stat = _stat(pid)
+    for pid in linux.every_pid():
+        stat = linux.stat(pid)
         if stat:
             children.setdefault(int(stat[1]), []).append((pid, stat[0]))
     found, queue = [], [root]
@@ -172,32 +145,31 @@ def descendants(root):
 
 def carrying(variable):
     """The processes of this user that were started with ``NAME=value`` (`variable`) in their environment."""
-    wanted = variable.encode()
+    name, _, value = variable.encode().partition(b"=")
     found = []
-    for pid in every_pid():
+    for pid in linux.every_pid():
         try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                if pid != os.getpid() and wanted in file.read().split(b"\0"):
-                    found.append(pid)
+            if pid != os.getpid() and linux.environment(pid).get(name) == value:
+                found.append(pid)
         except OSError:
             continue  # it has ended, or belongs to somebody else
-    return [pid for pid in found if (_stat(pid) or [b"Z"])[0] != b"Z"]
+    return [pid for pid in found if (linux.stat(pid) or [b"Z"])[0] != b"Z"]
 
 
 def cpu_seconds(pids):
     """The CPU time that living processes, and their children that have ended, have used so far."""
-    ticks = sum(int(number) for pid in pids for number in (_stat(pid) or [])[11:15])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    ticks = sum(int(number) for pid in pids for number in (linux.stat(pid) or [])[11:15])
+    return ticks / linux.TICKS
 
 
 def in_session(session, started):
     """The living processes of session `session`, if that still is the one whose leader started at `started` (ticks)."""
-    leader = start_time(session)
+    leader = linux.start_time(session)
     if leader is not None and leader != started:
         return []
     found = []
-    for pid in every_pid():
-        stat = _stat(pid)
+    for pid in linux.every_pid():
+        stat = linux.stat(pid)
         if stat and int(stat[3]) == session and stat[0] != b"Z" and int(stat[19]) >= started:
             found.append(pid)
     return found

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 
+from handson import linux
 from handson.cluster import virtual_nodes
 from handson.pbs import ending, placement, processes, scheduler, site, store
 from handson.pbs.resources import format_time
@@ -28,7 +29,7 @@ def main():
     os.set_inheritable(lock, False)
     os.umask(0o077)
     os.chdir("/")
-    processes.become_subreaper()
+    linux.adopt_orphans()
     directory = store.job_directory(job_id)
     bell = processes.Bell(directory / "bell")
     with store.reading() as db:
@@ -99,7 +100,7 @@ def start(job, directory):
             file.close()
     with store.transaction() as db:
         stored = store.get(db, job["id"])
-        stored.update(session=process.pid, session_started=processes.start_time(process.pid), tmpdir=job["tmpdir"], started=True)
+        stored.update(session=process.pid, session_started=linux.start_time(process.pid), tmpdir=job["tmpdir"], started=True)
         store.put(db, stored)
     job.update(stored)
     process.returncode = 0  # `reap` collects it, not this object

@@ -11,6 +11,7 @@ import sqlite3
 import sys
 import time
 
+from handson import linux
 from handson.pbs import depend, ending, placement, processes, site, store
 from handson.pbs.errors import PBSError
 
@@ -48,7 +49,7 @@ def main():
     os.chdir("/")
     if os.environ.get("HANDSON_PBS_PROCESS") == "started inside a job":
         os.sched_setaffinity(0, range(os.cpu_count()))  # the job was pinned; the scheduler is not
-    processes.become_subreaper()
+    linux.adopt_orphans()
     bell = processes.Bell(home / "scheduler.bell")
     log = home / "scheduler.log"
     if log.exists() and log.stat().st_size > 1_000_000:

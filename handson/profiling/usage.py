@@ -10,14 +10,13 @@ import threading
 import time
 from pathlib import Path
 
+from handson import linux
 from handson.cluster.nodes import current_node
 from handson.training import virtual_gpus
 
 INTERVAL = 1.0  # seconds between the samples of a training run
 MOST = 600  # samples of a run that its result keeps; more are averaged
 RESCAN = 5  # samples after which to look for new processes, and at once where a core has none
-TICKS = os.sysconf("SC_CLK_TCK")
-PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Gpus:
@@ -55,7 +54,7 @@ class Cores:
         self.job = None if gpus is None else _job("self")
         self.cores = sorted({virtual_gpus.core_of(gpu) for gpu in gpus}) if gpus is not None else virtual_gpus.cores()
         self.names = [f"core {core} (virtual GPU)" for core in self.cores]
-        self.before, self.workers, self.samples = self._busy(), {}, 0
+        self.before, self.workers, self.samples = linux.busy_ticks(), {}, 0
         self.moment = time.monotonic()
 
     def sample(self):
@@ -63,28 +62,21 @@ class Cores:
         if self.samples % RESCAN == 0 or self.workers.keys() != set(self.cores):
             self.workers = self._pinned()
         self.samples += 1
-        busy, moment = self._busy(), time.monotonic()
+        busy, moment = linux.busy_ticks(), time.monotonic()
         passed = max(moment - self.moment, 1e-3)
         for core in self.cores:
-            utilisation = min(100 * (busy[core] - self.before[core]) / TICKS / passed, 100)
+            utilisation = min(100 * (busy[core] - self.before[core]) / linux.TICKS / passed, 100)
             yield round(utilisation, 1), sum(map(_memory, self.workers.get(core, ()))), None
         self.before, self.moment = busy, moment
-
-    @staticmethod
-    def _busy():
-        """core -> clock ticks that it has worked: /proc/stat's user, nice, system, irq, softirq (proc(5))."""
-        with open("/proc/stat") as file:
-            rows = [line.split() for line in file if line.startswith("cpu")][1:]
-        return {int(row[0][3:]): sum(int(row[column]) for column in (1, 2, 3, 6, 7)) for row in rows}
 
     def _pinned(self):
         """core -> the ids of this user's processes that may run on it alone."""
         found = {}
-        for process in filter(str.isdigit, os.listdir("/proc")):
+        for process in linux.pids_of_user():
             try:
-                if os.stat(f"/proc/{process}").st_uid == os.getuid() and len(cores := os.sched_getaffinity(int(process))) == 1:
-                    if self.job is None or _job(process) == self.job:
-                        found.setdefault(cores.pop(), []).append(process)
+                cores = os.sched_getaffinity(process)
+                if len(cores) == 1 and (self.job is None or _job(process) == self.job):
+                    found.setdefault(cores.pop(), []).append(process)
             except OSError:
                 continue  # it has ended
         return found
@@ -92,17 +84,15 @@ class Cores:
 
 def _job(process):
     """The number of the batch job that a process was started in, as bytes; b"" outside of one."""
-    with open(f"/proc/{process}/environ", "rb") as file:
-        variables = dict(line.split(b"=", 1) for line in file.read().split(b"\0") if b"=" in line)
+    variables = linux.environment(process)
     return variables.get(b"PBS_JOBID") or variables.get(b"SLURM_JOB_ID") or b""
 
 
 def _memory(process):
     """The bytes that a process has in memory; 0 when it has ended."""
     try:
-        with open(f"/proc/{process}/statm") as file:
-            return int(file.read().split()[1]) * PAGE
-    except (OSError, IndexError):
+        return linux.memory(process)[1]
+    except (OSError, ValueError):
         return 0
 
 

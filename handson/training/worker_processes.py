@@ -1,13 +1,12 @@
 """Worker processes leave Ctrl-C to the process that started them, and don't outlive it. Both tracks start theirs with this."""
 
 import contextlib
-import ctypes
 import multiprocessing
 import os
 import signal
 import sys
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+from handson import linux
 
 
 @contextlib.contextmanager
@@ -26,9 +25,9 @@ def deaf_to_ctrl_c():
 
 
 def end_with_parent():
-    """Ask the kernel to end this process with the one that started it, in the middle of a computation if need be."""
+    """End this process with the one that started it."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        linux.end_with_parent()
     if not multiprocessing.parent_process().is_alive():
         os._exit(1)
 

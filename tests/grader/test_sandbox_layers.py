@@ -14,6 +14,7 @@ from sandbox_runs import CALLERS, bomb, daemonize, error_of, run
 
 from grader import sandbox
 from grader.sandbox import cgroups, confine, doctor, kernel, landlock, namespaces, seccomp
+from handson import linux
 
 MIB = 1 << 20
 
@@ -76,11 +77,11 @@ def test_a_container_that_refuses_namespaces_is_told_how_to_start(monkeypatch, l
     assert "--cap-add SYS_ADMIN" in sentence and sentence.endswith(".") and "\n" not in sentence
 
 
-@pytest.mark.parametrize("path, value, _", doctor.SETTINGS)
-def test_the_setting_that_forbids_namespaces_is_named(path, value, _, monkeypatch, layers_anew):
+@pytest.mark.parametrize("name, value, allows", linux.NAMESPACE_SETTINGS)
+def test_the_setting_that_forbids_namespaces_is_named(name, value, allows, monkeypatch, layers_anew):
     monkeypatch.setattr(kernel, "unshare", refusing(errno.EPERM))
-    monkeypatch.setattr(doctor, "_setting", lambda asked: value if asked == path else None)
-    assert os.path.basename(path) in sandbox.missing()
+    monkeypatch.setattr(linux, "_setting", lambda asked: value if asked == name else None)
+    assert f"`sysctl -w {name}={allows}`" in sandbox.missing()
 
 
 @pytest.mark.skipif(os.geteuid() != 0 and not sandbox.strong(), reason=sandbox.missing())

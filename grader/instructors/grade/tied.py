@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 
-from grader.sandbox import kernel
+from handson import linux
 
 
 def tie(pid):
@@ -20,7 +20,7 @@ def tie(pid):
     except ProcessLookupError:
         os._exit(1)
     threading.Thread(target=_wait, args=(other,), daemon=True).start()
-    os.register_at_fork(after_in_child=lambda: kernel.prctl(kernel.DIE_WITH_PARENT, signal.SIGKILL))  # the controller's schedulers
+    os.register_at_fork(after_in_child=linux.end_with_parent)  # the controller's schedulers
 
 
 def _wait(other):

@@ -1,0 +1,170 @@
+"""What Linux shows of processes and of itself (proc(5)), and what a process asks of it (prctl(2)). The one place that knows these formats.
+
+Batch commands, sandboxes and trainings import it: it needs the standard library only, and ctypes not before it is used.
+In these functions a `process` is a number, "self", or "PID/task/TID" for one thread of a process.
+"""
+
+import functools
+import os
+import signal
+
+DIE_WITH_PARENT, DUMPABLE, SUBREAPER, NO_NEW_PRIVILEGES = 1, 4, 36, 38  # <linux/prctl.h>
+SYS_ADMIN = 21  # <linux/capability.h>
+NAMESPACE_SETTINGS = (  # by which an administrator keeps ordinary users from making namespaces: name, value that refuses, value that allows
+    ("user.max_user_namespaces", "0", "10000"),
+    ("kernel.unprivileged_userns_clone", "0", "1"),
+    ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
+)
+PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
+TICKS = os.sysconf("SC_CLK_TCK")  # clock ticks a second
+
+
+@functools.cache
+def libc():
+    """The C library, as ctypes has it; errors are kept for ctypes.get_errno()."""
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def checked(result, what):
+    """`result`, which a function of `libc` returned. Raises the OSError that it stands for, with what was tried."""
+    if result < 0:
+        import ctypes
+
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), what)
+    return result
+
+
+def prctl(option, value):
+    """Change an attribute of this process. Raises OSError."""
+    from ctypes import c_ulong
+
+    checked(libc().prctl(option, *map(c_ulong, (value, 0, 0, 0))), f"prctl {option}")
+
+
+def end_with_parent():
+    """Have the kernel kill this process when the thread that started it ends, in the middle of a computation if need be. Raises OSError."""
+    prctl(DIE_WITH_PARENT, signal.SIGKILL)
+
+
+def adopt_orphans():
+    """Make every orphan among our descendants our child, so that no daemon escapes by a double fork. Raises OSError."""
+    prctl(SUBREAPER, 1)
+
+
+def every_pid():
+    """The numbers of all processes."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def pids_of_user():
+    """The numbers of the processes of this user."""
+    for pid in every_pid():
+        try:
+            if os.stat(f"/proc/{pid}").st_uid == os.getuid():
+                yield pid
+        except OSError:
+            continue  # it has ended
+
+
+def stat(process):
+    """The fields of proc_pid_stat(5) as bytes, from the state on, which is field 3; None when there is no such process."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+
+
+def parent(process):
+    """The number of the parent; 0 where there is none."""
+    fields = stat(process)
+    return int(fields[1]) if fields else 0
+
+
+def start_time(process):
+    """When a process started, in clock ticks since the machine started; None when there is no such process."""
+    fields = stat(process)
+    return int(fields[19]) if fields else None
+
+
+def threads(process):
+    """The threads of a process, each as "PID/task/TID"; none once it has ended."""
+    try:
+        return [f"{process}/task/{thread}" for thread in os.listdir(f"/proc/{process}/task")]
+    except OSError:
+        return []
+
+
+def children(process):
+    """The numbers of the processes that a process has started, or inherited."""
+    found = []
+    for thread in threads(process):
+        try:
+            with open(f"/proc/{thread}/children") as file:
+                found += map(int, file.read().split())
+        except OSError:
+            continue  # it has ended
+    return found
+
+
+def environment(process):
+    """The variables that a process was started with: name -> value, as bytes. Raises OSError where it has ended, or is somebody else's."""
+    with open(f"/proc/{process}/environ", "rb") as file:
+        return dict(line.split(b"=", 1) for line in file.read().split(b"\0") if b"=" in line)
+
+
+def memory(process):
+    """(bytes of address space, bytes in memory). Raises OSError where the process has ended, or there is no /proc."""
+    with open(f"/proc/{process}/statm") as file:
+        space, resident = file.read().split()[:2]
+    return int(space) * PAGE, int(resident) * PAGE
+
+
+def loaded_libraries(word):
+    """The files of libraries that this process has loaded and whose path contains `word`."""
+    try:
+        with open("/proc/self/maps") as maps:
+            return sorted({line.split(maxsplit=5)[5].strip() for line in maps if word in line})
+    except OSError:  # no Linux
+        return []
+
+
+def has_capability(number):
+    """Whether this process has a capability, such as SYS_ADMIN, which root of a container often lacks."""
+    try:
+        with open("/proc/self/status") as file:
+            return any(int(line.split()[1], 16) & 1 << number for line in file if line.startswith("CapEff:"))
+    except OSError:
+        return False
+
+
+def busy_ticks():
+    """core -> clock ticks that it has worked since the machine started: user, nice, system, irq and softirq of proc_stat(5)."""
+    with open("/proc/stat") as file:
+        rows = [line.split() for line in file if line.startswith("cpu")][1:]
+    return {int(row[0][3:]): sum(int(row[column]) for column in (1, 2, 3, 6, 7)) for row in rows}
+
+
+def boot_id():
+    """A name that the machine has from one start to the next; containers share it. Raises OSError where there is no /proc."""
+    return _setting("kernel.random.boot_id")
+
+
+def refusing_setting():
+    """(name, value that allows) of the setting that keeps ordinary users from making namespaces; None where none does."""
+    for name, refuses, allows in NAMESPACE_SETTINGS:
+        try:
+            if _setting(name) == refuses:
+                return name, allows
+        except OSError:
+            continue  # this kernel doesn't have it
+    return None
+
+
+def _setting(name):
+    """The value of a sysctl(8)."""
+    with open(f"/proc/sys/{name.replace('.', '/')}") as file:
+        return file.read().strip()
