@@ -138,7 +138,7 @@ def show_site(name: Annotated[str | None, typer.Argument(help="A name that `list
 @site.command("use")
 def use_site(
     name: Annotated[str, typer.Argument(help="A name that `list` shows.")],
-    solutions: Annotated[bool, typer.Option("--solutions", help="For instructors: fit the solutions in jobs/ too.")] = False,
+    solutions: Annotated[bool, typer.Option("--solutions", help="For instructors: fit the solutions of gaps, too.")] = False,
 ):
     """Fit the job scripts to a site, but for the gaps, and say what belongs into those."""
     from handson.cluster.site import use

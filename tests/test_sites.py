@@ -14,7 +14,7 @@ from handson.cluster import site
 from handson.pbs import site as pbs_site
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = sorted([*(ROOT / "jobs").glob("pbs/*.sh"), *(ROOT / "jobs").glob("slurm/*.sh")])
+SCRIPTS = sorted(path for place in ("jobs/pbs", "jobs/slurm", "solutions/*") for path in ROOT.glob(f"{place}/*.sh"))
 FILLED = "#!/bin/bash\n#PBS -q h-lecture\n#PBS -l select=1:mpiprocs=2\n#PBS -N multi_gpu\n\ncd .\nexport PATH=\"${PBS_O_PATH:-$PATH}\"\npython x.py\n"
 SITE = 'batch = "pbs"\nqueue = ["first", "second"]\nmodules = ["cuda/12.4", "nccl"]\ninterface = "ib0"\n[machine]\nnodes = 8\ngpus = 0\n'
 
@@ -24,6 +24,10 @@ def course(tmp_path, monkeypatch):
     """A copy of the folders that `use` changes, with a site of its own: no group, no GPUs, modules, an interface."""
     shutil.copytree(ROOT / "jobs", tmp_path / "jobs")
     (tmp_path / "jobs/sites/CHOSEN").unlink(missing_ok=True)
+    for path in SCRIPTS:
+        place = tmp_path / path.relative_to(ROOT)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
     (tmp_path / "jobs/sites/bare.toml").write_text(SITE)
     (tmp_path / "exercises/02_multi_gpu").mkdir(parents=True)
     (tmp_path / "exercises/02_multi_gpu/run_multi_gpu_training.sh").write_text(FILLED)
@@ -72,9 +76,9 @@ def test_lines_outside_of_gaps_become_those_of_the_site(course):
 
 
 def test_gaps_stay_and_their_facts_are_told(course):
-    before = (course / "jobs/pbs/run_multi_node_training.sh").read_text()
+    before = (course / "solutions/03_multi_node/run_multi_node_training.sh").read_text()
     said = use("bare")
-    after = (course / "jobs/pbs/run_multi_node_training.sh").read_text()
+    after = (course / "solutions/03_multi_node/run_multi_node_training.sh").read_text()
     assert directives(after) == directives(before)
     facts = dict(re.findall(r"^  (\w+) +(.*)$", said, re.MULTILINE))
     assert facts["queue"] == "#PBS -q first" and facts["nodes"] == "8 at most"
@@ -100,7 +104,7 @@ def test_what_students_wrote_into_a_job_script_stays(course):
 
 def test_instructors_fit_the_solutions_too(course):
     use("bare", gaps=False)
-    text = (course / "jobs/pbs/run_multi_node_training.sh").read_text()
+    text = (course / "solutions/03_multi_node/run_multi_node_training.sh").read_text()
     assert {"#PBS -q first", "#PBS -l select=2:mpiprocs=2:ompthreads=1", "#PBS -l place=scatter"} <= set(directives(text))
     assert "group_list" not in "".join(directives(text))
     assert (course / "exercises/02_multi_gpu/run_multi_gpu_training.sh").read_text().startswith(FILLED[:60])
@@ -113,7 +117,7 @@ def test_a_job_loads_the_modules_before_it_looks_for_the_launcher(course):
         text, is_job_script = path.read_text(), not {"classroom", "ipyparallel"} & set(path.relative_to(course).parts)
         assert text.count("module load cuda/12.4 nccl\n") == text.count("export GLOO_SOCKET_IFNAME=ib0 ") == is_job_script
         assert subprocess.run(["bash", "-n", path]).returncode == 0
-    text = (course / "jobs/pbs/run_multi_node_training.sh").read_text()
+    text = (course / "solutions/03_multi_node/run_multi_node_training.sh").read_text()
     assert text.index("export PATH") < text.index("module load") < text.index("handson-launcher")
     text = (course / "jobs/slurm/run_multi_node_training.sh").read_text()
     assert text.rindex("#SBATCH") < text.index("module load") < text.index("handson-launcher")
@@ -133,10 +137,10 @@ def test_it_can_be_repeated_and_taken_back(course, gaps):
 
 def test_scripts_stay_executable_and_links_stay_links(course):
     link = course / "exercises/02_multi_gpu/link.sh"
-    link.symlink_to(course / "jobs/pbs/run_multi_gpu_training.sh")
+    link.symlink_to(course / "solutions/02_multi_gpu/run_multi_gpu_training.sh")
     use("bare")
     assert link.is_symlink()
-    assert all(os.access(path, os.X_OK) for path in course.glob("jobs/*/*.sh"))
+    assert all(os.access(path, os.X_OK) for path in [*course.glob("jobs/*/*.sh"), *course.glob("solutions/*/*.sh")])
 
 
 def test_a_script_that_is_being_submitted_is_always_whole(course):
@@ -213,13 +217,13 @@ def test_the_command_ends_with_a_sentence():
 
 # What a real PBS takes -----------------------------------------------------------
 
-PBS_SCRIPTS = [path for path in SCRIPTS if path.parent.name == "pbs"]
+PBS_SCRIPTS = [path for path in SCRIPTS if path.parent.name != "slurm"]
 BY_PBS = {  # what a real PBS gives a job (beside PBS_O_...), seen in OpenPBS 23.06
     "PBS_ENVIRONMENT", "PBS_JOBCOOKIE", "PBS_JOBDIR", "PBS_JOBID", "PBS_JOBNAME", "PBS_MOMPORT", "PBS_NODEFILE", "PBS_NODENUM",
     "PBS_QUEUE", "PBS_TASKNUM", "NCPUS", "OMP_NUM_THREADS",
 }  # fmt: skip
 BY_PBS_O = {f"PBS_O_{name}" for name in ("HOME", "HOST", "LOGNAME", "PATH", "QUEUE", "SHELL", "SYSTEM", "WORKDIR", "MAIL")}
-GIVEN = {"TRACK", "OPTIONS", "PROFILE", "SCRIPT", "NAME", "PATH", "HOME"}  # by the student with -v, or by every shell
+GIVEN = {"TRACK", "OPTIONS", "PROFILE", "SCRIPT", "NAME", "PATH", "HOME", "PWD"}  # by the student with -v, or by every shell
 # Resources that PBS Professional and OpenPBS know by themselves, and ngpus, which sites with GPUs add. None of the embedded PBS's own.
 CHUNK, JOB_WIDE = {"ncpus", "ngpus", "mem", "mpiprocs", "ompthreads"}, {"select", "place", "walltime"}
 
@@ -252,9 +256,10 @@ def test_chunks_of_a_script_for_several_nodes_cannot_share_a_host(script):
 
 
 def test_a_script_starts_as_many_ranks_as_it_has_mpi_processes(script):
-    nodes, processes = map(int, re.search(r"^#PBS -l select=(\d+):.*mpiprocs=(\d+)", script, re.MULTILINE).groups())
-    for ranks in re.findall(r"^mpiexec -n (\d+)", script, re.MULTILINE):
-        assert int(ranks) == nodes * processes
+    """PBS writes a line for each into the node file."""
+    for ranks in re.findall(r"^mpiexec -n (.*?) -hostfile", script, re.MULTILINE):
+        assert ranks == '$(wc -l <"$PBS_NODEFILE")'
+    assert script.count("mpiexec -n ") == len(re.findall("^mpiexec -n ", script, re.MULTILINE))
 
 
 def test_a_script_does_not_say_where_its_output_goes(script):
@@ -265,7 +270,8 @@ def test_a_script_does_not_say_where_its_output_goes(script):
 def test_native_scripts_ask_slurm_for_what_the_pbs_scripts_ask():
     for path in SCRIPTS:
         if path.parent.name == "slurm":
-            pbs, slurm = (ROOT / "jobs/pbs" / path.name).read_text(), path.read_text()
+            [solution] = ROOT.glob(f"solutions/*/{path.name}")
+            pbs, slurm = solution.read_text(), path.read_text()
             nodes, gpus, processes = map(int, re.search(r"select=(\d+):ngpus=(\d+):mpiprocs=(\d+)", pbs).groups())
             asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", slurm, re.MULTILINE))
             assert (int(asked["nodes"]), int(asked["gpus-per-node"])) == (nodes, gpus)

@@ -10,6 +10,9 @@
 
 cd "${PBS_O_WORKDIR:-.}"
 export PATH="${PBS_O_PATH:-$PATH}"
+
+# handson-launcher prints settings by which mpiexec reaches the other nodes of this job: by pbsdsh, srun or ssh.
 eval "$(handson-launcher)"
 
-mpiexec -n 4 -hostfile "$PBS_NODEFILE" python "${TRACK:-pytorch}/train_cifar_multi_node.py" $OPTIONS
+# $PBS_NODEFILE is a file with a line for each process, the name of its host; `wc -l` counts the lines.
+mpiexec -n $(wc -l <"$PBS_NODEFILE") -hostfile "$PBS_NODEFILE" python "${TRACK:-pytorch}/train_cifar_multi_node.py" $OPTIONS

@@ -17,7 +17,8 @@ SHORTEST = 60  # seconds that a training needs at least
 
 def requests(text, case):
     """What a job script asks for: {"queue", "select", "place", "group", "walltime"}, each a text or None, then {"problems"}, by the same
-    names, what is wrong with the line that should say so, and {"ranks"} that its mpiexec starts (None without one); and the `site`."""
+    names, what is wrong with the line that should say so; {"ranks"}, the number that its mpiexec starts (None where that follows from the node
+    file), {"mpiexec"}, whether there is one; and the `site`."""
     found = dict.fromkeys(KEYS) | {"problems": {}, "site": site.read(pbs_site.chosen())}
     commands = False
     for line in text.splitlines():
@@ -29,7 +30,7 @@ def requests(text, case):
             found["problems"].setdefault(next((key for key, pattern in KEYS.items() if re.search(pattern, line)), None), problem)
         found |= values
     ranks = re.search(r"^[ \t]*mpiexec\b.*?\s-n[ \t]*(\d{1,9})\b", text, re.MULTILINE)
-    return found | {"ranks": ranks and int(ranks[1])}
+    return found | {"ranks": ranks and int(ranks[1]), "mpiexec": bool(re.search(r"^[ \t]*mpiexec\b", text, re.MULTILINE))}
 
 
 def _directive(line, commands):
@@ -120,7 +121,8 @@ def right_processes(seen, case, expected):
         return f"nodes times mpiprocs are {total} MPI processes, but mpiexec starts {ranks} (-n {ranks})"
     for chunk in chunks:
         if (processes := chunk.get("mpiprocs", 1)) != case["processes"]:
-            return f"a node has {processes} process{'es' * (processes > 1)} (mpiprocs); {case['processes']} wanted, one for each GPU"
+            starts = f", so mpiexec starts {total} on all nodes" * seen[0]["mpiexec"]
+            return f"a node has {processes} process{'es' * (processes > 1)} (mpiprocs){starts}; {case['processes']} wanted, one for each GPU"
     return None
 
 

@@ -130,13 +130,14 @@ def use(name, gaps=True, say=print):
     Repeated, it changes nothing; interrupted, it has left every script whole, old or new. gaps: see `fitted`.
     """
     site = read(name)
-    exercises = (path for path in (JOBS.parent / "exercises").glob("*/*.sh") if not path.is_symlink())
+    course = JOBS.parent
+    scripts = [path for place in ("jobs/pbs", "jobs/slurm", "solutions/*", "exercises/*") for path in course.glob(f"{place}/*.sh")]
     try:
-        for path in sorted([*JOBS.glob("pbs/*.sh"), *JOBS.glob("slurm/*.sh"), *exercises]):
+        for path in sorted(path for path in scripts if not path.is_symlink()):
             text = path.read_text()
             if (new := fitted(text, site, gaps, directives=not _students_write(path, text))) != text:
                 _replace(path, new)
-                say(f"changed {path.relative_to(JOBS.parent)}")
+                say(f"changed {path.relative_to(course)}")
         _replace(pbs_site.CHOSEN, f"{name}\n")
     except UnicodeDecodeError:
         raise SiteError(f"{path} is not a text: put the job script right") from None
@@ -147,9 +148,11 @@ def use(name, gaps=True, say=print):
 
 
 def _students_write(path, text):
-    """Whether the directives of a script are a gap of an exercise, filled or not; then its original has them between markers."""
-    original = JOBS / "pbs" / path.name
-    return path.parent.parent != JOBS and ("PUT YOUR CODE" in text or original.exists() and "### BEGIN SOLUTION" in original.read_text())
+    """Whether the directives of a script are a gap of an exercise, filled or not; then its solution has them between markers."""
+    if path.parent.parent != JOBS.parent / "exercises":
+        return False
+    solution = JOBS.parent / "solutions" / path.parent.name / path.name
+    return "PUT YOUR CODE" in text or solution.exists() and "### BEGIN SOLUTION" in solution.read_text()
 
 
 def _replace(path, text):

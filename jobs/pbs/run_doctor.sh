@@ -8,6 +8,8 @@
 
 cd "${PBS_O_WORKDIR:-.}"
 export PATH="${PBS_O_PATH:-$PATH}"
+
+# handson-launcher prints settings by which mpiexec reaches the other nodes of this job: by pbsdsh, srun or ssh.
 eval "$(handson-launcher)"
 
 python -m handson doctor

@@ -8,6 +8,9 @@
 
 cd "${PBS_O_WORKDIR:-.}"
 export PATH="${PBS_O_PATH:-$PATH}"
+
+# handson-launcher prints settings by which mpiexec reaches the other nodes of this job: by pbsdsh, srun or ssh.
 eval "$(handson-launcher)"
 
-mpiexec -n 2 -hostfile "$PBS_NODEFILE" python -m handson network -o "results/network_${PBS_JOBID%%.*}.png"
+# $PBS_NODEFILE is a file with a line for each process, the name of its host; `wc -l` counts the lines.
+mpiexec -n $(wc -l <"$PBS_NODEFILE") -hostfile "$PBS_NODEFILE" python -m handson network -o "results/network_${PBS_JOBID%%.*}.png"

@@ -10,7 +10,9 @@
 #SBATCH --output=%x.o%j
 
 export OMP_NUM_THREADS=1    # of each worker
+
+# handson-launcher prints settings by which mpiexec reaches the other nodes of this job: by srun.
 eval "$(handson-launcher)"
 
 # Without -hostfile, mpiexec asks Slurm for the job's hosts, and how many ranks each of them takes.
-mpiexec -n 4 python "${TRACK:-pytorch}/train_cifar_multi_node.py" $OPTIONS
+mpiexec -n "$SLURM_NTASKS" python "${TRACK:-pytorch}/train_cifar_multi_node.py" $OPTIONS

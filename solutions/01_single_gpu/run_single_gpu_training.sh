@@ -1,1 +1,17 @@
-../../jobs/pbs/run_single_gpu_training.sh
+#!/bin/bash
+### BEGIN SOLUTION resources: the queue; one node with one GPU and one MPI process with one thread; the group; the time limit
+#PBS -q lecture
+#PBS -l select=1:ngpus=1:mpiprocs=1:ompthreads=1
+#PBS -W group_list=gt00
+#PBS -l walltime=00:10:00
+### GIVEN #PBS -q (queue)
+### GIVEN #PBS -l (nodes and so on: select=...)
+### GIVEN #PBS -W (group: group_list=...)
+### GIVEN #PBS -l (time limit: walltime=...)
+### END SOLUTION
+#PBS -N single_gpu
+
+cd "${PBS_O_WORKDIR:-.}"
+export PATH="${PBS_O_PATH:-$PATH}"
+
+python "${TRACK:-pytorch}/train_cifar_single_gpu.py" $OPTIONS

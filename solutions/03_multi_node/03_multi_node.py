@@ -216,13 +216,9 @@ from pathlib import Path
 
 from handson.training.results import read
 
-script = Path(FOLDER, "run_multi_node_training.sh").read_text()
-one_node = Path(FOLDER, "results/run_one_node_training.sh")
-one_node.write_text(script.replace("mpiexec -n 4", "mpiexec -n 2"))
-
 select = "select=1:ngpus=2:mpiprocs=2:ompthreads=1"
 options = f"TRACK={TRACK},OPTIONS={OPTIONS} -o results/fast/one_node"
-follow(submit(FOLDER, "-v", options, "-l", select, "-j", "oe", f"results/{one_node.name}"))
+follow(submit(FOLDER, "-v", options, "-l", select, "-j", "oe", "run_multi_node_training.sh"))
 
 # %%
 one_by_two = read(f"{FOLDER}/results/fast/one_node").throughput

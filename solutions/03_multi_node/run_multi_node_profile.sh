@@ -1,1 +1,17 @@
-../../jobs/pbs/run_multi_node_profile.sh
+#!/bin/bash
+#PBS -q lecture
+#PBS -l select=2:ngpus=2:mpiprocs=2:ompthreads=1
+#PBS -l place=scatter
+#PBS -W group_list=gt00
+#PBS -l walltime=00:10:00
+#PBS -N multi_node_profile
+
+cd "${PBS_O_WORKDIR:-.}"
+export PATH="${PBS_O_PATH:-$PATH}"
+
+# handson-launcher prints settings by which mpiexec reaches the other nodes of this job: by pbsdsh, srun or ssh.
+eval "$(handson-launcher)"
+OUT="results/multi_node_${TRACK:-pytorch}_profile_${PBS_JOBID%%.*}"
+
+# $PBS_NODEFILE is a file with a line for each process, the name of its host; `wc -l` counts the lines.
+mpiexec -n $(wc -l <"$PBS_NODEFILE") -hostfile "$PBS_NODEFILE" python -m handson profile $PROFILE -o "$OUT" -- python "${TRACK:-pytorch}/train_cifar_multi_node.py" -o "$OUT" $OPTIONS

@@ -1,1 +1,23 @@
-../../jobs/pbs/run_multi_node_training.sh
+#!/bin/bash
+### BEGIN SOLUTION resources: the queue; two nodes, each with two GPUs and an MPI process with one thread for each; the group; the time limit
+#PBS -q lecture
+#PBS -l select=2:ngpus=2:mpiprocs=2:ompthreads=1
+#PBS -l place=scatter
+#PBS -W group_list=gt00
+#PBS -l walltime=00:10:00
+### GIVEN #PBS -q (queue)
+### GIVEN #PBS -l (nodes and so on: select=...)
+### GIVEN #PBS -l (placement: one chunk on each node)
+### GIVEN #PBS -W (group: group_list=...)
+### GIVEN #PBS -l (time limit: walltime=...)
+### END SOLUTION
+#PBS -N multi_node
+
+cd "${PBS_O_WORKDIR:-.}"
+export PATH="${PBS_O_PATH:-$PATH}"
+
+# handson-launcher prints settings by which mpiexec reaches the other nodes of this job: by pbsdsh, srun or ssh.
+eval "$(handson-launcher)"
+
+# $PBS_NODEFILE is a file with a line for each process, the name of its host; `wc -l` counts the lines.
+mpiexec -n $(wc -l <"$PBS_NODEFILE") -hostfile "$PBS_NODEFILE" python "${TRACK:-pytorch}/train_cifar_multi_node.py" $OPTIONS

@@ -1,1 +1,13 @@
-../../jobs/pbs/run_profile.sh
+#!/bin/bash
+#PBS -q lecture
+#PBS -l select=1:ngpus=2:mpiprocs=2:ompthreads=1
+#PBS -W group_list=gt00
+#PBS -l walltime=00:10:00
+#PBS -N profile
+
+cd "${PBS_O_WORKDIR:-.}"
+export PATH="${PBS_O_PATH:-$PATH}"
+OUT="results/${NAME:-${SCRIPT%.py}_${PBS_JOBID%%.*}}"
+export TORCH_CPP_LOG_LEVEL=ERROR  # PyTorch would warn of ranges in the midst of which the recording begins
+
+python -m handson profile ${PROFILE:---skip 12 --steps 8} -o "$OUT" -- python "${TRACK:-pytorch}/$SCRIPT" -o "$OUT" $OPTIONS
