@@ -28,6 +28,11 @@ def pages(cell):
     return "".join("".join(output.get("data", {}).get("text/html", "")) for output in cell.get("outputs", ()))
 
 
+def shown_by(ran):
+    """The outputs that are pictures."""
+    return [result for result in ran.outputs("execute_result") if "image/png" in result["data"]]
+
+
 def points(unit, track):
     parts = [part for part in UNITS[unit] if part.track in (track, "")]
     return sum(criterion.points for part in parts for check in part.checks for criterion in check.criteria)
@@ -46,9 +51,8 @@ def test_a_notebook_with_its_gaps_filled_runs_without_error_and_its_check_is_all
 
 
 def test_it_shows_its_pictures_and_full_marks(ran):
-    results = ran.outputs("execute_result")
-    shown = [result for result in results if "image/png" in result["data"]]
-    print("SHOWN", ran.name, len(shown)); assert len(shown) >= PICTURES.get(ran.name, 2)
+    results, shown = ran.outputs("execute_result"), shown_by(ran)
+    assert len(shown) >= PICTURES.get(ran.name, 2)
     assert all(picture["metadata"]["image/png"]["alt"].endswith(".") for picture in shown)
     assert all(re.search(words, ran.printed) for words in SAYS.get(ran.name, ()))
     (unit,) = CHECK_IN_CELL.findall(source_of(ran.name))
@@ -68,6 +72,7 @@ def test_profiles_show_the_bottlenecks_before_and_not_after(ran, course):
     before, after = runs("waiting_every_step")
     calls = [sum(one[2] for one in analysis.operators(run.timelines[0], analysis.common_steps(run)[0], (1,))) for run in (before, after)]
     assert calls == [4, 1]
+    assert len(shown_by(ran)) == PICTURES[ran.name]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
