@@ -61,6 +61,7 @@ def job(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_command_runs_on_the_node_it_is_meant_for_with_its_words_as_they_were(job):
     assert (job / "on_node2").read_text().splitlines() == ["node2", *WORDS]
 
