@@ -42,6 +42,7 @@ with create_communicator(args) as comm:
 """
 # What a shell could spoil: spaces, quotes, a variable for the other side, a dollar sign that is none.
 WORDS = ["two  spaces", "it's", 'a "quote"', "$HOME", "back\\slash", "*"]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,6 @@ def job(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 def test_a_command_runs_on_the_node_it_is_meant_for_with_its_words_as_they_were(job):
     assert (job / "on_node2").read_text().splitlines() == ["node2", *WORDS]
 
