@@ -9,6 +9,8 @@ from smaller import smaller
 
 from grader.exercises import ROOT, given_out
 
+pytestmark = pytest.mark.slow
+
 
 def execute(script, course, **options):
     """The notebook of a percent script after it has been run."""
