@@ -6,15 +6,22 @@ from collections import Counter
 from xdist.scheduler import LoadFileScheduling
 
 SLOWEST = 5  # files that are named at the end of a run
+TOGETHER = ("tests/slurm/", "tests/grader/test_sandbox_")  # files that share a process: one Slurm; and a user whose processes are counted
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; what tests start would ignore Ctrl-C, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_xdist_make_scheduler(config, log):
+class ByFile(LoadFileScheduling):
     """The tests of a file run one after the other in one process: they share what is started once for all of them."""
+
+    def _split_scope(self, nodeid):
+        return next((start for start in TOGETHER if nodeid.startswith(start)), super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config, log):
     config.option.loadscopereorder = False
-    return LoadFileScheduling(config, log)
+    return ByFile(config, log)
 
 
 def pytest_collection_modifyitems(items):

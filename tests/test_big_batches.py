@@ -5,6 +5,8 @@ import pytest
 from handson.notebook import big_batches
 from handson.notebook.big_batches import Plan, evaluated
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def curves():

@@ -229,6 +229,7 @@ def test_a_missing_venv_module_is_named_with_its_package(house):
     assert status == 2 and "without its venv module" in sentence and "apt install python3.11-venv" in sentence
 
 
+@pytest.mark.slow
 def test_an_unreachable_index_is_named(house):
     """With the real Python and pip, asking a port of this machine where nobody listens."""
     variables = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "1", "no_proxy": "*"}

@@ -42,6 +42,7 @@ with create_communicator(args) as comm:
 """
 # What a shell could spoil: spaces, quotes, a variable for the other side, a dollar sign that is none.
 WORDS = ["two  spaces", "it's", 'a "quote"', "$HOME", "back\\slash", "*"]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

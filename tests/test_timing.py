@@ -12,6 +12,8 @@ from handson.notebook import timing
 from handson.notebook.timing import MeasurementFailed, on_gpus
 from handson.pytorch.batches import EpochBatches
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def two_workers():

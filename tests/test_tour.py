@@ -36,6 +36,7 @@ LECTURE = {
         "Num Minibatch-size: 32", "Num epoch: 1", "=" * 42, DATASET, *TABLE,
     ],
 }  # fmt: skip
+pytestmark = pytest.mark.slow
 
 
 class Tour:

@@ -1,6 +1,7 @@
-"""The fixtures `course` (a bundle, unpacked), `lab` (JupyterLab there) and `page` (a tab of Chromium)."""
+"""The fixtures `course` (a bundle, unpacked), `lab` (JupyterLab there), `page` (a tab of Chromium) and `ran` (each notebook, run to its end)."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from lab import CHROMIUM, server
+from notebooks import ROOT, run_in_kernel, run_in_lab, source_of
 from playwright.sync_api import sync_playwright
 
 from grader.course import UNITS
@@ -16,17 +18,25 @@ from grader.instructors.bundle import TOP, bundle
 from grader.instructors.release import build
 from grader.instructors.known_answers import solved
 
-ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+NO_BROWSER = "there is no Chromium: install the package chromium"
+NOTEBOOKS = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+BOTH_TRACKS = "exercises/03_multi_node/"  # whose notebook compares the communicators of Chainer, too
 
 
 @pytest.fixture(scope="session")
 def course(tmp_path_factory):
-    """What a student has who filled all scripts of the PyTorch track."""
+    """What a student has who filled all scripts of the PyTorch track, but has not mended those that notebooks profile "before"."""
     folder = tmp_path_factory.mktemp("course")
     bundle(build(ROOT / "solutions", "local"), folder / "course.zip", "local")
     subprocess.run([sys.executable, "-m", "zipfile", "-e", folder / "course.zip", folder], check=True)
+    to_mend = [name for notebook in NOTEBOOKS for name in re.findall(r'"(\w+\.py)", "before"', source_of(notebook))]
+    (folder / "mended").mkdir()
     for part in (part for parts in UNITS.values() for part in parts):
-        if part.file.startswith("exercises/") and part.track in ("pytorch", ""):
+        name = part.file.rsplit("/", 1)[1]
+        if name in to_mend:
+            (folder / "mended" / name).write_text(solved(part.file))
+        elif part.file.startswith("exercises/") and (part.track in ("pytorch", "") or part.file.startswith(BOTH_TRACKS)):
             (folder / TOP / part.file).write_text(solved(part.file))
     return folder / TOP
 
@@ -39,20 +49,37 @@ def lab(course, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def browser():
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if program is None:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("there is no Chromium: install the package chromium")
+    if PROGRAM is None:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(NO_BROWSER)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=CHROMIUM)
+        browser = playwright.chromium.launch(executable_path=PROGRAM, args=CHROMIUM)
         yield browser
         browser.close()
 
 
 @pytest.fixture
 def page(browser):
-    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    page = new_page(browser)
     yield page
     page.close()
+
+
+def new_page(browser):
+    return browser.new_page(viewport={"width": 1400, "height": 1000})
+
+
+@pytest.fixture(scope="module", params=NOTEBOOKS)
+def ran(request, course, tmp_path_factory):
+    """A notebook whose gaps are filled after it has run: in the browser, or, where there is none and CI asks for none, in a kernel."""
+    if PROGRAM is None and os.environ.get("CI") != "true":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HANDSON_PBS_HOME", str(tmp_path_factory.mktemp("pbs")))
+            return run_in_kernel(request.param, course)
+    page = new_page(request.getfixturevalue("browser"))
+    try:
+        return run_in_lab(request.param, course, page, request.getfixturevalue("lab"), request.getfixturevalue("pictures"))
+    finally:
+        page.close()
 
 
 @pytest.fixture(scope="session")

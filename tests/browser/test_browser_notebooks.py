@@ -1,30 +1,21 @@
-"""A student's way through each notebook, in a real browser and from what students receive."""
+"""A student's way through each notebook, in a real browser and from what students receive. Each is run once; the tests look at what came."""
 
 import re
-from pathlib import Path
 
-import nbformat
 import pytest
 from lab import Notebook
-from smaller import smaller
+from notebooks import ROOT, filled, source_of
 
 from grader import gaps
-from grader.instructors.release import GAP_IN_CELL, notebook
+from grader.course import UNITS
+from grader.instructors.release import CHECK_IN_CELL, GAP_IN_CELL
 from grader.instructors.known_answers import known
+from handson.profiling import analysis, readers
 
-ROOT = Path(__file__).resolve().parents[2]
-NOTEBOOKS = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
-LIMIT = 400  # seconds for a notebook, on a busy machine
+PICTURES = {"00_start": 3, "01_single_gpu": 6, "02_multi_gpu": 9, "03_multi_node": 6, "04_profiling": 9}
+SAYS = {"00_start": [r"This is job \d+\."], "04_profiling": ["virtual GPU", "waits the most, for rank"]}
 
-pytestmark = pytest.mark.timeout(600)
-
-
-def filled(name):
-    """The sources of a notebook's cells with its gaps filled, by number."""
-    source = (ROOT / f"solutions/{name}/{name}.py").read_text()
-    answers = gaps.answers(source)
-    cells = nbformat.reads(notebook(gaps.fill(gaps.exercise(source, ".py"), answers)), as_version=4).cells
-    return [cell.source for cell in cells]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def gap_cells(cells):
@@ -37,27 +28,51 @@ def pages(cell):
     return "".join("".join(output.get("data", {}).get("text/html", "")) for output in cell.get("outputs", ()))
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_with_its_gaps_filled_runs_without_error_and_its_check_is_all_green(name, page, lab, pictures):
-    opened = Notebook(page, lab, f"notebooks/{name}.ipynb")
-    sources = [smaller(source) for source in filled(name)]
-    for number, cell in enumerate(opened.cells()):
-        if cell["source"] != sources[number]:
-            opened.type(number, sources[number])
-    opened.run_all()
-    opened.wait(LIMIT)
-    opened.picture(pictures / f"{name}.png")
-    cells = opened.cells()
-    assert [cell["source"] for cell in cells] == sources, "it was typed as it stands in the solution"
-    errors = [output for cell in cells for output in cell.get("outputs", ()) if output["output_type"] == "error"]
-    assert not errors
-    assert not re.search(f"{ROOT}/(datasets|handson|exercises)", str(cells)), "jobs, too, use what the bundle has"
-    drawn = page.locator(".jp-OutputArea-output img, .jp-OutputArea-output svg").evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
-    assert len(drawn) >= 2 and min(drawn) > 100
-    checks = [pages(cell) for cell in cells if cell["source"].startswith(("check(", "from grader import check"))]
+def shown_by(ran):
+    """The outputs that are pictures."""
+    return [result for result in ran.outputs("execute_result") if "image/png" in result["data"]]
+
+
+def points(unit, track):
+    parts = [part for part in UNITS[unit] if part.track in (track, "")]
+    return sum(criterion.points for part in parts for check in part.checks for criterion in check.criteria)
+
+
+def test_a_notebook_with_its_gaps_filled_runs_without_error_and_its_check_is_all_green(ran):
+    assert [cell["source"] for cell in ran.cells] == ran.sources, "it was typed as it stands in the solution"
+    assert not ran.outputs("error")
+    if ran.drawn is not None:
+        assert not re.search(f"{ROOT}/(datasets|handson|exercises)", str(ran.cells)), "jobs, too, use what the bundle has"
+        assert len(ran.drawn) >= 2 and min(ran.drawn) > 100
+    checks = [pages(cell) for cell in ran.cells if cell["source"].startswith(("check(", "from grader import check"))]
     assert checks
     for table in checks:
         assert "✓ passed" in table and "✗" not in table and "– not" not in table
+
+
+def test_it_shows_its_pictures_and_full_marks(ran):
+    results, shown = ran.outputs("execute_result"), shown_by(ran)
+    assert len(shown) >= PICTURES.get(ran.name, 2)
+    assert all(picture["metadata"]["image/png"]["alt"].endswith(".") for picture in shown)
+    assert all(re.search(words, ran.printed) for words in SAYS.get(ran.name, ()))
+    (unit,) = CHECK_IN_CELL.findall(source_of(ran.name))
+    assert "".join(results[-1]["data"]["text/plain"]) == f"{max(points(unit, track) for track in ('pytorch', 'chainer')):g}"
+
+
+@pytest.mark.parametrize("ran", ["04_profiling"], indirect=True)
+def test_profiles_show_the_bottlenecks_before_and_not_after(ran, course):
+    """By counts, and by shares of a step where these are far apart on a busy machine, too."""
+
+    def runs(name):
+        return readers.load([course / f"exercises/04_profiling/results/{name}_{when}" for when in ("before", "after")])
+
+    before, after = runs("slow_loading")
+    loading = [max(rank.share("loading") for rank in analysis.shares(run)) for run in (before, after)]
+    assert loading[0] > 2 * loading[1]
+    before, after = runs("waiting_every_step")
+    calls = [sum(one[2] for one in analysis.operators(run.timelines[0], analysis.common_steps(run)[0], (1,))) for run in (before, after)]
+    assert calls == [4, 1]
+    assert len(shown_by(ran)) == PICTURES[ran.name]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -67,7 +82,7 @@ def test_a_wrong_answer_is_told_what_is_wrong_with_it(theme, page, lab, pictures
         page.evaluate("window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
     mutant = next(mutant for mutant in known("start", "")[0] if mutant["gap"] == "workers")
     sources = filled("00_start")
-    wrong = gaps.fill(gaps.exercise((ROOT / "solutions/00_start/00_start.py").read_text(), ".py"), {"workers": mutant["code"]})
+    wrong = gaps.fill(gaps.exercise(source_of("00_start"), ".py"), {"workers": mutant["code"]})
     cells = opened.cells()
     number = next(number for number, names in gap_cells(cells).items() if "workers" in names)
     at = wrong.index("def workers")
@@ -83,3 +98,4 @@ def test_a_wrong_answer_is_told_what_is_wrong_with_it(theme, page, lab, pictures
     page.screenshot(path=pictures / f"wrong_answer_{theme}.png")
     assert table.get_by_text(mutant["message"]).is_visible()
     assert table.get_by_text("✗ failed").is_visible()
+    opened.end_kernel()

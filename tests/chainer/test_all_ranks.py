@@ -6,6 +6,7 @@ import pytest
 from mpi_runs import mpiexec
 
 WAIT = "\nMPI.COMM_WORLD.Barrier()\n"
+pytestmark = pytest.mark.slow
 
 
 def ends(source, ranks=3):

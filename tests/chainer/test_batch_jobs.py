@@ -11,6 +11,7 @@ from script_runs import BIN, ROOT, wait_until
 from handson.training.results import read
 
 TASKS = {"single_gpu": "01_single_gpu", "multi_gpu": "02_multi_gpu", "multi_node": "03_multi_node"}
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -43,6 +43,7 @@ Num epoch: 2
 ==========================================
 Using squares dataset: \S+/squares\.npz
 """
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("task, banner, workers, ranks", [("single_gpu", SINGLE, 1, None), ("multi_gpu", MULTI_GPU, 2, None),

@@ -7,6 +7,8 @@ from mpi_runs import mpiexec, results
 from handson.chainer.communicators import GONE, NAMES, choose
 from handson.chainer.errors import TrackError
 
+pytestmark = pytest.mark.slow
+
 
 def test_naive_is_what_runs_on_cpus_and_every_other_name_says_why():
     assert choose("naive") == ("naive", None)

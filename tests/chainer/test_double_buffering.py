@@ -20,6 +20,7 @@ def train(dtype):
         yield values(model)
 result([list(train(dtype)) for dtype in (None, "float32", "float16")])
 """
+pytestmark = pytest.mark.slow
 
 
 def simulate(ranks, travels):

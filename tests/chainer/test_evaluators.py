@@ -8,6 +8,8 @@ from mpi_runs import results
 
 from handson.chainer.evaluators import Evaluator
 
+pytestmark = pytest.mark.slow
+
 
 class Mean(chainer.Chain):
     """Reports the mean of its input."""

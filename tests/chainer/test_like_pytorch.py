@@ -21,6 +21,8 @@ from handson.chainer.cpu_updater import MultiprocessParallelUpdater
 sys.path.append(str(Path(__file__).resolve().parents[1] / "pytorch"))
 from ranks import on_ranks  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 def assert_same(mine, its, tolerance):
     """`tolerance`: the largest error, as a part of the largest number of an array."""

@@ -10,6 +10,7 @@ import pytest
 from script_runs import SCRIPTS, wait_for
 
 TASKS = [("single_gpu", None), ("multi_gpu", None), ("multi_node", 2)]
+pytestmark = pytest.mark.slow
 
 
 def assert_one_sentence(ended, sentence, status=2):

@@ -12,6 +12,8 @@ from script_runs import SCRIPTS
 
 from handson.chainer import steps
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_it_learns_and_draws_its_steps(ranks, run, tmp_path):

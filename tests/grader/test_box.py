@@ -22,6 +22,7 @@ LIMITS = Limits(cpu_seconds=1, wall_seconds=20, memory_bytes=512 << 20)
 SANDBOX = sandbox.interpreter_paths()
 CONFINED = pytest.param(SANDBOX, id="confined", marks=pytest.mark.skipif(not sandbox.strong(), reason=sandbox.missing()))
 both = pytest.mark.parametrize("readable", [pytest.param(None, id="plain"), CONFINED])
+pytestmark = pytest.mark.slow
 
 
 def until(condition, what, seconds=5):

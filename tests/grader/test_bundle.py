@@ -15,6 +15,7 @@ from grader.instructors.release import build
 from grader.instructors.known_answers import solved
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ UNIT = "single_gpu"
 SCRIPT = next(part for part in UNITS[UNIT] if part.file.endswith(".sh"))
 GROWTH = 60 << 20  # bytes that a process may grow by, from a tenth of the class to its end
 BETWEEN = 4.0  # seconds between the deaths of engines
+pytestmark = pytest.mark.slow
 
 
 def job_scripts():

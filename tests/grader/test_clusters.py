@@ -23,6 +23,7 @@ from handson.pbs import directives, resources
 
 LIMIT = 180  # seconds for each command
 ENGINES = 2
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(params=["mpi", "pbs"])

@@ -21,6 +21,7 @@ from grader.verdict import FAILED, NOT_ATTEMPTED, NOT_FOUND, PASSED
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = "single_gpu"
 LIMIT = 240  # seconds for a grader; far more than it takes
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

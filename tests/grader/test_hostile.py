@@ -24,7 +24,7 @@ from grader.probes import FOR_SCRIPTS
 from grader.sandbox import Limits
 from grader.verdict import GRADER_FAULT
 
-pytestmark = sandbox_runs.needs_strong
+pytestmark = [pytest.mark.slow, sandbox_runs.needs_strong]
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBMISSIONS = tomllib.loads(Path(__file__).with_name("hostile.toml").read_text())["submission"]

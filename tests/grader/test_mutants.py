@@ -27,6 +27,7 @@ def verdicts(unit, part, text, server, gap=None, cases=None):
     return list(judge(unit, (only,), lambda file: text, server, cases))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("unit", "part", "mutant"), cases(0))
 def test_a_mutant_is_caught_by_its_criterion_with_its_message(unit, part, mutant, server):
     found = verdicts(unit, part, solved(part.file, **{mutant["gap"]: mutant["code"]}), server, mutant.get("check", mutant["gap"]))
@@ -37,6 +38,7 @@ def test_a_mutant_is_caught_by_its_criterion_with_its_message(unit, part, mutant
     assert {verdict.check for verdict in found if verdict.status != PASSED} <= allowed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("unit", "part", "variant"), cases(1))
 def test_a_right_answer_written_otherwise_gets_full_marks(unit, part, variant, server):
     for verdict in verdicts(unit, part, solved(part.file, **{variant["gap"]: variant["code"]}), server, variant["gap"], hidden.cases()):

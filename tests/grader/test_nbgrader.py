@@ -32,7 +32,7 @@ check("multi_gpu")
 '''
 BUILT = {path.stem: path.read_text() for path in sorted((ROOT / "solutions").glob("*/*.py")) if path.stem == path.parent.name} | {"07_own": OWN}
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

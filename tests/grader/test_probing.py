@@ -13,6 +13,7 @@ from grader.verdict import ERROR, FAILED, KILLED, PASSED, TIMEOUT
 
 PARTS = {(unit, part.track, part.file.rsplit(".")[-1]): part for unit, parts in UNITS.items() for part in parts}
 SINGLE, SEVERAL, NOTEBOOK = PARTS["single_gpu", "pytorch", "py"], PARTS["multi_gpu", "pytorch", "py"], PARTS["multi_gpu", "", "ipynb"]
+pytestmark = pytest.mark.slow
 
 
 class Counting:

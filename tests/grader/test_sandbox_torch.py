@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sandbox_runs
 
-pytestmark = sandbox_runs.needs_strong
+pytestmark = [pytest.mark.slow, sandbox_runs.needs_strong]
 
 
 @pytest.fixture(scope="module")

@@ -286,6 +286,7 @@ def test_a_file_is_written_aside_first(tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.html"] and (tmp_path / "a/b.html").read_text() == "old"
 
 
+@pytest.mark.slow
 def test_a_thousand_students_are_told_in_seconds(book):
     verdicts = [said(f"gap{gap}", 1.0, unit=unit, message=f"message {gap}", hint="hint", output="output\n" * 50)
                 for unit in ("start", "multi_gpu", "multi_node") for gap in range(6)]  # fmt: skip

@@ -51,6 +51,7 @@ def broken(rung, *arguments):
 # The whole ladder ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_on_a_sound_machine_every_rung_holds():
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PBS_", "HANDSON_"))}
     environment["PATH"] = f"{BIN}:{os.environ['PATH']}"
@@ -61,6 +62,7 @@ def test_on_a_sound_machine_every_rung_holds():
     assert "run_doctor.sh" in done.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_in_a_job_the_rungs_between_its_nodes_hold_too(jobs):
     out = jobs.run(f"cd {ROOT} && python -m handson doctor", select="2:mpiprocs=1")
     marks = [line.split()[0] for line in out.splitlines() if not line.startswith("handson:")]

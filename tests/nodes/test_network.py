@@ -10,6 +10,8 @@ import pytest
 
 from handson.cluster import network, virtual_nodes
 
+pytestmark = pytest.mark.slow
+
 
 def times(alpha, beta, noise=0.0):
     """bytes -> seconds of messages that keep to the model."""

@@ -10,7 +10,7 @@ from node_jobs import HEAD, children, living_namespaces, namespaces, wait_until
 
 from handson.cluster import virtual_nodes
 
-pytestmark = pytest.mark.skipif(virtual_nodes.why_not() is not None, reason=f"{virtual_nodes.why_not()}")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(virtual_nodes.why_not() is not None, reason=f"{virtual_nodes.why_not()}")]
 SOON = 5  # seconds
 
 # A job that holds on to what it can: ranks on both nodes, a daemon on the other node, files in its TMPDIR and in shared memory.

@@ -79,6 +79,7 @@ for node in $(sort -u "$PBS_NODEFILE"); do
 done
 wait
 """
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

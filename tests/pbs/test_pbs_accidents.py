@@ -22,6 +22,7 @@ until [ "$(pgrep -u $(id -u) -fc '^sleep 100[1235]$')" -ge 4 ]; do sleep 0.02; d
 touch "$HOME/begun.$PBS_JOBID"
 sleep 1006
 """
+pytestmark = pytest.mark.slow
 
 
 def begin(pbs, *arguments, text=TREE):

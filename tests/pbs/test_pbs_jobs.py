@@ -13,6 +13,7 @@ import pytest
 from pbs_harness import PATIENCE, ROOT, SERVER, mode, wait_until
 
 SLEEP = "touch $HOME/begun.$PBS_JOBID\nsleep 100\n"
+pytestmark = pytest.mark.slow
 
 
 def begun(pbs, job_id):

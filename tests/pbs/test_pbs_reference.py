@@ -9,6 +9,7 @@ import pytest
 from pbs_harness import SERVER, mode, wait_until
 
 A = "#!/bin/bash\necho hello\n"
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

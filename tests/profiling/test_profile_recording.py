@@ -15,6 +15,7 @@ from handson.training import results
 
 LIMIT = 240  # seconds
 SCRIPTS = made.ROOT / "solutions"
+pytestmark = pytest.mark.slow
 
 
 def profile(*words, cwd):

@@ -57,6 +57,7 @@ START = {
     "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"],
     "spawn": [sys.executable],
 }
+pytestmark = pytest.mark.slow
 
 
 class Run:

@@ -15,6 +15,7 @@ from ranks import ROOT, SOLUTIONS
 
 NEIGHBOURS = [("single_gpu", "multi_gpu"), ("multi_gpu", "multi_node")]
 FILES = [*SOLUTIONS.values(), *sorted((ROOT / "handson/pytorch").glob("*.py"))]
+pytestmark = pytest.mark.slow
 
 
 def lines(task):

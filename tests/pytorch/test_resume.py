@@ -11,6 +11,7 @@ from ranks import image_set, on_ranks, run_ranks, train
 TASKS = [("single_gpu", 1), ("multi_gpu", 2), ("multi_node", 2)]
 EPOCHS = 4
 WORDS = ["-b", 8, "--size", 16]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module", params=TASKS, ids=lambda task: task[0])

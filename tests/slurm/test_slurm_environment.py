@@ -24,6 +24,7 @@ eval "$(handson-launcher)"
 export SET_IN_THE_SCRIPT=yes
 handson-agent node2 'echo "agent: $(hostname) $SOMETHING $SET_IN_THE_SCRIPT, GPUs $CUDA_VISIBLE_DEVICES"'
 """
+pytestmark = pytest.mark.slow
 
 
 def variables(output):

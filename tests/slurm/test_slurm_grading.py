@@ -22,6 +22,7 @@ import ipyparallel
 from handson.cluster import nodes
 print(sorted(ipyparallel.Client(profile="slurm", timeout=60)[:].apply_sync(nodes.current_node)))
 """
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

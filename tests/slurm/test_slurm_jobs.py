@@ -15,6 +15,7 @@ LECTURE = {  # the first lines, as in the lecture
 }
 TABLE = "epoch +main/loss +validation/main/loss +main/accuracy +validation/main/accuracy +elapsed_time"
 WORKERS_AND_NODES = {"single_gpu": (1, 1), "multi_gpu": (2, 1), "multi_node": (4, 2)}
+pytestmark = pytest.mark.slow
 
 
 def check_output(output, task, epochs):
