@@ -21,6 +21,8 @@ COMMANDS = re.findall(r"^    (\S.*)$", PAGE.partition("## 4.")[2], re.MULTILINE)
 TWO_FOLDERS = ("solutions/50_totals/", "grader/units/totals/")
 BUILT = ("exercises/50_totals/", "notebooks/50_totals.ipynb")
 
+pytestmark = pytest.mark.slow
+
 
 class Course:
     """A copy of the course, in which commands run."""

@@ -19,7 +19,7 @@ from grader.instructors.grade.placing import Placer
 from grader.instructors.known_answers import known, solved
 from grader.verdict import DEADLOCK, PASSED
 
-pytestmark = pytest.mark.skipif(not sandbox.strong(), reason=sandbox.missing())
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not sandbox.strong(), reason=sandbox.missing())]
 ROOT = Path(__file__).resolve().parents[2]
 RANKS = 4
 
