@@ -122,7 +122,7 @@ def doctor():
 @site.command("list")
 def list_sites():
     """The sites that there are."""
-    from handson.cluster.site import show_all
+    from handson.cluster.job_scripts import show_all
 
     show_all(typer.echo)
 
@@ -130,7 +130,7 @@ def list_sites():
 @site.command("show")
 def show_site(name: Annotated[str | None, typer.Argument(help="A name that `list` shows; the chosen one by default.")] = None):
     """What a site wants to hear in job scripts."""
-    from handson.cluster.site import show
+    from handson.cluster.job_scripts import show
 
     show(name, typer.echo)
 
@@ -141,7 +141,7 @@ def use_site(
     solutions: Annotated[bool, typer.Option("--solutions", help="For instructors: fit the solutions of gaps, too.")] = False,
 ):
     """Fit the job scripts to a site, but for the gaps, and say what belongs into those."""
-    from handson.cluster.site import use
+    from handson.cluster.job_scripts import use
 
     use(name, not solutions, typer.echo)
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import secrets
 from pathlib import Path
 
 COURSE = Path(__file__).resolve().parents[1]  # the folder that all rooms of the course are in
@@ -17,7 +16,7 @@ def written_aside(path, durable=True):
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    aside = path.with_name(f"{path.name}.{os.urandom(4).hex()}.part")
     try:
         with open(aside, "xb") as file:
             yield file

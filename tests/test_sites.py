@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from handson.cluster import site
-from handson.pbs import site as pbs_site
+from handson.cluster import job_scripts, site
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = sorted(path for place in ("jobs/pbs", "jobs/slurm", "solutions/*") for path in ROOT.glob(f"{place}/*.sh"))
@@ -32,9 +31,7 @@ def course(tmp_path, monkeypatch):
     (tmp_path / "exercises/02_multi_gpu").mkdir(parents=True)
     (tmp_path / "exercises/02_multi_gpu/run_multi_gpu_training.sh").write_text(FILLED)
     (tmp_path / "exercises/02_multi_gpu/given.sh").write_text("#!/bin/bash\n#PBS -q lecture\n#PBS -W group_list=gt00\necho\n")
-    monkeypatch.setattr(pbs_site, "SITES", tmp_path / "jobs/sites")
-    monkeypatch.setattr(pbs_site, "CHOSEN", tmp_path / "jobs/sites/CHOSEN")
-    monkeypatch.setattr(site, "JOBS", tmp_path / "jobs")
+    monkeypatch.setattr(site, "SITES", tmp_path / "jobs/sites")
     return tmp_path
 
 
@@ -44,7 +41,7 @@ def contents(course):
 
 def use(name, **options):
     said = []
-    site.use(name, say=said.append, **options)
+    job_scripts.use(name, say=said.append, **options)
     return "\n".join(said)
 
 
@@ -55,12 +52,12 @@ def directives(text):
 @pytest.mark.parametrize("name", ["local", "pbs", "reedbush", "slurm"])
 def test_every_site_of_the_course_can_be_read(name):
     assert site.read(name).name == name
-    assert pbs_site.load(str(ROOT / f"jobs/sites/{name}.toml")).nodes
+    assert site.load(str(ROOT / f"jobs/sites/{name}.toml")).nodes
 
 
 def test_the_job_scripts_are_those_of_the_local_site():
     for path in SCRIPTS:
-        assert site.fitted(path.read_text(), site.read("local"), gaps=False) == path.read_text()
+        assert job_scripts.fitted(path.read_text(), site.read("local"), gaps=False) == path.read_text()
 
 
 def test_lines_outside_of_gaps_become_those_of_the_site(course):
@@ -164,14 +161,14 @@ def test_a_script_that_is_being_submitted_is_always_whole(course):
 def test_the_chosen_site_is_remembered_and_is_the_embedded_ones(course, monkeypatch):
     monkeypatch.delenv("HANDSON_SITE", raising=False)
     said = []
-    assert pbs_site.load().queues == ("lecture",)
+    assert site.load().queues == ("lecture",)
     use("bare")
     assert (course / "jobs/sites/CHOSEN").read_text() == "bare\n"
-    assert pbs_site.load().queues == ("first", "second") and len(pbs_site.load().nodes) == 8
-    site.show_all(said.append)
+    assert site.load().queues == ("first", "second") and site.load().nodes == 8
+    job_scripts.show_all(said.append)
     assert [line.split()[1] for line in said if line.startswith("*")] == ["bare"]
     monkeypatch.setenv("HANDSON_SITE", "reedbush")
-    assert pbs_site.load().queues == ("h-lecture",)
+    assert site.load().queues == ("h-lecture",)
 
 
 @pytest.mark.parametrize("name", ["nosuch", "../sites/local", "", "CHOSEN"])

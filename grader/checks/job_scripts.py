@@ -6,7 +6,6 @@ import re
 from grader.checks.check import Check, Criterion
 from handson.cluster import site
 from handson.pbs import directives, resources
-from handson.pbs import site as pbs_site
 from handson.pbs.errors import PBSError
 from handson.pbs.options import Options, split
 
@@ -19,7 +18,7 @@ def requests(text, case):
     """What a job script asks for: {"queue", "select", "place", "group", "walltime"}, each a text or None, then {"problems"}, by the same
     names, what is wrong with the line that should say so; {"ranks"}, the number that its mpiexec starts (None where that follows from the node
     file), {"mpiexec"}, whether there is one; and the `site`."""
-    found = dict.fromkeys(KEYS) | {"problems": {}, "site": site.read(pbs_site.chosen())}
+    found = dict.fromkeys(KEYS) | {"problems": {}, "site": site.read(site.chosen())}
     commands = False
     for line in text.splitlines():
         if not LOOKS_LIKE_ONE.match(line):
@@ -48,7 +47,7 @@ def _directive(line, commands):
         given, others, _ = split(words)
         options.add(given)
     except PBSError as error:
-        return {}, f"{shown}: qsub says: {error.sentence.strip()}"
+        return {}, f"{shown}: qsub says: {str(error).strip()}"
     asked, problem = options.resources, None
     if others:
         problem = f"{shown}: there is a space before `{others[0]}`; a request has none inside"
@@ -73,7 +72,7 @@ def _chunks(seen):
     try:
         return resources.parse_select(seen["select"]), None
     except PBSError as error:
-        return None, f"`select={seen['select']}`: qsub says: {error.sentence.strip()}"
+        return None, f"`select={seen['select']}`: qsub says: {str(error).strip()}"
 
 
 def right_queue(seen, case, expected):

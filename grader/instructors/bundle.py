@@ -5,10 +5,10 @@ import zipfile
 from pathlib import Path
 
 from grader import exercises
+from handson.cluster import job_scripts
 from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.files import written_aside
-from handson.pbs import site as pbs_site
 
 TOP = "handson-course"  # the archive's one folder
 FOR_STUDENTS = "for_students"  # the folder with what students receive besides exercises and notebooks, mostly as links
@@ -31,12 +31,12 @@ def refuse_unwritable(path):
 
 def bundle(built, path, site=None, root=exercises.ROOT):
     """Write the archive at `path`, of what was `built` for `site`, and of the course at `root`. Raises BundleError."""
-    name = site or pbs_site.chosen()
+    name = site or sites.chosen()
     here, files = sites.read(name), {}
     for path_inside, source in _for_students(root / FOR_STUDENTS):
         files[path_inside] = source.read_bytes(), source.stat().st_mode & 0o777
     for file in [file for file in files if file.suffix == ".sh" and file.parts[0] == "jobs"]:
-        files[file] = sites.fitted(files[file][0].decode(), here).encode(), files[file][1]
+        files[file] = job_scripts.fitted(files[file][0].decode(), here).encode(), files[file][1]
     files[Path("requirements.txt")] = (root / "requirements.txt").read_text().partition(FOR_TESTS)[0].encode(), 0o644
     files |= {file: (text.encode(), mode) for file, (text, mode) in built.files.items()}
     files[Path("grader/exercises.json")] = exercises.recorded(built.exercises).encode(), 0o644

@@ -17,10 +17,10 @@ from grader import notebook_cells
 from grader.course import UNITS, most_points
 from grader.gaps import BEGIN, GapError, exercise
 from grader.instructors.notebook_answers import recorded_files
+from handson.cluster import job_scripts
 from handson.cluster import site as sites
 from handson.files import written_aside
 from handson.pbs import directives
-from handson.pbs import site as pbs_site
 from handson.pbs.errors import PBSError
 
 LEFT_OUT = {"__pycache__", "results", ".ipynb_checkpoints"}
@@ -63,13 +63,13 @@ def release(solutions, course, check=False, say=print, site=None):
 
 def build(solutions, site=None):
     """Everything that `solutions` give. Raises GapError and SiteError."""
-    built, here, named = Built(), sites.read(site or pbs_site.chosen()), {}
+    built, here, named = Built(), sites.read(site or sites.chosen()), {}
     for source in _sources(solutions):
         text, mode = source.read_text(), source.stat().st_mode & 0o777
         is_notebook = source.stem == source.parent.name
         path = Path("notebooks", f"{source.stem}.ipynb") if is_notebook else Path("exercises", source.relative_to(solutions))
         if source.suffix == ".sh":
-            text = sites.fitted(text, here)
+            text = job_scripts.fitted(text, here)
             if source.name.endswith("_profile.sh"):
                 text = _without_requests(text, source)
         if source.suffix in (".py", ".sh"):
@@ -91,7 +91,7 @@ def _without_requests(text, source):
     try:
         kept = [line for line in lines if not directives.requests(line.encode())]
     except PBSError as error:
-        raise GapError(f"{source} has a {error.sentence.strip()}: close its quotation marks") from None
+        raise GapError(f"{source} has a {str(error).strip()}: close its quotation marks") from None
     return "".join(kept).replace("#!/bin/bash\n", f"#!/bin/bash\n{REQUESTS_GO_HERE}\n", 1) if len(kept) < len(lines) else text
 
 

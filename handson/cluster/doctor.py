@@ -17,9 +17,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from handson.cluster import launcher, nodes, virtual_nodes
-from handson.pbs import command, site
-from handson.pbs.errors import PBSError
+from handson.cluster import launcher, nodes, site, virtual_nodes
+from handson.pbs import command
 
 LIMIT = 15  # seconds for a command of a rung on this machine
 FAR_LIMIT = 30  # seconds where other nodes take part
@@ -95,9 +94,9 @@ def summary(say=print):
     say(f"GPUs           {gpus or 'none, so virtual ones: a virtual GPU is a core'}")
     try:
         here = site.load()
-        machine = f"site {Path(here.path).stem}, with {len(here.nodes)} nodes of {here.nodes[0].ngpus} GPUs, queue {here.queues[0]}"
-    except PBSError as error:
-        machine = error.sentence
+        machine = f"site {here.name}, with {here.nodes} nodes of {here.gpus} GPUs, queue {here.queue}"
+    except site.SiteError as error:
+        machine = str(error)
     name = {"embedded": "the embedded PBS", "pbs": "PBS", "slurm": "Slurm"}[system]
     say(f"batch system   {name}{f' ({program})' if program else ''}; {machine}")
     say(f"virtual nodes  {f'no: {why}' if why else 'yes: each node of a job has a host name and a network of its own'}")
@@ -182,12 +181,10 @@ def _every(program):
 
 def _site_mpi():
     """What the site file says on MPI: "site" or "environment"; and its path."""
-    import tomllib
-
-    path = site.site_path()
+    path = site.path_of()
     try:
-        return tomllib.loads(Path(path).read_text()).get("mpi", "environment"), path
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return site.load(path).mpi, path
+    except site.SiteError:
         return "environment", path
 
 

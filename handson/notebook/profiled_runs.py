@@ -41,7 +41,7 @@ def _requests_in(script):
     try:
         return directives.requests(script.read_bytes())
     except PBSError as error:
-        raise JobFailed(f"{script} has a {error.sentence.strip()}: close its quotation marks") from None
+        raise JobFailed(f"{script} has a {str(error).strip()}: close its quotation marks") from None
 
 
 def of_job(folder, job):

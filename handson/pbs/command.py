@@ -5,6 +5,7 @@ import re
 import sys
 
 from handson import linux
+from handson.errors import OneSentence
 from handson.pbs.errors import PBSError, unknown_job
 
 GUARD = "HANDSON_STEPPED_ASIDE"
@@ -86,9 +87,9 @@ def run(name, function, usage=""):
             say(name, sentence)
         status = function(sys.argv[1:]) or 0
         sys.stdout.flush()
-    except PBSError as error:
+    except OneSentence as error:
         say(name, error)
-        if error.usage:
+        if getattr(error, "usage", False):
             print(usage, file=sys.stderr)
         status = error.status
     except BrokenPipeError:  # | head

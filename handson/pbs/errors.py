@@ -1,15 +1,16 @@
 """What a batch command says when it cannot do what it was asked: one sentence and PBS's exit status."""
 
+from handson.errors import OneSentence
 
-class PBSError(Exception):
-    """`sentence` goes to stderr behind the command's name; `status` is the exit status.
+
+class PBSError(OneSentence):
+    """The sentence goes to stderr behind the command's name; `status` is the exit status.
 
     The statuses above 100 are PBS's error numbers (15001, ...) as an exit status can carry them: modulo 256.
     """
 
     def __init__(self, sentence, status=1, usage=False):
         super().__init__(sentence)
-        self.sentence = sentence
         self.status = status
         self.usage = usage  # print the command's usage below the sentence
 

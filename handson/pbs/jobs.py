@@ -6,7 +6,7 @@ import time
 from handson.pbs import ending, scheduler, store
 from handson.pbs.command import job_name
 from handson.pbs.errors import PBSError, unknown_job
-from handson.pbs.site import server_name
+from handson.pbs.machine import server_name
 
 
 def job(job_id):

@@ -16,7 +16,8 @@ def main():
 
 
 def show(words):
-    from handson.pbs import qstat, site, store
+    from handson.cluster import site
+    from handson.pbs import machine, qstat, store
     from handson.pbs.errors import PBSError
 
     if words == ["--version"]:
@@ -37,22 +38,22 @@ def show(words):
         raise PBSError("which nodes? Name some, or use -a for all", 2, usage=True)
     qstat.look_after_the_queue()
     with store.reading() as db:
-        here = site.load(qstat._site_path(db))
+        every_node = machine.nodes(site.load(qstat.site_path(db)))
         running = store.select(db, "state IN ('R', 'E')")
     if "l" in flags:
         return 0  # the nodes that are down: none
-    nodes = [node for node in here.nodes if not names or node.name in names]
+    nodes = [node for node in every_node if not names or node.name in names]
     if "S" in flags or "j" in flags:
         show_table(nodes, running)
     elif json_wanted:
         import json
 
         listing = {node.name: attributes(node, running) for node in nodes}
-        print(json.dumps({"timestamp": int(time.time()), "pbs_version": "embedded", "pbs_server": site.server_name(), "nodes": listing}, indent=4))
+        print(json.dumps({"timestamp": int(time.time()), "pbs_version": "embedded", "pbs_server": machine.server_name(), "nodes": listing}, indent=4))
     else:
         for node in nodes:
             print("\n     ".join([node.name, *(f"{name} = {value}" for name, value in attributes(node, running).items())]) + "\n")
-    unknown = sorted(set(names) - {node.name for node in here.nodes})
+    unknown = sorted(set(names) - {node.name for node in every_node})
     for name in unknown:
         command.say("pbsnodes", f"Node: {name},  Error: Unknown node ")
     return 1 if unknown else 0
@@ -70,12 +71,12 @@ def state(node, parts, used):
 
 
 def attributes(node, running):
-    from handson.pbs import placement, site
+    from handson.pbs import machine, placement
 
     parts, used = on_node(node, running), placement.held([job["allocation"] for job in running], node.name)
     jobs = ", ".join(f"{job['id']}.{job['server']}/{index}" for job, part in parts for index in range(len(part["chunks"])))
     return {
-        "Mom": site.server_name(),
+        "Mom": machine.server_name(),
         "ntype": "PBS",
         "state": state(node, parts, used),
         "pcpus": node.ncpus,

@@ -16,7 +16,7 @@ def main():
 
 
 def delete_all(words):
-    from handson.pbs import scheduler, site
+    from handson.pbs import machine, scheduler
     from handson.pbs.errors import PBSError
 
     if words == ["--version"]:
@@ -39,7 +39,7 @@ def delete_all(words):
             names.append(word)
     if not names:
         raise PBSError("which job? Name one or more job identifiers", 2, usage=True)
-    server, status = site.server_name(), 0
+    server, status = machine.server_name(), 0
     for name in names:
         try:
             delete(command.job_name(name, server), force, history, server)

@@ -13,7 +13,7 @@ def main():
 
 
 def release_all(words):
-    from handson.pbs import scheduler, site
+    from handson.pbs import machine, scheduler
     from handson.pbs.errors import PBSError
 
     words = list(words)
@@ -25,7 +25,7 @@ def release_all(words):
             raise PBSError("illegal -h value", 2, usage=True)
     if not words or words[0].startswith("-"):
         raise PBSError("which job? Name one or more job identifiers", 2, usage=True)
-    server, status = site.server_name(), 0
+    server, status = machine.server_name(), 0
     for word in words:
         try:
             release(command.job_name(word, server), holds, server)

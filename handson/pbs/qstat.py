@@ -20,18 +20,19 @@ def main():
 
 
 def show(words):
-    from handson.pbs import site, store
+    from handson.cluster import site
+    from handson.pbs import machine, store
     from handson.pbs.errors import PBSError
 
     if words == ["--version"]:
         print("pbs_version = embedded PBS of the hands-on course, in the manner of 23.06")
         return 0
     flags, values, operands = parse(words)
-    server = site.server_name()
+    server = machine.server_name()
     look_after_the_queue()
     with store.reading() as db:
         if "Q" in flags or "q" in flags or "B" in flags:
-            here = site.load(_site_path(db))
+            here = site.load(site_path(db))
             (show_server if "B" in flags else show_queues)(here, store.select(db), server, flags)
             return 0
         chosen, errors = [], []
@@ -55,12 +56,12 @@ def show(words):
 
 def look_after_the_queue():
     """Every look at the queue also makes sure that it goes on; where that fails, the look itself still answers."""
+    from handson.errors import OneSentence
     from handson.pbs import scheduler
-    from handson.pbs.errors import PBSError
 
     try:
         scheduler.ensure()
-    except (OSError, PBSError) as error:
+    except (OSError, OneSentence) as error:
         command.say("qstat", f"the queue does not go on: {error}")
 
 
@@ -89,7 +90,7 @@ def parse(words):
     return flags, values, operands
 
 
-def _site_path(db):
+def site_path(db):
     from handson.pbs import store
     from handson.pbs.qsub import current_site
 
@@ -112,12 +113,13 @@ def choose_all(db, flags):
 
 def choose(db, operand, flags, server):
     """The jobs that one operand means: a job, an array with its sub-jobs (-t), a queue, or ``@server``."""
-    from handson.pbs import site, store
+    from handson.cluster import site
+    from handson.pbs import store
     from handson.pbs.errors import PBSError, unknown_job, unknown_queue
 
     if not operand[0].isdigit():
         queue, _, named = operand.partition("@")
-        here = site.load(_site_path(db))
+        here = site.load(site_path(db))
         if queue and queue not in here.queues:
             raise unknown_queue(queue)
         if named and named.split(".")[0] != server:

@@ -8,6 +8,7 @@ import time
 from handson.pbs import command
 
 LARGEST_SCRIPT = 100 << 20  # bytes, PBS's jobscript_max_size
+DEFAULT_GROUPS = ("gt00",)  # of a site whose file names none
 LARGEST_ARRAY = 10_000  # sub-jobs, PBS's max_array_size
 
 
@@ -19,7 +20,7 @@ def main():
 
 
 def submit(words):
-    from handson.pbs import directives, jobs, scheduler, site
+    from handson.pbs import directives, jobs, scheduler
     from handson.pbs.errors import PBSError
     from handson.pbs.options import Options, split
 
@@ -40,7 +41,7 @@ def submit(words):
             in_script += found
         options.add(in_script)
     job = describe(options, name, executable, words)
-    job_id = store_job(job, script, site)
+    job_id = store_job(job, script)
     if options.noted():
         command.say("qsub", f"accepted, without effect on this machine: {' '.join(options.noted())}")
     if "z" not in options.values:
@@ -92,7 +93,8 @@ def _limited(file):
 
 def describe(options, name, executable, words):
     """The new job, without its number. Raises PBSError for what PBS's server would refuse."""
-    from handson.pbs import errors, resources, site
+    from handson.cluster import site
+    from handson.pbs import errors, machine, resources
     from handson.pbs.options import everything, output_path, variable_list
 
     given, attributes = options.values, options.attributes
@@ -100,7 +102,8 @@ def describe(options, name, executable, words):
     if name is None:
         raise errors.PBSError("cannot form a valid job name from the script name", 1)
     asked = resources.parse(options.resources)
-    here, server, me = site.load(current_site()), site.server_name(), pwd.getpwuid(os.geteuid())
+    path = current_site()
+    here, server, me = site.load(path), machine.server_name(), pwd.getpwuid(os.geteuid())
     queue = choose_queue(given.get("q", ""), here, server)
     check_groups(attributes.get("group_list", ""), here)
     environment = dict(os.environ)
@@ -110,7 +113,7 @@ def describe(options, name, executable, words):
         sent["HANDSON_NETWORK"] = choose_rate(rate)
     directory = environment["PWD"] if _is_here(environment.get("PWD")) else os.getcwd()
     sent |= pbs_o_variables(environment, server, queue, directory, me)
-    hosts = {server, "localhost", *(node.name for node in here.nodes)}
+    hosts = {server, "localhost", *(node.name for node in machine.nodes(here))}
     paths = {}
     for letter in "oe":
         paths[letter], foreign = output_path(given[letter], directory, hosts) if letter in given else (None, "")
@@ -125,7 +128,7 @@ def describe(options, name, executable, words):
         "login_shell": me.pw_shell if os.access(me.pw_shell, os.X_OK) and not me.pw_shell.endswith(("nologin", "false")) else "/bin/sh",
         "server": server,
         "queue": queue,
-        "site": here.path,
+        "site": path,
         "asked": asked,
         "join": given.get("j", "n"),
         "keep": given.get("k", "n").replace("n", ""),
@@ -167,13 +170,14 @@ def _is_here(path):
 
 def current_site():
     """The site file in force: that of unfinished jobs, unless HANDSON_SITE names one (see store_job)."""
-    from handson.pbs import site, store
+    from handson.cluster import site
+    from handson.pbs import store
 
     if not os.environ.get("HANDSON_SITE"):
         with store.reading() as db:
             if db and db.execute(f"SELECT 1 FROM jobs WHERE {store.UNFINISHED} LIMIT 1").fetchone():
                 return store.meta(db, "site")
-    return site.site_path()
+    return site.path_of()
 
 
 def choose_queue(text, here, server):
@@ -182,7 +186,7 @@ def choose_queue(text, here, server):
     queue, _, named = text.partition("@")
     if named and named.split(".")[0] != server:
         raise unknown_queue()
-    queue = queue or here.queues[0]
+    queue = queue or here.queue
     if queue not in here.queues:
         raise unknown_queue()
     return queue
@@ -196,7 +200,7 @@ def check_groups(text, here):
 
     for item in filter(None, text.split(",")):
         group = item.partition("@")[0].strip()
-        if group in here.groups:
+        if group in (here.groups or DEFAULT_GROUPS):
             continue
         try:
             number = grp.getgrnam(group).gr_gid
@@ -241,7 +245,7 @@ def pbs_o_variables(environment, server, queue, directory, me):
     return variables | {f"PBS_O_{name}": environment[name] for name in ("LANG", "TZ") if name in environment}
 
 
-def store_job(job, script, site):
+def store_job(job, script):
     """Give the job its number and store it, with a row for each sub-job of an array, in one transaction. Returns the id."""
     from handson.pbs import depend, store
     from handson.pbs.errors import PBSError

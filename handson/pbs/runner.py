@@ -16,8 +16,8 @@ import tempfile
 import time
 
 from handson import linux
-from handson.cluster import virtual_nodes
-from handson.pbs import ending, placement, processes, scheduler, site, store
+from handson.cluster import site, virtual_nodes
+from handson.pbs import ending, placement, processes, scheduler, store
 from handson.pbs.resources import format_time
 
 BARE_PATH = "/bin:/usr/bin"

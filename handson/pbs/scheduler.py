@@ -12,8 +12,8 @@ import sys
 import time
 
 from handson import linux
-from handson.pbs import depend, ending, placement, processes, site, store
-from handson.pbs.errors import PBSError
+from handson.cluster import site
+from handson.pbs import depend, ending, machine, placement, processes, store
 
 SAFETY_POLL = 5  # seconds: submissions from another machine (a shared home directory) ring no bell here
 ADOPTED_POLL = 1  # seconds: the end of a runner that an earlier scheduler started makes no SIGCHLD
@@ -149,10 +149,10 @@ def plan(db, jobs, now):
     if not waiting:
         return []
     try:
-        here = site.load(store.meta(db, "site"))
-    except PBSError as error:
+        nodes = machine.nodes(site.load(store.meta(db, "site")))
+    except site.SiteError as error:
         for job in waiting:
-            _set(db, job, comment=f"Not Running: {error.sentence}")
+            _set(db, job, comment=f"Not Running: {error}")
         return []
     running = [job["allocation"] for job in jobs if job["state"] in "RE"]
     begin, blocked = [], False
@@ -162,7 +162,7 @@ def plan(db, jobs, now):
             continue
         if blocked and array:
             continue
-        impossible = placement.impossible(job["asked"], here.nodes)
+        impossible = placement.impossible(job["asked"], nodes)
         if impossible or blocked:
             comment = impossible or "Not Running: Job would break strict sorted order"
             _set(db, job, comment=comment)
@@ -170,7 +170,7 @@ def plan(db, jobs, now):
                 _set(db, array, comment=comment)
             continue
         try:
-            allocation = placement.place(job["asked"], here.nodes, running)
+            allocation = placement.place(job["asked"], nodes, running)
         except placement.Waits as waits:
             _set(db, job, comment=str(waits))
             if array and array["state"] == "Q":

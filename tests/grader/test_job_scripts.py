@@ -12,8 +12,7 @@ from grader.exercises import solution
 from grader.instructors.grade import digest
 from grader.judging import judge
 from grader.verdict import FAILED, NOT_ATTEMPTED, PASSED
-from handson.cluster import site
-from handson.pbs import site as pbs_site
+from handson.cluster import job_scripts, site
 
 ROOT = Path(__file__).resolve().parents[2]
 BARE = 'batch = "pbs"\nqueue = ["first", "second"]\nwalltime = "00:20:00"\n[machine]\nnodes = 8\ngpus = 0\n'
@@ -26,8 +25,7 @@ def here(request, tmp_path, monkeypatch):
     shutil.copytree(ROOT / "jobs/sites", tmp_path / "sites")
     (tmp_path / "sites/bare.toml").write_text(BARE)
     (tmp_path / "sites/CHOSEN").write_text(request.param)
-    monkeypatch.setattr(pbs_site, "SITES", tmp_path / "sites")
-    monkeypatch.setattr(pbs_site, "CHOSEN", tmp_path / "sites/CHOSEN")
+    monkeypatch.setattr(site, "SITES", tmp_path / "sites")
     return site.read(request.param)
 
 
@@ -37,7 +35,7 @@ def verdicts(unit, text):
 
 def solved(unit, here):
     filled = gaps.fill(gaps.exercise(solution(PARTS[unit].file).read_text(), ".sh"), gaps.answers(solution(PARTS[unit].file).read_text()))
-    return site.fitted(filled, here)
+    return job_scripts.fitted(filled, here)
 
 
 @pytest.mark.parametrize("unit", PARTS)
@@ -72,8 +70,7 @@ def test_an_untouched_script_is_not_attempted_and_a_half_filled_one_is_judged_li
 @pytest.mark.parametrize("change", ["another site", "the site's file"])
 def test_units_with_a_job_script_are_graded_anew_for_another_site_and_the_others_are_not(tmp_path, monkeypatch, change):
     shutil.copytree(ROOT / "jobs/sites", tmp_path / "sites")
-    monkeypatch.setattr(pbs_site, "SITES", tmp_path / "sites")
-    monkeypatch.setattr(pbs_site, "CHOSEN", tmp_path / "sites/CHOSEN")
+    monkeypatch.setattr(site, "SITES", tmp_path / "sites")
     (tmp_path / "sites/bare.toml").write_text(BARE)
     (tmp_path / "sites/CHOSEN").write_text("bare")
     before = {unit: digest.of_unit(unit) for unit in UNITS}

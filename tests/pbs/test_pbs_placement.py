@@ -5,13 +5,14 @@ import sqlite3
 
 import pytest
 
-from handson.pbs import depend, ending, placement, resources, scheduler, site, store
+from handson.cluster import site
+from handson.pbs import depend, ending, machine, placement, resources, scheduler, store
 
 
 def nodes(count=2, gpus=2, ncpus=2, cores=(0, 1), mem=8 << 20):
     width = max(gpus, ncpus)
     return tuple(
-        site.Node(f"node{k + 1}", ncpus, gpus, mem, tuple(cores[(k * width + i) % len(cores)] for i in range(width))) for k in range(count)
+        machine.Node(f"node{k + 1}", ncpus, gpus, mem, tuple(cores[(k * width + i) % len(cores)] for i in range(width))) for k in range(count)
     )
 
 
@@ -152,12 +153,12 @@ def test_another_node_is_taken_when_only_there_a_core_is_idle():
 class Queue:
     """Jobs in a database in memory, and the scheduler's plan for them."""
 
-    def __init__(self, monkeypatch, machine):
+    def __init__(self, monkeypatch, present):
         self.db = sqlite3.connect(":memory:", isolation_level=None)
         self.db.executescript(store.SCHEMA)
         self.numbers = itertools.count()
-        here = site.load(site.site_path("local"))._replace(nodes=machine)
-        monkeypatch.setattr(site, "load", lambda path: here)
+        monkeypatch.setattr(site, "load", lambda path: None)
+        monkeypatch.setattr(machine, "nodes", lambda site: present)
 
     def submit(self, wanted, **values):
         seq = next(self.numbers)
@@ -216,7 +217,7 @@ def test_a_job_behind_a_waiting_one_is_told_if_it_can_never_run(queue):
 
 def test_a_broken_site_file_is_the_comment_of_every_waiting_job(queue, monkeypatch):
     def broken(path):
-        raise site.PBSError("site file x is not right")
+        raise site.SiteError("site file x is not right")
 
     monkeypatch.setattr(site, "load", broken)
     job = queue.submit(ask())

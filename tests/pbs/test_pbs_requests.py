@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from handson.pbs import depend, directives, options, resources, site
+from handson.cluster import site
+from handson.pbs import depend, directives, machine, options, resources
 from handson.pbs.command import job_name
 from handson.pbs.errors import PBSError
 
@@ -88,13 +89,13 @@ def test_what_the_command_line_overrides_is_not_even_looked_at():
 def test_a_wrong_value_names_its_option(letter, text):
     with pytest.raises(PBSError) as refusal:
         options.Options().add([(letter, text)])
-    assert (refusal.value.sentence, refusal.value.status, refusal.value.usage) == (f"illegal -{letter} value", 2, True)
+    assert (str(refusal.value), refusal.value.status, refusal.value.usage) == (f"illegal -{letter} value", 2, True)
 
 
 def test_an_unknown_attribute_is_named():
     with pytest.raises(PBSError) as refusal:
         options.Options().add([("W", "nonsense=1")])
-    assert (refusal.value.sentence, refusal.value.status) == ("Undefined attribute  nonsense", 154)
+    assert (str(refusal.value), refusal.value.status) == ("Undefined attribute  nonsense", 154)
 
 
 def test_interactive_jobs_are_refused():
@@ -234,7 +235,7 @@ def test_a_chunk_has_one_cpu_unless_it_says_otherwise():
 def test_wrong_resources_are_refused_in_the_words_of_pbs(asked, sentence, status):
     with pytest.raises(PBSError) as refusal:
         resources.parse(asked)
-    assert (refusal.value.sentence, refusal.value.status) == (sentence, status)
+    assert (str(refusal.value), refusal.value.status) == (sentence, status)
 
 
 def test_a_job_that_asks_for_nothing_gets_one_cpu():
@@ -258,25 +259,25 @@ def test_the_old_syntax_is_translated():
 def test_the_site_file_of_the_repository_is_the_default(monkeypatch):
     monkeypatch.delenv("HANDSON_SITE", raising=False)
     here = site.load()
-    assert here.path.endswith("jobs/sites/local.toml")
-    assert [(node.name, node.ncpus, node.ngpus) for node in here.nodes] == [("node1", 2, 2), ("node2", 2, 2)]
+    assert site.path_of().endswith("jobs/sites/local.toml")
+    assert [(node.name, node.ncpus, node.ngpus) for node in machine.nodes(here)] == [("node1", 2, 2), ("node2", 2, 2)]
     assert (here.queues, here.groups) == (("lecture",), ("gt00",))
 
 
 def test_virtual_gpus_are_dealt_out_over_the_cores(tmp_path, monkeypatch):
     (tmp_path / "site.toml").write_text("[machine]\nnodes = 2\ngpus = 2\nncpus = 2\n")
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {3, 5, 9})
-    assert [node.cores for node in site.load(str(tmp_path / "site.toml")).nodes] == [(3, 5), (9, 3)]
+    assert [node.cores for node in machine.nodes(site.load(str(tmp_path / "site.toml")))] == [(3, 5), (9, 3)]
 
 
 @pytest.mark.parametrize("text", ["[machine]\nnodes = 0", "[machine]\ngpus = 'two'", "queue = []", "kill_delay = -1", "[machine", "[machine]\nmem = 'much'"])
 def test_a_wrong_site_file_is_named_with_the_reason(tmp_path, text):
     (tmp_path / "site.toml").write_text(text)
-    with pytest.raises(PBSError, match=r"site\.toml is not right \(.+\)") as refusal:
+    with pytest.raises(site.SiteError, match=r"site\.toml is not right \(.+\)") as refusal:
         site.load(str(tmp_path / "site.toml"))
     assert refusal.value.status == 2
 
 
 def test_a_missing_site_file_is_named(tmp_path):
-    with pytest.raises(PBSError, match="nosuch.toml cannot be read .No such file"):
+    with pytest.raises(site.SiteError, match="nosuch.toml cannot be read .No such file"):
         site.load(str(tmp_path / "nosuch.toml"))

@@ -11,7 +11,6 @@ from grader.course import UNITS
 from grader.probes import loaded_for
 from handson.cluster import site as sites
 from handson.files import COURSE
-from handson.pbs import site as pbs_site
 
 JUDGING = ("grader.judging", "grader.box.server", "grader.box.forkserver", "grader.instructors.grade.work")
 FRONTS = {"grader", "grader.instructors.grade.digest"}  # what these import, no verdict depends on
@@ -32,7 +31,7 @@ def of_unit(unit):
     for part in UNITS[unit]:
         digest.update(exercises.given_out(part.file).text.encode())
         if part.file.endswith(".sh"):
-            digest.update(repr(sites.read(pbs_site.chosen())).encode())
+            digest.update(repr(sites.read(sites.chosen())).encode())
     return digest.hexdigest()[:16]
 
 

@@ -1,0 +1,131 @@
+"""Fit the job scripts to a site: ``python -m handson site list|show|use``.
+
+`use` rewrites the lines of the job scripts that are the same for everybody at a site. Lines between the markers of a gap stay as they
+are, and so do all directives of an exercise that are for students to write: for these it says what the site wants to hear.
+"""
+
+import os
+import re
+import stat
+
+from handson.cluster import site as sites
+from handson.cluster.site import SiteError
+from handson.files import written_aside
+
+BEGIN, END = "# For the site {} (python -m handson site use)\n", "# Up to here it is for the site\n"
+
+
+def fitted(text, site, gaps=True, directives=True):
+    """A job script's `text`, fitted to `site`.
+
+    gaps: leave what stands between the markers of a gap. directives: change #PBS and #SBATCH lines, rather than leave them all.
+    """
+    text = re.sub(rf"^{re.escape(BEGIN).replace(re.escape('{}'), '.*')}(?:.*\n)*?{re.escape(END)}", "", text, flags=re.MULTILINE)
+    lines, in_gap = text.splitlines(keepends=True), False
+    for number, line in enumerate(lines):
+        in_gap = line.startswith("### BEGIN SOLUTION") or in_gap and not line.startswith("### END SOLUTION")
+        if directives and not (in_gap and gaps):
+            lines[number] = _directive(line, site)
+    if commands := _commands(site):
+        path_is_set = (number for number, line in enumerate(lines, 1) if line.startswith('export PATH="${PBS_O_PATH'))
+        directives_end = (number for number, line in enumerate(lines, 1) if not line.startswith("#"))
+        place = next(path_is_set, None) or next(directives_end, len(lines))
+        lines[place:place] = [BEGIN.format(site.name), *commands, END]
+    return "".join(lines)
+
+
+def _directive(line, site):
+    """One line of a script for `site`. What the site doesn't want stays behind a second #, for the next one that does."""
+    option = line.lstrip("#")
+    if option.startswith("PBS -q "):
+        return f"#PBS -q {site.queue}\n"
+    if option.startswith("PBS -W group_list="):
+        return f"#PBS -W group_list={site.group}\n" if site.group else f"##{option}"
+    if option.startswith("PBS -l select="):
+        line = re.sub(r":ngpus=\d+", "", line)
+        return re.sub(r"(:mpiprocs=(\d+))", r":ngpus=\2\1", line) if site.gpus else line
+    if option.startswith("SBATCH --partition="):
+        return f"#SBATCH --partition={site.queue}\n"
+    if option.startswith("SBATCH --account="):
+        return f"#SBATCH --account={site.group}\n" if site.group else f"##{option}"
+    if option.startswith("SBATCH --gpus-per-node="):
+        return f"{'#' if site.gpus else '##'}{option}"
+    return line
+
+
+def _commands(site):
+    """The shell commands that a job begins with at `site`."""
+    commands = []
+    if site.modules:
+        commands += ["type module >/dev/null 2>&1 || . /etc/profile.d/modules.sh\n", f"module load {' '.join(site.modules)}\n"]
+    if site.interface:
+        commands.append(f"export GLOO_SOCKET_IFNAME={site.interface} NCCL_SOCKET_IFNAME={site.interface} HYDRA_IFACE={site.interface}\n")
+    return commands
+
+
+def use(name, gaps=True, say=print):
+    """Fit all job scripts to the site `name`, and note it in jobs/sites/CHOSEN. Raises SiteError.
+
+    Repeated, it changes nothing; interrupted, it has left every script whole, old or new. gaps: see `fitted`.
+    """
+    site, course = sites.read(name), sites.SITES.parents[1]
+    scripts = [path for place in ("jobs/pbs", "jobs/slurm", "solutions/*", "exercises/*") for path in course.glob(f"{place}/*.sh")]
+    try:
+        for path in sorted(path for path in scripts if not path.is_symlink()):
+            text = path.read_text()
+            if (new := fitted(text, site, gaps, directives=not _students_write(course, path, text))) != text:
+                _replace(path, new)
+                say(f"changed {path.relative_to(course)}")
+        _replace(sites.SITES / sites.CHOSEN, f"{name}\n")
+    except UnicodeDecodeError:
+        raise SiteError(f"{path} is not a text: put the job script right") from None
+    except OSError as error:
+        raise SiteError(f"{error.filename} cannot be changed ({error.strerror})") from None
+    say(f"The site is now {name}. Write into the gaps of job scripts what it wants to hear:" if gaps else f"The site is now {name}:")
+    show(name, say)
+
+
+def _students_write(course, path, text):
+    """Whether the directives of a script are a gap of an exercise, filled or not; then its solution has them between markers."""
+    if path.parent.parent != course / "exercises":
+        return False
+    solution = course / "solutions" / path.parent.name / path.name
+    return "PUT YOUR CODE" in text or solution.exists() and "### BEGIN SOLUTION" in solution.read_text()
+
+
+def _replace(path, text):
+    """Give a file another content, at once, and leave it the permissions it has."""
+    with written_aside(path) as file:
+        file.write(text.encode())
+        if path.exists():
+            os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+
+
+def show(name=None, say=print):
+    """Say what the site `name` (default: the chosen one) wants to hear, and what it has."""
+    site = sites.read(name or sites.chosen())
+    sbatch = site.batch == "slurm"
+    facts = {
+        "queue": f"#PBS -q {site.queue}" + f"    (sbatch: #SBATCH --partition={site.queue})" * sbatch,
+        "group": f"#PBS -W group_list={site.group}" + f"    (sbatch: #SBATCH --account={site.group})" * sbatch,
+        "walltime": f"{site.walltime} at most",
+        "nodes": f"{site.nodes} at most",
+        "GPUs": f"{site.gpus} in each node",
+        "mpiexec": f"the {site.mpi}'s",
+    }
+    if not site.group:
+        facts["group"] = "none: write no line -W group_list"
+    if not site.walltime:
+        del facts["walltime"]
+    if not site.gpus:
+        facts["GPUs"] = "none: write no ngpus"
+    for key, fact in facts.items():
+        say(f"  {key:10}{fact}")
+
+
+def show_all(say=print):
+    """Say which sites there are; the chosen one has a star."""
+    for name in sites.names():
+        site = sites.read(name)
+        nodes = f"{site.nodes} node{'s' * (site.nodes != 1)} with {site.gpus} GPU{'s' * (site.gpus != 1)}"
+        say(f"{'*' if name == sites.chosen() else ' '} {name:12}{site.batch:10}queue {site.queue}, {nodes}")

@@ -1,0 +1,26 @@
+"""The machine that the embedded PBS presents: the nodes of its site, dealt out over the cores of this one."""
+
+import os
+from collections import namedtuple
+
+# mem in kb; cores: the core of each slot (virtual GPU or CPU) of the node, where a core stands twice if there are too few
+Node = namedtuple("Node", "name ncpus ngpus mem cores")
+
+
+def server_name():
+    """What stands for the server in job ids: the machine's short hostname."""
+    return os.uname().nodename.split(".")[0]
+
+
+def nodes(site):
+    """A `Node` for each node of a `handson.cluster.site.Site`."""
+    usable = sorted(os.sched_getaffinity(0))
+    width = max(site.gpus, site.ncpus)  # slots of a node; virtual GPU i of node k has slot k * width + i, and cores are dealt out in turn
+    return tuple(
+        Node(f"node{k + 1}", site.ncpus, site.gpus, site.mem or _memory() // site.nodes, tuple(usable[(k * width + i) % len(usable)] for i in range(width)))
+        for k in range(site.nodes)
+    )
+
+
+def _memory():
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024
