@@ -5,8 +5,10 @@ import shutil
 import pytest
 
 from grader.box import Server
-from grader.probes import FOR_SCRIPTS
 from grader.exercises import ROOT
+from grader.instructors.bundle import bundle
+from grader.instructors.release import build
+from grader.probes import FOR_SCRIPTS
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +18,20 @@ def server():
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def built():
+    """What `release` builds for the local site."""
+    return build(ROOT / "solutions", "local")
+
+
+@pytest.fixture(scope="session")
+def archive(built, tmp_path_factory):
+    """What students receive."""
+    path = tmp_path_factory.mktemp("bundle") / "course.zip"
+    bundle(built, path, "local")
+    return path
 
 
 @pytest.fixture(scope="module")

@@ -18,18 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def built():
-    return build(ROOT / "solutions", "local")
-
-
-@pytest.fixture(scope="module")
-def archive(built, tmp_path_factory):
-    path = tmp_path_factory.mktemp("bundle") / "course.zip"
-    bundle(built, path, "local")
-    return path
-
-
 @pytest.fixture
 def unpacked(archive, tmp_path):
     subprocess.run([sys.executable, "-m", "zipfile", "-e", archive, tmp_path], check=True)

@@ -1,0 +1,243 @@
+"""Tries every function and constant of a course's packages as the answer to the functions in notebooks.
+
+tests/grader/test_no_answers.py copies this file into an unpacked bundle and runs it there: what it imports as grader and handson is the
+bundle's. Functions are called nowhere but in a sandbox, each in a process of its own. Usage: python every_function.py SEED; prints JSON.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import inspect
+import json
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+
+COURSE = Path(__file__).resolve().parent
+PACKAGES = ("grader", "handson")
+CALL = 0.3  # seconds that a call may take
+FUNCTION = 5  # seconds that all calls of a function may take
+GAP = 1.5  # seconds that its calls for one gap may take, where that was too little
+AT_ONCE = 8
+LARGEST = 200  # numbers of a value that is looked at
+DEEPEST = 12  # containers, closures and fields in one another
+
+
+def modules():
+    """The names of all modules of the packages."""
+    found = []
+    for package in PACKAGES:
+        for path in sorted((COURSE / package).rglob("*.py")):
+            parts = path.relative_to(COURSE).with_suffix("").parts
+            found.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    return sorted(found)
+
+
+def everything():
+    """(functions by name, [constants], {module: why it can't be imported}) of all modules: module-level ones, methods as functions, and
+    what stands in containers, fields, closures and defaults of these."""
+    functions, constants, failed, seen = {}, {}, {}, set()
+
+    def visit(name, thing, depth):
+        if isinstance(thing, (int, float, str, bool)):
+            constants.setdefault(repr(thing), (name, thing))
+            return
+        if id(thing) in seen or depth > DEEPEST or isinstance(thing, (ModuleType, BuiltinFunctionType)):
+            return
+        seen.add(id(thing))
+        kept.append(thing)  # so that no other thing gets its id
+        if isinstance(thing, (staticmethod, classmethod)):
+            visit(name, thing.__func__, depth + 1)
+        elif isinstance(thing, property):
+            visit(name, thing.fget, depth + 1)
+        elif isinstance(thing, functools.partial):
+            functions[name] = thing
+            visit(f"{name}.func", thing.func, depth + 1)
+        elif isinstance(thing, (FunctionType, MethodType)) or hasattr(thing, "__wrapped__"):
+            if (getattr(thing, "__module__", "") or "").split(".")[0] in PACKAGES:
+                functions[name] = thing
+                inner = inspect.unwrap(thing)
+                for number, cell in enumerate(getattr(inner, "__closure__", None) or ()):
+                    with contextlib.suppress(ValueError):  # it is empty
+                        visit(f"{name}.closure{number}", cell.cell_contents, depth + 1)
+                for number, default in enumerate((*(inner.__defaults__ or ()), *(inner.__kwdefaults__ or {}).values())):
+                    visit(f"{name}.default{number}", default, depth + 1)
+        elif isinstance(thing, type):
+            if thing.__module__.split(".")[0] in PACKAGES:
+                for key, value in vars(thing).items():
+                    visit(f"{name}.{key}", value, depth + 1)
+        elif isinstance(thing, dict):
+            constants.setdefault(repr(thing)[:LARGEST], (name, thing))
+            for key, value in list(thing.items()):
+                visit(f"{name}[{key!r:.30}]", value, depth + 1)
+        elif isinstance(thing, (list, tuple, set, frozenset)):
+            constants.setdefault(repr(thing)[:LARGEST], (name, thing))
+            for number, value in enumerate(thing):
+                visit(f"{name}[{number}]", value, depth + 1)
+        elif dataclasses.is_dataclass(thing) or type(thing).__module__.split(".")[0] in PACKAGES:
+            for key, value in getattr(thing, "__dict__", {}).items():
+                visit(f"{name}.{key}", value, depth + 1)
+        else:
+            constants.setdefault(repr(thing)[:LARGEST], (name, thing))  # arrays
+
+    kept = []
+    for name in modules():
+        try:
+            module = importlib.import_module(name)
+        except BaseException as error:
+            failed[name] = f"{type(error).__name__}: {error}"
+            continue
+        for key, value in vars(module).items():
+            if not key.startswith("__"):
+                visit(f"{name}.{key}", value, 0)
+    return functions, list(constants.values()), failed
+
+
+def found(rank, ranks, calls):
+    """What the packages give in the box. calls: {gap: encoded arguments of each call}.
+
+    Returns {"values": {gap: [[function, its value for each call], ...]}, "constants": [[name, value], ...], "failed": modules that can't be
+    imported, "functions": how many there are, "tried": how many take as many arguments as one of the gaps has}.
+    """
+    functions, constants, failed = everything()
+    works = [(name, [(gap, way) for gap in calls for way in ("position", "keyword") if _fits(function, calls[gap][0], way)]) for name, function in functions.items()]
+    works = [(name, forms) for name, forms in works if forms]
+    values, unfinished = _tried(works, functions, calls, FUNCTION)
+    one_by_one = [(name, [form]) for name, forms in works if name in unfinished for form in forms]  # what ended the process gives nothing
+    for gap, more in _tried(one_by_one, functions, calls, GAP)[0].items():
+        values[gap] += more
+    constants = [[name, plain] for name, plain in ((name, _plain(value)) for name, value in constants) if plain is not None]
+    return {"values": values, "constants": constants, "failed": failed, "functions": len(functions), "tried": len(works)}
+
+
+def _tried(works, functions, calls, seconds):
+    """({gap: [[function, values], ...]}, the functions that didn't come to their end) of works [(function's name, its forms), ...]."""
+    values, unfinished, waiting, running = {gap: [] for gap in calls}, set(), list(works), {}
+    while waiting or running:
+        while waiting and len(running) < AT_ONCE:
+            name, forms = waiting.pop()
+            reading, pid = _begin(functions[name], forms, calls)
+            running[reading] = [name, pid, b"", time.monotonic() + seconds]
+        ready, _, _ = select.select(list(running), [], [], 0.2)
+        if not ready:
+            sum(range(1_000_000))  # a box ends ranks in which nothing is computed
+        for reading, (name, pid, text, until) in list(running.items()):
+            if reading in ready and (piece := os.read(reading, 1 << 16)):
+                running[reading][2] = text + piece
+            elif reading in ready or time.monotonic() > until:
+                del running[reading]
+                os.close(reading)
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                *lines, last = text.decode(errors="replace").split("\n")
+                if last != "end":
+                    unfinished.add(name)
+                for line in lines:
+                    gap, answers = json.loads(line)
+                    values[gap].append([name, answers])
+    return values, unfinished
+
+
+def _fits(function, call, way):
+    arguments = _decoded(call)
+    try:
+        signature = inspect.signature(function)
+        signature.bind(*arguments.values()) if way == "position" else signature.bind(**arguments)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _begin(function, forms, calls):
+    """Call a function in a process of its own: (where what it returns can be read, the process)."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writing)
+        return reading, pid
+    try:
+        os.setpgid(0, 0)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nothing, stream)
+        signal.signal(signal.SIGALRM, _late)
+        for gap, way in forms:
+            with contextlib.suppress(BaseException):
+                if (answers := [_called(function, _decoded(call), way) for call in calls[gap]]) and None not in answers:
+                    os.write(writing, json.dumps([gap, answers]).encode() + b"\n")
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        os.write(writing, b"end")
+    finally:
+        os._exit(0)
+
+
+def _late(number, frame):
+    raise TimeoutError
+
+
+def _called(function, arguments, way):
+    signal.setitimer(signal.ITIMER_REAL, CALL, CALL)
+    value = function(*arguments.values()) if way == "position" else function(**arguments)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    if (plain := _plain(value)) is None or isinstance(plain, str):
+        raise ValueError
+    return plain
+
+
+def _plain(value):
+    """A value as a probe would take it, as a text or numbers; None for what is none."""
+    from grader.probes import notebooks
+
+    if isinstance(value, str):
+        return value[:100]
+    try:
+        numbers = notebooks._numbers(value)
+    except Exception:
+        return None
+    return numbers.tolist() if numbers.size <= LARGEST else None
+
+
+def _decoded(call):
+    from grader.probes import notebooks
+
+    return notebooks.decoded(call)
+
+
+def main(seed):
+    """Run `found` in a sandbox, and have the bundle's own judges say which values are right: what `found` gives, and
+    {"right": [[unit, gap, the name of a function or constant], ...]}."""
+    from grader import checks, sandbox
+    from grader.box import Server
+
+    assert Path(checks.__file__).is_relative_to(COURSE)
+    gaps = {}
+    for unit, parts in checks.UNITS.items():
+        for check in [check for part in parts for check in part.checks if check.given]:
+            case = {"unit": unit, "seed": seed} | check.cases[0]
+            gaps[f"{unit} {check.gap}"] = check.criteria[0], case | check.given(case)
+    server = Server(("grader.probes.libraries", "matplotlib.pyplot"))
+    limits = sandbox.Limits(cpu_seconds=300, wall_seconds=400)
+    try:
+        calls = {gap: case["calls"] for gap, (_, case) in gaps.items()}
+        (rank,) = server.run("every_function:found", [calls], 1, limits, [*sandbox.interpreter_paths(), COURSE]).ranks
+    finally:
+        server.stop()
+    if rank.status:
+        raise SystemExit(f"{rank.status}: {rank.message} {rank.output[-2000:]}")
+    seen, right = rank.observations, []
+    for gap, (criterion, case) in gaps.items():
+        constant = [[name, [value] * len(case["calls"])] for name, value in seen["constants"]]
+        for name, values in seen["values"][gap] + constant:
+            with contextlib.suppress(Exception):  # what can't be judged is no answer
+                if criterion.judge([{"values": values}], case, None) is None:
+                    right.append([*gap.split(), name])
+    return seen | {"right": right}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(int(sys.argv[1]))))

@@ -1,0 +1,147 @@
+"""What students receive holds no working answer: every function and constant of its packages is tried, and every line of code compared.
+
+Functions in notebooks are tried with the bundle's own checks. Choices must not stand in the clear. For scripts, code is compared alone: no
+other function is run in the place of a call that solves a gap. Predictions have no right answer.
+"""
+
+import ast
+import copy
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import zipfile
+from pathlib import Path
+
+import pytest
+from sandbox_runs import needs_strong
+
+from grader import exercises, gaps
+from grader.checks import UNITS
+from grader.instructors.bundle import TOP
+from grader.instructors.notebook_answers import Choice
+
+HERE = Path(__file__).parent
+PLANTED = {
+    ("start", "workers", "multiplied"),
+    ("single_gpu", "throughput", "JUDGE.closure0"),
+    ("single_gpu", "limit", "Table.limit"),
+    ("multi_gpu", "speed_up", "_divided"),
+    ("multi_gpu", "efficiency", "EFFICIENCY"),
+    ("multi_gpu", "waiting", "TABLE['waiting'][0]"),
+    ("multi_node", "intra_rank", "by_name_alone"),
+    ("multi_node", "total_accuracy", "Table.accuracy"),
+}
+PHRASE = 8  # syntax nodes; less is a phrase of the field, such as `batches.set_epoch(epoch)`
+GIVEN = {("updater", "grader/probes/chainer.py")}  # (gap, file): the probe makes an evaluator with the same arguments
+
+
+@pytest.fixture(scope="session")
+def given(archive, tmp_path_factory):
+    """An unpacked bundle."""
+    folder = tmp_path_factory.mktemp("given")
+    zipfile.ZipFile(archive).extractall(folder)
+    return folder / TOP
+
+
+@needs_strong
+@pytest.mark.timeout(500)
+def test_no_function_or_constant_answers_a_gap_of_a_notebook(given, tmp_path):
+    course = shutil.copytree(given, tmp_path / "course")
+    shutil.copy(HERE / "every_function.py", course)
+    shutil.copy(HERE / "planted.py", course / "handson")
+    command = [sys.executable, "-P", "every_function.py", "1"]
+    done = subprocess.run(command, cwd=course, env=os.environ | {"PYTHONPATH": str(course)}, capture_output=True, text=True, timeout=450)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["failed"] == {} and found["tried"] > 1000 and len(found["constants"]) > 1000
+    assert {tuple(one) for one in found["right"]} == {(unit, gap, f"handson.planted.{name}") for unit, gap, name in PLANTED}
+
+
+def choices():
+    answers = {unit: importlib.import_module(f"grader.units.{unit}.instructors.notebook").ANSWERS for unit in UNITS}
+    return [pytest.param(unit, gap, one.right, id=gap) for unit in UNITS for gap, one in answers[unit].items() if isinstance(one, Choice)]
+
+
+@pytest.mark.parametrize(("unit", "gap", "right"), choices())
+def test_no_choice_stands_in_the_clear(given, unit, gap, right):
+    """Where its check is, in code or records; elsewhere are words that it is chosen from, and numbers of any kind."""
+    folder = given / "grader/units" / unit
+    entry = json.loads((folder / "recorded.json").read_text())[gap]
+    assert entry.keys() == {"right", "mistakes", "otherwise"}
+    assert all(len(digest) == 64 for digest in (entry["right"], *entry["mistakes"])) and entry["right"] not in entry["mistakes"]
+    (call,) = [node for node in ast.walk(ast.parse((folder / "notebook.py").read_text())) if isinstance(node, ast.Call) and node.args[0].value == gap]
+    constants = [node.value for node in ast.walk(call) if isinstance(node, ast.Constant)]
+    assert right not in constants and not (isinstance(right, str) and any(right in str(text).split() for text in constants))
+
+
+def test_no_code_in_it_is_that_of_a_solution(given, tmp_path):
+    """But in exercises, of which some begin where earlier ones end. Names may differ."""
+    shutil.copytree(given, tmp_path / "course", ignore=shutil.ignore_patterns("exercises"))
+    code = answers("exercises/04_profiling/pytorch/slow_loading.py")["loader"]
+    assert code.count("decoded") == 2 and code.count("train_loader") == 1
+    hidden = code.replace("decoded", "kept").replace("train_loader", "batches_of_it")
+    (tmp_path / "course/handson/planted.py").write_text(f"def work():\n    first = 1\n{textwrap.indent(hidden, '    ')}\n    return first\n")
+    assert same_code(tmp_path / "course") == {*GIVEN, ("loader", "handson/planted.py")}
+
+
+def answers(file):
+    return gaps.answers(exercises.solution(file).read_text())
+
+
+def same_code(folder):
+    """{(gap, file)} of files below `folder` in which a gap's statements are, or what their last one returns or assigns."""
+    wanted = {}
+    for part in [part for parts in UNITS.values() for part in parts if not part.file.endswith(".sh")]:
+        for gap, code in answers(part.file).items():
+            statements = ast.parse(f"def gap():\n{textwrap.indent(code, '    ')}").body[0].body
+            last = getattr(statements[-1], "value", None)
+            wanted |= {_normal(nodes): gap for nodes in (statements, [last] if last else []) if _size(nodes) >= PHRASE}
+    kinds = {key[0] for key in wanted}
+    found = set()
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".ipynb")):
+        for nodes in _pieces(_tree(path), max(map(len, kinds))):
+            if tuple(type(node).__name__ for node in nodes) in kinds and (key := _normal(nodes)) in wanted:
+                found.add((wanted[key], str(path.relative_to(folder))))
+    return found
+
+
+def _tree(path):
+    if path.suffix == ".py":
+        return ast.parse(path.read_text())
+    cells = [cell["source"] for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    return ast.parse("\n".join(line for cell in cells for line in "".join(cell).splitlines() if not line.lstrip().startswith(("!", "%"))))
+
+
+def _pieces(tree, longest):
+    """All sequences of statements of up to `longest`, and all expressions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.expr):
+            yield [node]
+        for field in ("body", "orelse", "finalbody"):
+            block = getattr(node, field, None)
+            if isinstance(block, list):
+                yield from (block[begin : begin + count] for count in range(1, longest + 1) for begin in range(len(block) - count + 1))
+
+
+def _normal(nodes):
+    """What nodes are, whatever the names in them: (kinds, text)."""
+    names = {}
+
+    class Renamed(ast.NodeTransformer):
+        def visit_Name(self, node):
+            node.id = names.setdefault(node.id, f"name{len(names)}")
+            return node
+
+        def visit_arg(self, node):
+            node.arg = names.setdefault(node.arg, f"name{len(names)}")
+            return self.generic_visit(node)
+
+    return tuple(type(node).__name__ for node in nodes), "\n".join(ast.dump(Renamed().visit(copy.deepcopy(node))) for node in nodes)
+
+
+def _size(nodes):
+    return sum(not isinstance(part, ast.expr_context) for node in nodes for part in ast.walk(node))
