@@ -211,12 +211,12 @@ def _decoded(call):
 def main(seed):
     """Run `found` in a sandbox, and have the bundle's own judges say which values are right: what `found` gives, and
     {"right": [[unit, gap, the name of a function or constant], ...]}."""
-    from grader import checks, sandbox
+    from grader import course, sandbox
     from grader.box import Server
 
-    assert Path(checks.__file__).is_relative_to(COURSE)
+    assert Path(course.__file__).is_relative_to(COURSE)
     gaps = {}
-    for unit, parts in checks.UNITS.items():
+    for unit, parts in course.UNITS.items():
         for check in [check for part in parts for check in part.checks if check.given]:
             case = {"unit": unit, "seed": seed} | check.cases[0]
             gaps[f"{unit} {check.gap}"] = check.criteria[0], case | check.given(case)

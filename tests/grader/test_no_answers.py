@@ -20,7 +20,7 @@ import pytest
 from sandbox_runs import needs_strong
 
 from grader import exercises, gaps
-from grader.checks import UNITS
+from grader.course import UNITS
 from grader.instructors.bundle import TOP
 from grader.instructors.notebook_answers import Choice
 
@@ -36,7 +36,7 @@ PLANTED = {
     ("multi_node", "total_accuracy", "Table.accuracy"),
 }
 PHRASE = 8  # syntax nodes; less is a phrase of the field, such as `batches.set_epoch(epoch)`
-GIVEN = {("updater", "grader/probes/chainer.py")}  # (gap, file): the probe makes an evaluator with the same arguments
+GIVEN = {("updater", "grader/units/multi_node/probes/chainer.py")}  # (gap, file): the probe makes an evaluator with the same arguments
 
 
 @pytest.fixture(scope="session")
