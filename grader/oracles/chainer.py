@@ -6,6 +6,7 @@ import chainer.links as L
 import numpy
 from chainer.dataset import concat_examples
 
+from grader.checks import sgd
 from grader.probes.chainer import Double, NetworkOfRun, flat, network, pictures, serial
 from handson.chainer.data import Enlarge
 
@@ -16,8 +17,7 @@ def training(rank, ranks, case):
     several = case["workers"] > 1
     rules = {"right": {}}
     if case["gap"] == "optimizer":
-        rules["it updates without momentum"] = {"momentum": 0}
-        rules["the learning rate is not args.lr (Chainer's default, 0.01, is used)"] = {"factor": 0.01 / case["lr"]}
+        rules |= {sentence: {"rule": rule} for sentence, rule in sgd.mistakes("Chainer", 0.01).items()}
         if several and case.get("multi_node"):
             rules["each rank updates with its own gradients: nothing takes their mean (keep what create_multi_node_optimizer "
                   "returns)"] = {"alone": True}  # fmt: skip
@@ -38,24 +38,24 @@ def training(rank, ranks, case):
                   "itself"] = {"factor": 1 / case["workers"]}  # fmt: skip
             rules["the gradients of the devices are added, and the learning rate is not divided by their number: leave to "
                   "MultiprocessParallelUpdater what it changes"] = {"factor": case["workers"]}  # fmt: skip
-    return {sentence: _of_ranks(case, **rule) for sentence, rule in rules.items()}
+    return {sentence: _of_ranks(case, **how) for sentence, how in rules.items()}
 
 
-def _of_ranks(case, alone=False, only_main=False, **rule):
+def _of_ranks(case, alone=False, only_main=False, **how):
     ranks = case.get("ranks", 1)
     if alone:
-        return numpy.stack([_train(case, [worker], case["seed"] + worker * (case["gap"] == "optimizer"), **rule) for worker in range(ranks)])
+        return numpy.stack([_train(case, [worker], case["seed"] + worker * (case["gap"] == "optimizer"), **how) for worker in range(ranks)])
     together = ranks > 1 or case["gap"] == "updater" and not only_main
     workers = range(case["workers"]) if together else [0]
-    return numpy.stack([_train(case, workers, case["seed"], begin=bool(case.get("multi_node")), **rule)] * ranks)
+    return numpy.stack([_train(case, workers, case["seed"], begin=bool(case.get("multi_node")), **how)] * ranks)
 
 
-def _train(case, workers, seed, begin=False, factor=1.0, momentum=0.9, converted=True, test_set=False):
+def _train(case, workers, seed, begin=False, factor=1.0, rule=(), converted=True, test_set=False):
     """begin: ChainerMN's first update only makes the parameters equal."""
     model, iterators, convert = network(seed), [serial(case, worker) for worker in workers], concat_examples
     if converted and case["gap"] == "updater":
         convert = Double()
-    lr, velocity, trace = case["lr"] * factor, 0, []
+    velocity, trace = 0, []
     for update in range(case["updates"]):
         batch = [sample for iterator in iterators for sample in iterator.next()]
         if test_set:
@@ -63,9 +63,8 @@ def _train(case, workers, seed, begin=False, factor=1.0, momentum=0.9, converted
         if update > 0 or not begin:
             model.cleargrads()
             model(*convert(batch, None)).backward()
-            gradient = flat(model, "grad")
-            velocity = momentum * velocity - lr * gradient
-            _move(model, velocity)
+            velocity, change = sgd.step(velocity, flat(model, "grad"), **{"lr": case["lr"] * factor} | dict(rule))
+            _move(model, change)
         trace.append(flat(model))
     return numpy.stack(trace)
 

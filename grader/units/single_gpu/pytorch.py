@@ -2,7 +2,7 @@
 
 import numpy
 
-from grader.checks import criteria
+from grader.checks import criteria, sgd
 from grader.checks.check import Check, Criterion
 from grader.checks.pytorch import DEVICE, SHUFFLE, STEP, THROUGHPUT, run
 
@@ -12,22 +12,16 @@ HERE = "grader.units.single_gpu"
 def updates_as_sgd(seen, case, expected):
     found = seen[0]["parameters"]
 
-    def trace(lr, momentum, nesterov=False):
+    def trace(**rule):
         parameters, velocity = [found[0]], 0
         for gradient in expected["gradients"]:
-            velocity = momentum * velocity + gradient
-            parameters.append(parameters[-1] - lr * (gradient + momentum * velocity if nesterov else velocity))
+            velocity, change = sgd.step(velocity, gradient, **{"lr": case["lr"]} | rule)
+            parameters.append(parameters[-1] + change)
         return numpy.stack(parameters)
 
-    wrong = {
-        "the parameters do not change: does the optimizer have those of `model`?": trace(0, 0),
-        "it updates without momentum": trace(case["lr"], 0),
-        "the learning rate is not args.lr (PyTorch's default, 0.001, is used)": trace(0.001, 0.9),
-        "the learning rate is not args.lr but 0.1": trace(0.1, 0.9),
-        "the learning rate is not args.lr but 0.01": trace(0.01, 0.9),
-        "it uses Nesterov's momentum; the lecture's is the plain one": trace(case["lr"], 0.9, nesterov=True),
-    }
-    right = trace(case["lr"], 0.9)
+    wrong = {"the parameters do not change: does the optimizer have those of `model`?": trace(lr=0)}
+    wrong |= {sentence: trace(**rule) for sentence, rule in sgd.mistakes("PyTorch", 0.001).items()}
+    right = trace()
     problem = criteria.explained(found, right, wrong)
     if problem is None:
         return None
