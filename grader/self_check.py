@@ -16,7 +16,7 @@ from grader.judging import judge
 from grader.probes import loaded_for
 from grader.verdict import counted
 from handson.errors import OneSentence
-from handson.notebook.shell import in_notebook, shell
+from handson.ipython import in_notebook, shell
 
 TRACKS = ("pytorch", "chainer")
 

@@ -1,5 +1,6 @@
 """Errors whose text is for the user: one sentence that says what is wrong, where, and what to do. Commands print it, and no traceback."""
 
+import os
 import signal
 import sys
 
@@ -7,11 +8,30 @@ import sys
 class OneSentence(Exception):
     """The base of all such errors; `status` is the exit status of a command that ends with one."""
 
-    status = 2  # the user can mend it
+    status = 2  # the user can fix it
 
     def _render_traceback_(self):
         """What notebooks show, in place of a traceback."""
         return [str(self)]
+
+
+class TrackError(OneSentence, ValueError):
+    """What cannot work in a training. With `on_all_ranks`, every rank has found it out, and rank 0 alone says it."""
+
+    def __init__(self, sentence, on_all_ranks=False):
+        super().__init__(sentence)
+        self.on_all_ranks = on_all_ranks
+
+
+class WorkerError(OneSentence, RuntimeError):
+    """Names a device, or a rank, that failed; its own traceback, where there is one, is a note of the error."""
+
+    status = 1
+
+
+def say(sentence):
+    """Print a sentence for the user on standard error, behind the name of the program."""
+    print(f"{os.path.basename(sys.argv[0])}: {sentence}", file=sys.stderr, flush=True)
 
 
 def run(app, package):

@@ -16,8 +16,8 @@ from chainer.dataset import convert
 from chainer.training.updaters import StandardUpdater
 
 from handson.chainer import shared_arrays, threads, worker
-from handson.chainer.errors import TrackError
 from handson.chainer.worker_handle import WorkerHandle, end_workers
+from handson.errors import TrackError
 from handson.profiling import recording
 from handson.training import virtual_gpus
 from handson.training.worker_processes import deaf_to_ctrl_c

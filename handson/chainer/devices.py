@@ -2,8 +2,8 @@
 
 import chainer
 
-from handson.chainer.errors import TrackError
 from handson.chainer.threads import set_blas_threads
+from handson.errors import TrackError
 from handson.training import virtual_gpus
 
 HAS_GPUS = chainer.backends.cuda.available

@@ -7,8 +7,8 @@ import chainer
 import numpy
 from chainer.training import extensions
 
-from handson.chainer.errors import TrackError
 from handson.chainer.evaluators import Evaluator
+from handson.errors import TrackError
 from handson.training.banner import COLUMNS, TableOutput
 
 

@@ -5,7 +5,7 @@ import time
 import warnings
 
 from handson.chainer import shared_arrays, worker
-from handson.chainer.errors import WorkerError
+from handson.errors import WorkerError
 
 
 class WorkerHandle:

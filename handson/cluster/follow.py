@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from handson.errors import OneSentence
-from handson.notebook.shell import in_notebook
+from handson.ipython import in_notebook
 from handson.pbs import command, jobs, scheduler
 from handson.pbs.errors import PBSError
 

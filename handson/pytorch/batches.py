@@ -5,7 +5,7 @@ import math
 import torch
 from torch.utils.data import Sampler
 
-from handson.training.options import fail
+from handson.errors import TrackError
 
 
 class EpochBatches(Sampler):
@@ -51,6 +51,6 @@ def division_problem(images, workers, batchsize):
 
 
 def check_division(images, workers, batchsize):
-    """End with one sentence when there is a `division_problem`."""
+    """Raises TrackError when there is a `division_problem`."""
     if problem := division_problem(images, workers, batchsize):
-        fail(problem)
+        raise TrackError(problem)

@@ -17,11 +17,12 @@ import torch
 import torch.distributed as dist
 
 from handson.cluster.nodes import current_node
+from handson.errors import OneSentence, TrackError, say
 from handson.pytorch import devices, supervisor
 from handson.pytorch.batches import division_problem
 from handson.pytorch.workers import TIMEOUT, Communicator, leave, loopback, lost_peer, stop_together
 from handson.training import data, mpi, virtual_gpus
-from handson.training.options import fail, launcher_rank
+from handson.training.options import launcher_rank
 
 MEETING = timedelta(seconds=mpi.MEETING)  # for all ranks to start and to find each other
 NOT_COMPARED = {"out", "resume"}  # only rank 0 writes, and a node may have its files elsewhere
@@ -72,6 +73,9 @@ def create_communicator(args):
         dist.barrier()
     except SystemExit as end:
         _finish(end.code)
+    except OneSentence as error:
+        say(error)
+        _finish(error.status)
     except BaseException as error:
         if lost_peer(error):
             print(f"{_name()} lost its connection to another rank, which has died", file=sys.stderr)
@@ -141,7 +145,7 @@ def _meet_by_mpi():
     promised = int(_launcher_variable("PMI_SIZE", "OMPI_COMM_WORLD_SIZE") or world.size)
     if promised != world.size:
         library = MPI.Get_library_version().splitlines()[0].strip()
-        fail(f"mpiexec started {promised} ranks, but each is alone: mpi4py uses another MPI ({library}); put its mpiexec first on PATH")
+        raise TrackError(f"mpiexec started {promised} ranks, but each is alone: mpi4py uses another MPI ({library}); put its mpiexec first on PATH")
     one_host = len(set(world.allgather(socket.gethostname()))) == 1
     address, port = "127.0.0.1" if one_host else socket.gethostname(), int(os.environ.get("MASTER_PORT") or 0)
     store = problem = None
@@ -161,7 +165,7 @@ def _stop_for(problems, rank):
     """End all ranks with the first of `problems` (None: no problem; all ranks know the same): rank 0 says it; status 2."""
     for problem in filter(None, problems):
         if rank == 0:
-            fail(problem)
+            say(problem)
         raise SystemExit(2)
 
 

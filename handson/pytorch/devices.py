@@ -2,8 +2,8 @@
 
 import torch
 
+from handson.errors import TrackError
 from handson.training import virtual_gpus
-from handson.training.options import fail
 
 
 def count():
@@ -27,9 +27,9 @@ def problem(gpus):
 
 
 def check(gpus):
-    """Refuse ids that don't exist, before any worker starts."""
+    """Refuse ids that don't exist, before any worker starts. Raises TrackError."""
     if sentence := problem(gpus):
-        fail(sentence)
+        raise TrackError(sentence)
 
 
 def use(gpu):

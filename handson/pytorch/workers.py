@@ -13,11 +13,11 @@ from multiprocessing import resource_tracker
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from handson.errors import WorkerError, say
 from handson.profiling import recording
 from handson.pytorch import devices
 from handson.pytorch.batches import check_division
 from handson.training.banner import name_devices
-from handson.training.options import fail
 from handson.training.worker_processes import deaf_to_ctrl_c, end_with_parent, kill_all
 
 TIMEOUT = timedelta(minutes=5)  # for any one collective; a step takes well under a second
@@ -48,10 +48,11 @@ def start(train, args, train_set, test_set):
         if error.exit_code == 2:
             raise SystemExit(2) from None  # the worker has said what its user can mend
         how = f"was killed by {error.signal_name}" if error.signal_name else f"ended with status {error.exit_code}"
-        fail(f"worker {error.error_index} (GPU {args.gpu[error.error_index]}) {how}; all workers were stopped", status=1)
+        raise WorkerError(f"worker {error.error_index} (GPU {args.gpu[error.error_index]}) {how}; all workers were stopped") from None
     except mp.ProcessRaisedException as error:
-        print(error.msg.strip(), file=sys.stderr)
-        fail(f"worker {error.error_index} (GPU {args.gpu[error.error_index]}) failed; all workers were stopped", status=1)
+        failure = WorkerError(f"worker {error.error_index} (GPU {args.gpu[error.error_index]}) failed; all workers were stopped")
+        failure.add_note(error.msg.strip())
+        raise failure from None
 
 
 def _worker(rank, size, backend, port, train, *args):
@@ -108,7 +109,7 @@ def stop_together(problem):
         return
     try:
         if not dist.is_initialized() or dist.get_rank() == 0:
-            fail(next(filter(None, problems)))
+            say(next(filter(None, problems)))
         raise SystemExit(2)
     finally:
         if dist.is_initialized():

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from handson.errors import OneSentence
+from handson.errors import OneSentence, say
 from handson.training import identity
 from handson.training.worker_processes import kill_all
 
@@ -157,13 +157,7 @@ def _one_sentence(kind, error, traceback):
         return sys.__excepthook__(kind, error, traceback)
     for note in getattr(error, "__notes__", []):
         print(note, file=sys.stderr)
-    print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr, flush=True)
+    say(error)
     atexit._run_exitfuncs()  # such as ending worker processes; Python's own way out would end with status 1
     sys.stdout.flush()
     os._exit(error.status)
-
-
-def fail(sentence, status=2):
-    """End with one sentence on standard error; `status` 2 is for what the user can mend."""
-    print(f"{Path(sys.argv[0]).name}: {sentence}", file=sys.stderr, flush=True)
-    raise SystemExit(status)

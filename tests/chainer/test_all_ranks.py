@@ -25,7 +25,7 @@ def test_a_rank_that_raises_ends_all():
 
 def test_a_users_mistake_is_one_sentence():
     process = ends("create_communicator('naive')\nif RANK == 2:\n"
-                   "    from handson.chainer.errors import TrackError\n    raise TrackError('no such file: x')" + WAIT)
+                   "    from handson.errors import TrackError\n    raise TrackError('no such file: x')" + WAIT)
     assert process.returncode == 2 and "rank 2 of 3 on " in process.stderr and ": no such file: x\n" in process.stderr
     assert "Traceback" not in process.stderr
 

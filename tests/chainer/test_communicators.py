@@ -5,7 +5,7 @@ import pytest
 from mpi_runs import mpiexec, results
 
 from handson.chainer.communicators import GONE, NAMES, choose
-from handson.chainer.errors import TrackError
+from handson.errors import TrackError
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ from chainer.training import extensions
 
 from handson.chainer import cpu_updater, updaters
 from handson.chainer.cpu_updater import MultiprocessParallelUpdater
-from handson.chainer.errors import TrackError, WorkerError
+from handson.errors import TrackError, WorkerError
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCH = 4

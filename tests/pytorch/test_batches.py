@@ -7,6 +7,7 @@ import torch
 from ranks import image_set, on_ranks
 from torch.utils.data import DataLoader
 
+from handson.errors import OneSentence
 from handson.pytorch.batches import EpochBatches, check_division, division_problem
 from handson.pytorch.communicator import scatter_dataset
 
@@ -101,11 +102,11 @@ def test_a_dataloader_takes_the_batches_whole():
 
 
 @pytest.mark.parametrize(("images", "workers", "batchsize"), [(3, 4, 8), (1, 2, 1), (61, 2, 1), (5, 3, 1)])
-def test_images_that_do_not_suffice_are_refused_in_one_sentence(images, workers, batchsize, capsys):
-    with pytest.raises(SystemExit) as end:
+def test_images_that_do_not_suffice_are_refused_in_one_sentence(images, workers, batchsize):
+    with pytest.raises(OneSentence) as refusal:
         check_division(images, workers, batchsize)
-    assert end.value.code == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    assert refusal.value.status == 2
+    assert str(refusal.value) and "\n" not in str(refusal.value)
 
 
 def test_whatever_is_not_refused_gives_every_worker_images_in_every_step():
