@@ -84,9 +84,9 @@ def _rank(connection, meeting, rank, size, function, arguments):
     value, status, out, errors = None, 0, io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
         try:
-            workers.loopback("gloo")
+            workers.loopback()
             dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size, timeout=timedelta(seconds=PATIENCE))
-            value = function(workers.Communicator(rank, size, intra_rank=rank, nodes=1, name="gloo"), *arguments)
+            value = function(workers.Communicator(rank, size, intra_rank=rank, inter_size=1, name="gloo"), *arguments)
         except SystemExit as end:
             status = end.code
         except BaseException:
