@@ -25,11 +25,8 @@ from handson.pytorch import workers
 from handson.training import data, options
 
 ROOT = Path(__file__).resolve().parents[2]
-SOLUTIONS = {
-    "single_gpu": ROOT / "solutions/01_single_gpu/pytorch/train_cifar_single_gpu.py",
-    "multi_gpu": ROOT / "solutions/02_multi_gpu/pytorch/train_cifar_multi_gpu.py",
-    "multi_node": ROOT / "solutions/03_multi_node/pytorch/train_cifar_multi_node.py",
-}
+# unit -> its script that trains as the lecture's do, in the order of the units
+SOLUTIONS = {path.parent.parent.name[3:]: path for path in sorted((ROOT / "solutions").glob("[0-9]*/pytorch/train_cifar_*.py"))}
 PATIENCE = 100  # seconds for anything that ought to take less than one
 
 # Imported once, in the process that ranks are forked from. DistributedDataParallel would import torch._dynamo in every one.
