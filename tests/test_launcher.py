@@ -31,11 +31,13 @@ import json, os
 from handson.training import options
 from handson.cluster.nodes import current_node
 from handson.pytorch import devices
-from handson.pytorch.communicator import create_communicator
+import torch.distributed as dist
+from handson.pytorch.communicator import meet
 args = options.parse(gpus=None)
-with create_communicator(args) as comm:
+with meet(args) as comm:
+    dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size)
     devices.use(args.gpu[comm.intra_rank])
-    mine = [comm.rank, comm.intra_rank, current_node(), os.environ["OMP_NUM_THREADS"], len(os.sched_getaffinity(0)), comm.nodes]
+    mine = [comm.rank, comm.intra_rank, current_node(), os.environ["OMP_NUM_THREADS"], len(os.sched_getaffinity(0)), comm.inter_size]
     everybody = comm.allgather(mine)
     if comm.rank == 0:
         print(json.dumps(everybody))

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONS = "-e 1 --size 32"
-TASKS = {"single_gpu": "01_single_gpu", "multi_gpu": "02_multi_gpu", "multi_node": "03_multi_node"}
+TASKS = {path.parent.name[3:]: path.parent.name for path in sorted((ROOT / "solutions").glob("[0-9]*/run_*_training.sh"))}
 WORKERS = {"single_gpu": 1, "multi_gpu": 2, "multi_node": 4}
 NODES = {"single_gpu": 1, "multi_gpu": 1, "multi_node": 2}
 
@@ -64,9 +64,13 @@ def tour(tmp_path_factory):
     return Tour(tmp_path_factory.mktemp("the tour"), tmp_path_factory.mktemp("pbs"))
 
 
-@pytest.fixture(params=TASKS)
+@pytest.fixture(params=LECTURE)
 def task(request):
     return request.param
+
+
+def test_it_runs_the_training_of_every_unit_that_has_one(tour):
+    assert re.findall(r"qsub -V -j oe run_(\w+)_training\.sh$", tour.out, re.MULTILINE) == list(TASKS)
 
 
 def test_it_ends_well_and_complains_of_nothing(tour):

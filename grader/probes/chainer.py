@@ -280,7 +280,7 @@ def run(rank, ranks, source, case):
     """What a whole run of `train` prints, writes and ends with."""
     NetworkOfRun.made.clear()
     seed, args = case["seed"] % 1000, _options(case)
-    vars(args).update(unit=case["task"], script=f"train_cifar_{case['task']}", track="chainer", dataset="pictures", seed=seed)
+    vars(args).update(workers=case["workers"], nodes=1, unit=case["task"], script=f"train_cifar_{case['task']}", track="chainer", dataset="pictures", seed=seed)
     vars(args).update(size=NetworkOfRun.SIZE, epoch=case["epochs"], resume=None, devices=f"{case['workers']} virtual GPUs")
     sets = (pictures(case["images"], seed), pictures(7, seed + 1)) if rank == 0 else (None, None)
     comm = [join(rank, ranks, case["ranks_per_node"])] if case["task"] == "multi_node" else []

@@ -191,7 +191,7 @@ def run(rank, ranks, source, case):
         models.append(model)
 
     seed = case["seed"] % 1000
-    args = SimpleNamespace(unit=case["task"], script=f"train_cifar_{case['task']}", track="pytorch", dataset="pictures", size=64)
+    args = SimpleNamespace(workers=ranks, nodes=1, unit=case["task"], script=f"train_cifar_{case['task']}", track="pytorch", dataset="pictures", size=64)
     vars(args).update(batchsize=case["batchsize"], epoch=case["epochs"], lr=0.02, seed=seed, resume=None, gpu=list(range(ranks)), devices=f"{ranks} virtual GPUs")
     sets = pictures(case["images"], case["task"] != "single_gpu", seed), pictures(7, False, seed)
     if case["task"] == "multi_node" and rank > 0:

@@ -1,4 +1,4 @@
-"""The extensions that the tasks' trainers have in common: the lecture's table, snapshots, progress; and how to resume a run."""
+"""The extensions that all trainers have in common: the lecture's table, snapshots, progress; and how to resume a run."""
 
 import sys
 import time
@@ -25,16 +25,20 @@ class TimedEvaluator(Evaluator):
             self.seconds += time.perf_counter() - start
 
 
-def reports(evaluator):
-    """What the worker that reports extends its trainer with: evaluation, log, the lecture's table, snapshots, and progress.
+def add_reports(trainer, evaluator, comm=None):
+    """Let a trainer evaluate after each epoch; rank 0 keeps a log, prints the lecture's table, and writes snapshots.
 
-    A snapshot is `snapshot_epoch_<n>` in the output folder, written aside and renamed.
+    comm: of a multi-node run, whose ranks all evaluate. A snapshot is `snapshot_epoch_<n>` in the output folder, written aside and
+    renamed. A terminal shows the progress, too.
     """
-
-    table = extensions.PrintReport(COLUMNS, out=TableOutput())
-    snapshot = extensions.snapshot(filename="snapshot_epoch_{.updater.epoch}")
-    progress = [extensions.ProgressBar(update_interval=5)] if sys.stdout.isatty() else []
-    return [evaluator, extensions.LogReport(), table, snapshot, *progress]
+    trainer.extend(evaluator)
+    if comm is not None and comm.rank != 0:
+        return
+    trainer.extend(extensions.LogReport())
+    trainer.extend(extensions.PrintReport(COLUMNS, out=TableOutput()))
+    trainer.extend(extensions.snapshot(filename="snapshot_epoch_{.updater.epoch}"))
+    if sys.stdout.isatty():
+        trainer.extend(extensions.ProgressBar(update_interval=5))
 
 
 def resume(trainer, path):

@@ -1,6 +1,6 @@
-"""The four parts of a ChainerMN iteration, timed: forward, backward, all-reduce, optimize.
+"""What train_mnist.py imports: the four parts of a ChainerMN iteration, timed (forward, backward, all-reduce, optimize); its options.
 
-`train_mnist.py` trains with `TimedUpdater` in place of Chainer's StandardUpdater, and has `report` print and draw the times.
+It trains with `TimedUpdater` in place of Chainer's StandardUpdater, and has `report` print and draw the times.
 """
 
 import time
@@ -11,6 +11,7 @@ from chainer.backends import cuda
 from chainer.training.updaters import StandardUpdater
 
 from handson.files import written_aside
+from handson.training import options
 
 PARTS = ("forward", "backward", "all-reduce", "optimize")
 COLOURS = ("#D0E4F5", "#7FB2DC", "#E69F00", "#CCCCCC")
@@ -61,6 +62,27 @@ class _TimedCommunicator:
         self._note_time()
         self._communicator.multi_node_mean_grad(*arguments)
         self._note_time()
+
+
+def parse(description):
+    """The options of train_mnist.py."""
+    parser = options.OneSentenceParser(description=description)
+    add, number = parser.add_argument, options.positive(int)
+    add("-b", "--batchsize", type=number, default=32, metavar="N", help="images a worker takes in one step (32)")
+    add("-e", "--epoch", type=number, default=10, metavar="N", help="times to go through the data (10)")
+    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="GPU ids such as 0,1; virtual GPUs where there are none")
+    add("-u", "--unit", type=number, default=1000, metavar="N", help="units of a hidden layer (1000)")
+    options.add_out(parser, "mnist", "chainer")
+    args = parser.parse_args()
+    options.make_out(parser, args.out)
+    return args
+
+
+def announce(comm, args, devices):
+    """Rank 0 prints what is about to run, on which `devices` (words)."""
+    if comm.rank == 0:
+        print(f"Num process (COMM_WORLD): {comm.size}\nUsing {devices}\nUsing {comm.name} communicator")
+        print(f"Num unit: {args.unit}\nNum Minibatch-size: {args.batchsize}\nNum epoch: {args.epoch}", flush=True)
 
 
 def report(updater, comm, out):

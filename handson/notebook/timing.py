@@ -111,7 +111,7 @@ def _answer(pipe, rank, end):
 def _on_gpu(rank, workers, gpu, backend, meeting, pipe, function, arguments):
     device = devices.use(gpu)
     if workers > 1:
-        loopback(backend)
+        loopback()
         dist.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=workers)
     pipe.send(function(device, rank, workers, *arguments))
     multiprocessing.parent_process().join()  # which ends this one when all have answered; the others may still need its connections

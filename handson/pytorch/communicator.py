@@ -1,7 +1,7 @@
-"""The ranks of a multi-node run, started by mpiexec or torchrun: task 3 creates its communicator here.
+"""The ranks of a multi-node run, started by mpiexec or torchrun: train_cifar_multi_node.py gets its communicator here.
 
 The names are ChainerMN's: rank, size, intra_rank, scatter_dataset. The ranks first meet in a key-value store on rank 0 and
-compare what they were asked to do; only then do they form the process group that the gradients go through.
+compare what they were asked to do; only then does the script form the process group that the gradients go through.
 """
 
 import json
@@ -20,7 +20,7 @@ from handson.cluster.nodes import current_node
 from handson.errors import OneSentence, TrackError, say
 from handson.pytorch import devices, supervisor
 from handson.pytorch.batches import division_problem
-from handson.pytorch.workers import TIMEOUT, Communicator, leave, loopback, lost_peer, stop_together
+from handson.pytorch.workers import Communicator, leave, loopback, lost_peer, stop_together
 from handson.training import data, mpi, virtual_gpus
 from handson.training.options import launcher_rank
 
@@ -33,6 +33,8 @@ class MultiNodeCommunicator(Communicator):
     """What a rank knows of all ranks, and what it can do together with them."""
 
     devices: str  # the devices of all ranks, in words
+    backend: str  # for init_process_group
+    store: object  # the key-value store in which the ranks have met
 
     def load_on_rank_0(self, args):
         """The training and the test set of `args.dataset` on rank 0, (None, None) on the others. Bad data ends all ranks."""
@@ -60,8 +62,8 @@ def scatter_dataset(dataset, comm, seed):
 
 
 @contextmanager
-def create_communicator(args):
-    """``with create_communicator(args) as comm``: meet the other ranks, and leave together with them.
+def meet(args):
+    """``with meet(args) as comm``: meet the other ranks, and leave together with them. The block forms the process group.
 
     `args.gpu` lists the GPU ids for the ranks of a node; None becomes 0, 1, ... A rank that fails ends with a sentence that names
     it, and mpiexec or torchrun ends the others. Nothing after the block is executed.
@@ -99,7 +101,7 @@ def _name():
 
 
 def _join(args):
-    """Meet the other ranks, check that all were asked for the same, settle who uses which device, form the process group."""
+    """Meet the other ranks, check that all were asked for the same, and settle who uses which device."""
     store, rank, size = _meet_by_environment() if _started_by_torchrun() else _meet_by_mpi()
 
     def everybody(what, mine):
@@ -121,9 +123,9 @@ def _join(args):
 
     backend = devices.backend(places)
     if len(set(everybody("host", socket.gethostname()))) == 1:
-        loopback(backend)
-    dist.init_process_group(backend, store=dist.PrefixStore("group", store), rank=rank, world_size=size, timeout=TIMEOUT)
-    return MultiNodeCommunicator(rank, size, intra_rank, len(set(nodes)), devices.library(backend), devices.describe(args.gpu, places))
+        loopback()
+    words, store = devices.describe(args.gpu, places), dist.PrefixStore("group", store)
+    return MultiNodeCommunicator(rank, size, intra_rank, len(set(nodes)), devices.library(backend), words, backend, store)
 
 
 def _gpu_problem(gpus, nodes, rank):

@@ -64,6 +64,6 @@ def library(backend):
 
 
 def backend(places):
-    """The communication library for workers at `places`: NCCL wants a GPU for each; gloo serves CPUs, and workers that share one."""
+    """The communication library for workers at `places` (GPU ids, or (machine, place)): NCCL wants a GPU for each; else gloo."""
     shared = len(set(places)) < len(places)
     return "gloo" if shared or not torch.cuda.is_available() else "cpu:gloo,cuda:nccl"

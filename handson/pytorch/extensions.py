@@ -76,12 +76,21 @@ class AllreducePersistent(extension.Extension):
             buffer.copy_(mean.view_as(buffer))
 
 
-def reports(evaluator):
-    """What the rank that reports extends its manager with: evaluation, log, the lecture's table, snapshots, and on a terminal a
-    progress bar. Snapshots are written aside and renamed: `snapshot_epoch_<n>` in the output folder."""
-    table = extensions.PrintReport(COLUMNS, out=TableOutput())
-    snapshot = extensions.snapshot(filename="snapshot_epoch_{.epoch}")
-    return [evaluator, extensions.LogReport(), table, snapshot] + [extensions.ProgressBar(update_interval=5)] * sys.stdout.isatty()
+def add_reports(manager, evaluator, all_ranks=False):
+    """Let rank 0 evaluate after each epoch (with `all_ranks`, every rank), keep a log, print the lecture's table, and write snapshots.
+
+    A snapshot is `snapshot_epoch_<n>` in the output folder, written aside and renamed. A terminal shows the progress, too.
+    """
+    reports = not dist.is_initialized() or dist.get_rank() == 0
+    if reports or all_ranks:
+        manager.extend(evaluator)
+    if not reports:
+        return
+    manager.extend(extensions.LogReport())
+    manager.extend(extensions.PrintReport(COLUMNS, out=TableOutput()))
+    manager.extend(extensions.snapshot(filename="snapshot_epoch_{.epoch}"))
+    if sys.stdout.isatty():
+        manager.extend(extensions.ProgressBar(update_interval=5))
 
 
 def resume(manager, path, device):

@@ -1,10 +1,11 @@
-"""One process per GPU of this machine, in the manner of Chainer's MultiprocessParallelUpdater: task 2 starts its workers here."""
+"""One process per GPU of this machine, in the manner of Chainer's MultiprocessParallelUpdater: train_cifar_multi_gpu.py starts its workers here."""
 
 import ctypes
 import logging
 import os
 import socket
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,7 +16,6 @@ import torch.multiprocessing as mp
 
 from handson.errors import WorkerError, say
 from handson.profiling import recording
-from handson.pytorch import devices
 from handson.pytorch.batches import check_division
 from handson.training.banner import name_devices
 from handson.training.worker_processes import deaf_to_ctrl_c, end_with_parent, kill_all
@@ -23,62 +23,70 @@ from handson.training.worker_processes import deaf_to_ctrl_c, end_with_parent, k
 TIMEOUT = timedelta(minutes=5)  # for any one collective; a step takes well under a second
 
 
-def start(train, args, train_set, test_set):
-    """Run ``train(comm, args, train_set, test_set)`` in a process for each id of `args.gpu`, joined in a process group.
+def spawn(worker, args, train_set, test_set):
+    """Run ``worker(rank, meeting, args, train_set, test_set)`` in a process for each id of `args.gpu`, as torch.multiprocessing.spawn does.
 
-    Returns when all have finished. When one fails, all are stopped, and one sentence names it; Ctrl-C stops them too.
+    meeting: the path of a file for init_process_group, through which the ranks find each other. Returns when all have finished. When one
+    fails, all are stopped, and one sentence names it; Ctrl-C stops them too. Ends with a sentence where the images can't be shared out.
     """
     size = len(args.gpu)
     print(name_devices(args.gpu))
     check_division(len(train_set), size, args.batchsize)
-    backend = devices.backend([devices.place(gpu) for gpu in args.gpu])
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=TIMEOUT)
+    loopback()
     logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # it would announce each process it stops
     sys.stdout.flush()
     resource_tracker.ensure_running()  # started in the block, it would let Ctrl-C through again
-    try:
-        with deaf_to_ctrl_c():
-            workers = mp.spawn(_worker, (size, backend, store.port, train, args, train_set, test_set), nprocs=size, join=False)
-        while not workers.join():
-            pass
-    except KeyboardInterrupt:
-        kill_all()
-        raise
-    except mp.ProcessExitedException as error:
-        if error.exit_code == 2:
-            raise SystemExit(2) from None  # the worker has said what its user can mend
-        how = f"was killed by {error.signal_name}" if error.signal_name else f"ended with status {error.exit_code}"
-        raise WorkerError(f"worker {error.error_index} (GPU {args.gpu[error.error_index]}) {how}; all workers were stopped") from None
-    except mp.ProcessRaisedException as error:
-        failure = WorkerError(f"worker {error.error_index} (GPU {args.gpu[error.error_index]}) failed; all workers were stopped")
-        failure.add_note(error.msg.strip())
-        raise failure from None
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with deaf_to_ctrl_c():
+                workers = mp.spawn(_worker, (worker, f"{folder}/meeting", args, train_set, test_set), nprocs=size, join=False)
+            while not workers.join():
+                pass
+        except KeyboardInterrupt:
+            kill_all()
+            raise
+        except mp.ProcessExitedException as error:
+            if error.exit_code == 2:
+                raise SystemExit(2) from None  # the worker has said what its user can mend
+            how = f"was killed by {error.signal_name}" if error.signal_name else f"ended with status {error.exit_code}"
+            raise WorkerError(f"worker {error.error_index} (GPU {args.gpu[error.error_index]}) {how}; all workers were stopped") from None
+        except mp.ProcessRaisedException as error:
+            failure = WorkerError(f"worker {error.error_index} (GPU {args.gpu[error.error_index]}) failed; all workers were stopped")
+            failure.add_note(error.msg.strip())
+            raise failure from None
 
 
-def _worker(rank, size, backend, port, train, *args):
+def _worker(rank, worker, *arguments):
     end_with_parent()
-    loopback(backend)
-    store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=TIMEOUT)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     try:
-        train(Communicator(rank, size, intra_rank=rank, nodes=1, name=devices.library(backend)), *args)
+        worker(rank, *arguments)
     except RuntimeError as error:
         if lost_peer(error):
             time.sleep(10)  # the parent is about to name the worker that died, and to stop this one
         raise
+
+
+def communicator():
+    """The Communicator of a process group on one node."""
+    rank = dist.get_rank()
+    return Communicator(rank, dist.get_world_size(), intra_rank=rank, inter_size=1, name=dist.get_backend())
+
+
+def destroy_group():
+    """In place of dist.destroy_process_group(), which sometimes aborts after the work is done: wait for all ranks, then end this process."""
     dist.barrier()
     leave(0)
 
 
 @dataclass
 class Communicator:
-    """One rank's view: its number among all ranks (rank) and on its node (intra_rank), how many ranks and nodes there are."""
+    """One rank's view: its number among all ranks (rank) and on its node (intra_rank), how many ranks there are (size)."""
 
     rank: int
     size: int
     intra_rank: int
-    nodes: int
-    name: str  # what carries the gradients: gloo or nccl
+    inter_size: int  # the number of nodes
+    name: str  # of the backend, which carries the gradients
 
     def allgather(self, thing):
         """A list with every rank's `thing`, the same on all ranks."""
@@ -93,9 +101,9 @@ class Communicator:
         return mine[0]
 
 
-def loopback(backend):
+def loopback():
     """Let gloo use the loopback interface: workers of one machine need no name resolution and no network."""
-    if "gloo" in backend and any(name == "lo" for _, name in socket.if_nameindex()):
+    if any(name == "lo" for _, name in socket.if_nameindex()):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 

@@ -1,6 +1,7 @@
-"""What training scripts print, as in the lecture and the same for both tracks: the opening lines, and the columns of the table."""
+"""What training scripts print, as in the lecture and the same for both tracks: the opening lines, and the tables."""
 
 import sys
+import time
 
 from handson.profiling import usage
 
@@ -8,12 +9,13 @@ COLUMNS = ["epoch", "main/loss", "validation/main/loss", "main/accuracy", "valid
 
 
 def announce(using, args, train_set, devices, comm=None):
-    """Print what is about to run `using` a "single GPU", "multiple GPUs" or "multiple nodes", on which `devices` (words); these are kept in
-    args.devices for the result.
+    """Print what is about to run `using` a "single GPU", "multiple GPUs" or "multiple nodes", on which `devices` (words).
 
-    comm: the communicator of a multi-node run; only its rank 0 prints, and only it has a `train_set`.
+    comm: the communicator of a multi-node run; only its rank 0 prints, and only it has a `train_set`. For the result, args.devices,
+    args.workers and args.nodes are set.
     """
     args.devices = devices
+    args.workers, args.nodes = (comm.size, comm.inter_size) if comm else (len(args.gpu) if using == "multiple GPUs" else 1, 1)
     if comm is None or comm.intra_rank == 0:
         usage.record(args.out, args.gpu)
     if comm is not None and comm.rank != 0:
@@ -39,6 +41,22 @@ def announce(using, args, train_set, devices, comm=None):
 def name_devices(gpus):
     """GPU ids as the dictionary that MultiprocessParallelUpdater takes: [0, 1] -> {'main': 0, 'gpu1': 1}."""
     return {"main" if rank == 0 else f"gpu{rank}": gpu for rank, gpu in enumerate(gpus)}
+
+
+class LossTable:
+    """The table of a training without evaluation: the loss after each epoch, which rank 0 prints, and which is kept in `log`."""
+
+    def __init__(self, comm):
+        self.rank, self.log, self.start = comm.rank, [], time.perf_counter()
+        if self.rank == 0:
+            print("epoch  main/loss  elapsed_time", flush=True)
+
+    def add(self, loss):
+        """One more epoch is over, with this loss (a number, or a tensor that has one)."""
+        row = {"epoch": len(self.log) + 1, "main/loss": float(loss), "elapsed_time": time.perf_counter() - self.start}
+        self.log.append(row)
+        if self.rank == 0:
+            print("{:<6} {:<9.4f}  {:.2f}".format(*row.values()), flush=True)
 
 
 class TableOutput:

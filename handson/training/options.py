@@ -112,7 +112,7 @@ def training_parser(program, gpus, add_options=None):
     add("--resume", type=Path, metavar="FILE", help="continue from a snapshot of an interrupted run")
     if add_options:
         add_options(parser)
-    parser.set_defaults(unit=unit, script=script, track=track)
+    parser.set_defaults(unit=unit, script=script, track=track, workers=1, nodes=1)  # the last two until `announce` knows
     return parser
 
 

@@ -173,10 +173,22 @@ def _is_number(value, types=(int, float)):
     return isinstance(value, types) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
 
 
-def report(args, throughput, images, seconds, evaluation_seconds, log, workers=1, nodes=1):
-    """The end of a training script: print its `throughput` (images/s), and write its result to args.out.
+def finish(args, manager, evaluator, throughput, images, seconds):
+    """The end of a training script whose `manager` (or Chainer's trainer) reports: on rank 0, `report`; elsewhere, nothing.
 
-    args: its options, with the words for its devices in args.devices. images: trained on by all workers in `seconds`, of which
+    The log is that of the manager's LogReport, which rank 0 alone has; `evaluator.seconds` are what evaluation took.
+    """
+    try:
+        log = manager.get_extension("LogReport").log
+    except ValueError:
+        return
+    report(args, throughput, images, seconds, log, evaluator.seconds)
+
+
+def report(args, throughput, images, seconds, log, evaluation_seconds=0):
+    """The end of a training: print its `throughput` (images/s), and write its result to args.out.
+
+    args: the script's options, and what `announce` has added to them. images: trained on by all workers in `seconds`, of which
     `evaluation_seconds` went into evaluation. log: a dict for each epoch. Returns the path. Raises ResultError.
     """
     print(throughput_line(throughput, images, seconds), flush=True)
@@ -185,7 +197,7 @@ def report(args, throughput, images, seconds, evaluation_seconds, log, workers=1
     versions = {"python": platform.python_version(), software: importlib.metadata.version(software)}
     train_seconds = seconds - evaluation_seconds - recording.seconds_writing()
     result = Result(
-        **run, profiled=recording.plan() is not None, workers=workers, nodes=nodes, device=args.devices, epochs=args.epoch, images=images,
+        **run, profiled=recording.plan() is not None, workers=args.workers, nodes=args.nodes, device=args.devices, epochs=args.epoch, images=images,
         seconds=seconds, train_seconds=train_seconds, log=log, versions=versions, usage=usage.read(args.out),
     )  # fmt: skip
     return write(result, args.out)

@@ -12,13 +12,12 @@
 # In this course you train one network three times: on one GPU, on the two GPUs of a node, and on two nodes of two GPUs each.
 # You fill gaps in training scripts and job scripts, submit the jobs with `qsub`, and find out what more GPUs bring.
 #
-# | notebook | task | exercises |
-# |---|---|---|
-# | `00_start` | how the course works | `exercises/00_start` |
-# | `01_single_gpu` | one GPU: the training loop, and what limits it | `exercises/01_single_gpu` |
-# | `02_multi_gpu` | two GPUs of a node: data parallel training | `exercises/02_multi_gpu` |
-# | `03_multi_node` | two nodes of two GPUs: MPI ranks, and a network between them | `exercises/03_multi_node` |
-# | `04_profiling` | where the time of an iteration goes, and what to do about it | `exercises/04_profiling` |
+# Each notebook has a folder of the same name in `exercises/`, with its scripts. These are the notebooks, in order:
+
+# %%
+from handson.notebook import contents
+
+contents.show()
 
 # %% [markdown]
 # ## How it works
@@ -162,4 +161,4 @@ check("start")
 # %% [markdown]
 # ## Go on
 #
-# Open `01_single_gpu.ipynb` in the file browser on the left.
+# Open the next notebook in the file browser on the left.

@@ -239,4 +239,4 @@ from grader import check
 check("single_gpu")
 
 # %% [markdown]
-# Go on with `02_multi_gpu.ipynb`.
+# Go on with the next notebook; the file browser on the left has them in order.

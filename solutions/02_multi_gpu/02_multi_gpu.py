@@ -58,7 +58,8 @@ plots.classes_of_shards({"sorted, cut in the middle": in_order, "cut at random":
 #
 # | | PyTorch | Chainer |
 # |---|---|---|
-# | a process for each GPU | `workers.start` | `MultiprocessParallelUpdater` |
+# | a process for each GPU | `spawn(worker, ...)` | `MultiprocessParallelUpdater` |
+# | the processes find each other | `dist.init_process_group` | `MultiprocessParallelUpdater` |
 # | its GPU | `args.gpu[comm.intra_rank]` | `devices={"main": 0, "gpu1": 1}` |
 # | its shard | `random_split` | `split_dataset_n_random` |
 # | the mean of the gradients | `DistributedDataParallel` | `MultiprocessParallelUpdater` |
@@ -304,4 +305,4 @@ from grader import check
 check("multi_gpu")
 
 # %% [markdown]
-# Go on with `03_multi_node.ipynb`.
+# Go on with the next notebook; the file browser on the left has them in order.

@@ -50,7 +50,7 @@ print("2 nodes x 3:", [intra_rank(rank, 3) for rank in range(6)])
 #
 # | | PyTorch | Chainer |
 # |---|---|---|
-# | the ranks find each other | `create_communicator(args)` | `create_communicator(name)` |
+# | the ranks find each other | `meet(args)`, `dist.init_process_group` | `create_communicator(name)` |
 # | the data, from rank 0 to all | `scatter_dataset` | `scatter_dataset` |
 # | the mean of the gradients | `DistributedDataParallel` | `create_multi_node_optimizer` |
 # | evaluation on all ranks | `Evaluator(..., all_ranks=True)` | `create_multi_node_evaluator` |

@@ -13,12 +13,8 @@ from pathlib import Path
 import numpy
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = {
-    "single_gpu": ROOT / "solutions/01_single_gpu/chainer/train_cifar_single_gpu.py",
-    "multi_gpu": ROOT / "solutions/02_multi_gpu/chainer/train_cifar_multi_gpu.py",
-    "multi_node": ROOT / "solutions/03_multi_node/chainer/train_cifar_multi_node.py",
-    "mnist": ROOT / "solutions/03_multi_node/chainer/train_mnist.py",
-}
+# "multi_gpu" -> train_cifar_multi_gpu.py, "mnist" -> train_mnist.py
+SCRIPTS = {path.stem.removeprefix("train_").removeprefix("cifar_"): path for path in sorted((ROOT / "solutions").glob("[0-9]*/chainer/*.py"))}
 PATIENCE = 60  # seconds
 BIN = sysconfig.get_path("scripts")
 PYTHON = [sys.executable, "-W", "error", "-W", "default:optimizer.lr is changed"]

@@ -55,9 +55,10 @@ TORCH = """
 import json, sys, torch, torch.distributed as dist
 from about_me import facts, timed
 from handson.training import options
-from handson.pytorch.communicator import create_communicator
+from handson.pytorch.communicator import meet
 args = options.parse(gpus=None)
-with create_communicator(args) as comm:
+with meet(args) as comm:
+    dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size)
     nodes = comm.allgather(facts(0)["host"])
     mine = facts(comm.rank) | {"intra_rank": comm.intra_rank, "inter_rank": sorted(set(nodes)).index(nodes[comm.rank])}
     buffer = torch.ones(BYTES, dtype=torch.uint8)
@@ -275,9 +276,11 @@ PLAIN = """
 import os
 from handson.training import options
 from handson.cluster.nodes import current_node
-from handson.pytorch.communicator import create_communicator
-with create_communicator(options.parse(gpus=None)) as comm:
-    everybody = comm.allgather(f"{comm.rank} {comm.intra_rank} {current_node()} {comm.nodes}")
+import torch.distributed as dist
+from handson.pytorch.communicator import meet
+with meet(options.parse(gpus=None)) as comm:
+    dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size)
+    everybody = comm.allgather(f"{comm.rank} {comm.intra_rank} {current_node()} {comm.inter_size}")
     if comm.rank == 0:
         print(*everybody, sep="\\n")
 """

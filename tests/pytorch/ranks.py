@@ -24,11 +24,8 @@ from handson.pytorch import workers
 from handson.training import data, options
 
 ROOT = Path(__file__).resolve().parents[2]
-SOLUTIONS = {
-    "single_gpu": ROOT / "solutions/01_single_gpu/pytorch/train_cifar_single_gpu.py",
-    "multi_gpu": ROOT / "solutions/02_multi_gpu/pytorch/train_cifar_multi_gpu.py",
-    "multi_node": ROOT / "solutions/03_multi_node/pytorch/train_cifar_multi_node.py",
-}
+# unit -> its script that trains as the lecture's do, in the order of the units
+SOLUTIONS = {path.parent.parent.name[3:]: path for path in sorted((ROOT / "solutions").glob("[0-9]*/pytorch/train_cifar_*.py"))}
 PATIENCE = 100  # seconds for anything that ought to take less than one
 
 # Imported once, in the process that ranks are forked from. DistributedDataParallel would import torch._dynamo in every one.
@@ -83,9 +80,9 @@ def _rank(connection, meeting, rank, size, function, arguments):
     value, status, out, errors = None, 0, io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
         try:
-            workers.loopback("gloo")
+            workers.loopback()
             dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size, timeout=timedelta(seconds=PATIENCE))
-            value = function(workers.Communicator(rank, size, intra_rank=rank, nodes=1, name="gloo"), *arguments)
+            value = function(workers.Communicator(rank, size, intra_rank=rank, inter_size=1, name="gloo"), *arguments)
         except SystemExit as end:
             status = end.code
         except BaseException:

@@ -24,10 +24,12 @@ SECONDS_TO_END = 20  # for all ranks, once one has failed; a few on a machine th
 MULTI_NODE = """
 import os
 from handson.training import options
-from handson.pytorch.communicator import create_communicator
+import torch.distributed as dist
+from handson.pytorch.communicator import meet
 
 args = options.parse(gpus=None)
-with create_communicator(args) as comm:
+with meet(args) as comm:
+    dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size)
     comm.load_on_rank_0(args)
     (args.out / f"rank{comm.rank}").write_text(f"{os.getpid()} {os.getppid()}")
     while True:
@@ -37,10 +39,13 @@ with create_communicator(args) as comm:
 """
 MULTI_GPU = """
 import os
+import torch.distributed as dist
 from handson.training import data, options
-from handson.pytorch import workers
+from handson.pytorch import devices, workers
 
-def train(comm, args, train_set, test_set):
+def worker(rank, meeting, args, train_set, test_set):
+    dist.init_process_group(devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu))
+    comm = workers.communicator()
     (args.out / f"rank{comm.rank}").write_text(f"{os.getpid()} {os.getppid()}")
     while True:
         comm.allgather(0)
@@ -49,7 +54,7 @@ def train(comm, args, train_set, test_set):
 
 if __name__ == "__main__":
     args = options.parse(gpus=[0, 1])
-    workers.start(train, args, *data.load(args.dataset))
+    workers.spawn(worker, args, *data.load(args.dataset))
 """
 PROGRAMS = sysconfig.get_path("scripts")
 START = {

@@ -63,8 +63,10 @@ wait
 RANK = """
 import os, socket
 from handson.training import options
-from handson.pytorch.communicator import create_communicator
-with create_communicator(options.parse(gpus=None)) as comm:
+import torch.distributed as dist
+from handson.pytorch.communicator import meet
+with meet(options.parse(gpus=None)) as comm:
+    dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size)
     os.write(1, b"%d %d %s of %d\\n" % (comm.rank, comm.intra_rank, socket.gethostname().encode(), comm.size))
 """
 

@@ -60,5 +60,5 @@ def test_the_tour_runs(cluster, tmp_path):
     with cluster.start(*map(str, command), folder=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         printed, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, printed
-    assert printed.count("[images/sec.]") == len(FOLDERS), "the output of each job is shown"
+    assert printed.count("[images/sec.]") == len(list(ROOT.glob("solutions/*/run_*_training.sh"))), "the output of each job is shown"
     assert (tmp_path / "tour/throughput.png").exists()

@@ -34,8 +34,7 @@ def train(args, train_set, test_set):
 
     manager = ExtensionsManager(model, optimizer, args.epoch, iters_per_epoch=len(train_loader), out_dir=args.out)
     evaluator = extensions.Evaluator(test_loader, model, prepare)
-    for extension in extensions.reports(evaluator):
-        manager.extend(extension)
+    extensions.add_reports(manager, evaluator)
     first_epoch = extensions.resume(manager, args.resume, device)
 
     start = time.perf_counter()
@@ -55,7 +54,7 @@ def train(args, train_set, test_set):
     # PUT YOUR CODE: how many `images` went through the network since `first_epoch` (not 0 in a resumed
     # run), and what `throughput` a second is that?
     raise NotImplementedError("PUT YOUR CODE: throughput")
-    results.report(args, throughput, images, seconds, evaluator.seconds, manager.get_extension("LogReport").log)
+    results.finish(args, manager, evaluator, throughput, images, seconds)
 
 
 def main():

@@ -15,13 +15,12 @@ import numpy
 from chainer.iterators import SerialIterator
 from chainer.training import Trainer, extensions
 
-from handson.training import banner, data, options, results
-from handson.chainer import devices
+from handson.training import banner, data, results
+from handson.chainer import devices, steps
 from handson.chainer.all_ranks import all_ranks_end_together
 from handson.chainer.communicators import create_communicator
 from handson.chainer.evaluators import Evaluator
 from handson.chainer.optimizers import create_multi_node_optimizer
-from handson.chainer.steps import TimedUpdater, report
 
 
 class MLP(chainer.Chain):
@@ -53,7 +52,7 @@ def train(comm, args):
     train_iterator = SerialIterator(train_set, args.batchsize)
     test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
 
-    updater = TimedUpdater(train_iterator, optimizer, device=device)
+    updater = steps.TimedUpdater(train_iterator, optimizer, device=device)
     trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
     evaluator = Evaluator(test_iterator, model, device=device)
     trainer.extend(chainermn.create_multi_node_evaluator(evaluator, comm))
@@ -66,26 +65,14 @@ def train(comm, args):
     seconds = time.perf_counter() - start
     if comm.rank == 0:
         print(results.throughput_line(images / seconds, images, seconds))
-    report(updater, comm, args.out)
+    steps.report(updater, comm, args.out)
 
 
 def main():
-    parser = options.OneSentenceParser(description=__doc__)
-    add, number = parser.add_argument, options.positive(int)
-    add("-b", "--batchsize", type=number, default=32, metavar="N", help="images a worker takes in one step (32)")
-    add("-e", "--epoch", type=number, default=10, metavar="N", help="times to go through the data (10)")
-    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="GPU ids such as 0,1; virtual GPUs where there are none")
-    add("-u", "--unit", type=number, default=1000, metavar="N", help="units of a hidden layer (1000)")
-    options.add_out(parser, "mnist", "chainer")
-    args = parser.parse_args()
-    options.make_out(parser, args.out)
-
+    args = steps.parse(__doc__)
     with all_ranks_end_together():
         comm = create_communicator()
-        words = devices.settle(comm, args)
-        if comm.rank == 0:
-            print(f"Num process (COMM_WORLD): {comm.size}\nUsing {words}\nUsing {comm.name} communicator")
-            print(f"Num unit: {args.unit}\nNum Minibatch-size: {args.batchsize}\nNum epoch: {args.epoch}", flush=True)
+        steps.announce(comm, args, devices.settle(comm, args))
         train(comm, args)
 
 

@@ -3,6 +3,7 @@
 import time
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from pytorch_pfn_extras.reporting import report
 from pytorch_pfn_extras.training import ExtensionsManager
@@ -11,8 +12,9 @@ from torch.utils.data import DataLoader
 
 from handson.pytorch import devices, extensions
 from handson.pytorch.batches import EpochBatches
-from handson.pytorch.communicator import create_communicator, scatter_dataset
+from handson.pytorch.communicator import meet, scatter_dataset
 from handson.pytorch.model import ConvNet
+from handson.pytorch.workers import TIMEOUT
 from handson.training import data, options, results
 from handson.training.banner import announce
 
@@ -26,7 +28,7 @@ def train(comm, args, train_set, test_set):
     # PUT YOUR CODE: rank 0 deals the training set out at random: `shard`, what this rank gets, and
     # `lengths`, of all ranks' shards
     raise NotImplementedError("PUT YOUR CODE: scatter")
-    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)
+    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)  # DistributedSampler would repeat or drop images
     train_loader = DataLoader(shard, batch_sampler=batches)
 
     torch.manual_seed(args.seed)
@@ -43,8 +45,7 @@ def train(comm, args, train_set, test_set):
     # together
     raise NotImplementedError("PUT YOUR CODE: evaluator")
     manager.extend(extensions.AllreducePersistent(model))
-    for extension in extensions.reports(evaluator) if comm.rank == 0 else [evaluator]:
-        manager.extend(extension)
+    extensions.add_reports(manager, evaluator, all_ranks=True)
     first_epoch = extensions.resume(manager, args.resume, device)
 
     start = time.perf_counter()
@@ -64,13 +65,13 @@ def train(comm, args, train_set, test_set):
     # PUT YOUR CODE: how many `images` went through the network since `first_epoch` (not 0 in a resumed
     # run), and what `throughput` a second is that?
     raise NotImplementedError("PUT YOUR CODE: throughput")
-    if comm.rank == 0:
-        results.report(args, throughput, images, seconds, evaluator.seconds, manager.get_extension("LogReport").log, comm.size, comm.nodes)
+    results.finish(args, manager, evaluator, throughput, images, seconds)
 
 
 def main():
     args = options.parse(gpus=None)
-    with create_communicator(args) as comm:
+    with meet(args) as comm:  # MPI or torchrun says which rank this is, and where the others are
+        dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
         train_set, test_set = comm.load_on_rank_0(args)
         announce("multiple nodes", args, train_set, comm.devices, comm)
         train(comm, args, train_set, test_set)

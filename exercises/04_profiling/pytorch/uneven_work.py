@@ -3,57 +3,73 @@
 import time
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, random_split
+from torch.utils.data import DataLoader, Subset
 
-from handson.pytorch import devices, workers
+from handson.pytorch import devices
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
+from handson.pytorch.workers import TIMEOUT, communicator, destroy_group, spawn
 from handson.training import data, options, results
-from handson.training.banner import announce
+from handson.training.banner import LossTable, announce
+
+
+def average_gradients(model, images):
+    """Replace every gradient, a mean over this rank's `images` (their number), by the mean over the images of all ranks: one message."""
+    gradients = [parameter.grad for parameter in model.parameters()]
+    sums = torch.cat([images * gradient.flatten() for gradient in gradients] + [gradients[0].new_tensor([images])])
+    dist.all_reduce(sums)
+    means = (sums[:-1] / sums[-1]).split([gradient.numel() for gradient in gradients])
+    for gradient, mean in zip(gradients, means):
+        gradient.copy_(mean.view_as(gradient))
 
 
 def train(comm, args, train_set, test_set):
     device = devices.use(args.gpu[comm.intra_rank])
-    generator = torch.Generator().manual_seed(args.seed)
     # PUT YOUR CODE: `shards`: a part of the training set for every rank, so that no rank has to wait for
     # another
-    speeds = [2] + [1] * (comm.size - 1)  # GPU 0 is a newer one
-    shards = random_split(train_set, [speed / sum(speeds) for speed in speeds], generator)
-    batches = EpochBatches([len(shard) for shard in shards], comm.rank, args.batchsize, args.seed)
+    turns = [0, *range(comm.size)]  # GPU 0 is a newer one: it takes two images where the others take one
+    shards = [Subset(train_set, [i for i in range(len(train_set)) if turns[i % len(turns)] == rank]) for rank in range(comm.size)]
+    batches = EpochBatches([len(shard) for shard in shards], comm.rank, args.batchsize, args.seed)  # as many steps on all ranks
     train_loader = DataLoader(shards[comm.rank], batch_sampler=batches)
 
     torch.manual_seed(args.seed)
     model = ConvNet(len(train_set.classes)).to(device)
-    replica = DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
-    if comm.rank == 0:
-        print("epoch  main/loss  elapsed_time")
+    table = LossTable(comm)
     start = time.perf_counter()
     for epoch in range(args.epoch):
         batches.set_epoch(epoch)
-        for (images, labels), total in zip(train_loader, batches.totals):
+        for images, labels in train_loader:
             images, labels = data.enlarge(images.to(device), args.size), labels.to(device)
+            outputs = model(images)
+            loss = F.cross_entropy(outputs, labels)
             optimizer.zero_grad()
-            loss = F.cross_entropy(replica(images), labels, reduction="sum") * comm.size / total
             loss.backward()
+            average_gradients(model, len(images))
             optimizer.step()
-        if comm.rank == 0:
-            print(f"{epoch + 1:<6} {loss.item():<9.4f}  {time.perf_counter() - start:.2f}")
+        table.add(loss)
     seconds = time.perf_counter() - start
 
     if comm.rank == 0:
         images = len(train_set) * args.epoch
-        results.report(args, images / seconds, images, seconds, 0, [], comm.size, comm.nodes)
+        results.report(args, images / seconds, images, seconds, table.log)
+
+
+def worker(rank, meeting, args, train_set, test_set):
+    backend = devices.backend(args.gpu)  # NCCL, or gloo without GPUs
+    dist.init_process_group(backend, f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
+    train(communicator(), args, train_set, test_set)
+    destroy_group()
 
 
 def main():
     args = options.parse(gpus=devices.first(2))
     train_set, test_set = data.load(args.dataset)
     announce("multiple GPUs", args, train_set, devices.describe(args.gpu))
-    workers.start(train, args, train_set, test_set)
+    spawn(worker, args, train_set, test_set)
 
 
 if __name__ == "__main__":

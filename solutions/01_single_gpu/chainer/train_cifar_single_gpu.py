@@ -15,7 +15,7 @@ from handson.training.banner import announce
 from handson.chainer import devices
 from handson.chainer.data import Enlarge, Shuffle
 from handson.chainer.model import ConvNet
-from handson.chainer.reports import TimedEvaluator, reports, resume
+from handson.chainer.reports import TimedEvaluator, add_reports, resume
 
 
 def train(args, train_set, test_set):
@@ -42,8 +42,7 @@ def train(args, train_set, test_set):
     ### END SOLUTION
     trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
     evaluator = TimedEvaluator(test_iterator, model, converter=convert, device=device)
-    for extension in reports(evaluator):
-        trainer.extend(extension)
+    add_reports(trainer, evaluator)
     first_epoch = resume(trainer, args.resume)
 
     start = time.perf_counter()
@@ -54,7 +53,7 @@ def train(args, train_set, test_set):
     images = len(train_set) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION
-    results.report(args, throughput, images, seconds, evaluator.seconds, trainer.get_extension("LogReport").log)
+    results.finish(args, trainer, evaluator, throughput, images, seconds)
 
 
 def main():

@@ -35,8 +35,7 @@ def train(args, train_set, test_set):
 
     manager = ExtensionsManager(model, optimizer, args.epoch, iters_per_epoch=len(train_loader), out_dir=args.out)
     evaluator = extensions.Evaluator(test_loader, model, prepare)
-    for extension in extensions.reports(evaluator):
-        manager.extend(extension)
+    extensions.add_reports(manager, evaluator)
     first_epoch = extensions.resume(manager, args.resume, device)
 
     start = time.perf_counter()
@@ -61,7 +60,7 @@ def train(args, train_set, test_set):
     images = len(train_set) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION
-    results.report(args, throughput, images, seconds, evaluator.seconds, manager.get_extension("LogReport").log)
+    results.finish(args, manager, evaluator, throughput, images, seconds)
 
 
 def main():

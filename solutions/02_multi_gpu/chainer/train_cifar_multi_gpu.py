@@ -15,7 +15,7 @@ from handson.training.banner import announce
 from handson.chainer import devices
 from handson.chainer.data import Enlarge, Shuffle
 from handson.chainer.model import ConvNet
-from handson.chainer.reports import TimedEvaluator, reports, resume
+from handson.chainer.reports import TimedEvaluator, add_reports, resume
 from handson.chainer.updaters import DESCRIPTION, MultiprocessParallelUpdater
 
 
@@ -44,8 +44,7 @@ def train(args, train_set, test_set):
     ### END SOLUTION
     trainer = Trainer(updater, (args.epoch, "epoch"), out=args.out)
     evaluator = TimedEvaluator(test_iterator, model, converter=convert, device=devices.main(args.gpu))
-    for extension in reports(evaluator):
-        trainer.extend(extension)
+    add_reports(trainer, evaluator)
     first_epoch = resume(trainer, args.resume)
 
     start = time.perf_counter()
@@ -56,7 +55,7 @@ def train(args, train_set, test_set):
     images = sum(len(part) for part in parts) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION
-    results.report(args, throughput, images, seconds, evaluator.seconds, trainer.get_extension("LogReport").log, len(gpus))
+    results.finish(args, trainer, evaluator, throughput, images, seconds)
 
 
 def main():

@@ -1,17 +1,20 @@
 """Train a network on several GPUs of one machine, a process for each. Options: python train_cifar_multi_gpu.py --help"""
 
 import time
+from fractions import Fraction
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from pytorch_pfn_extras.reporting import report
 from pytorch_pfn_extras.training import ExtensionsManager
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, random_split
 
-from handson.pytorch import devices, extensions, workers
+from handson.pytorch import devices, extensions
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
+from handson.pytorch.workers import TIMEOUT, communicator, destroy_group, spawn
 from handson.training import data, options, results
 from handson.training.banner import announce
 
@@ -23,16 +26,16 @@ def train(comm, args, train_set, test_set):
     test_loader = DataLoader(test_set, args.batchsize)
 
     ### BEGIN SOLUTION split: cut the training set at random, alike on all ranks: `lengths` of all shards, and `shard`, this rank's
-    lengths = [len(range(rank, len(train_set), comm.size)) for rank in range(comm.size)]
-    shard = random_split(train_set, lengths, torch.Generator().manual_seed(args.seed))[comm.rank]
+    shards = random_split(train_set, [Fraction(1, comm.size)] * comm.size, torch.Generator().manual_seed(args.seed))
+    shard, lengths = shards[comm.rank], [len(other) for other in shards]
     ### END SOLUTION
-    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)
+    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)  # DistributedSampler would repeat or drop images
     train_loader = DataLoader(shard, batch_sampler=batches)
 
     torch.manual_seed(args.seed)
     model = ConvNet(len(train_set.classes)).to(device)
     ### BEGIN SOLUTION replica: `replica`: the model, wrapped so that backward averages the gradients over the ranks
-    replica = DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=True)
+    replica = DistributedDataParallel(model, broadcast_buffers=False)  # AllreducePersistent averages them
     ### END SOLUTION
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
@@ -42,8 +45,7 @@ def train(comm, args, train_set, test_set):
     manager = ExtensionsManager(model, optimizer, args.epoch, iters_per_epoch=len(train_loader), out_dir=args.out)
     evaluator = extensions.Evaluator(test_loader, model, prepare)
     manager.extend(extensions.AllreducePersistent(model))
-    for extension in extensions.reports(evaluator) if comm.rank == 0 else []:
-        manager.extend(extension)
+    extensions.add_reports(manager, evaluator)
     first_epoch = extensions.resume(manager, args.resume, device)
 
     start = time.perf_counter()
@@ -65,18 +67,24 @@ def train(comm, args, train_set, test_set):
     seconds = time.perf_counter() - start
 
     ### BEGIN SOLUTION throughput: how many `images` went through the network since `first_epoch` (not 0 in a resumed run), and what `throughput` a second is that?
-    images = sum(lengths) * (args.epoch - first_epoch)
+    images = len(train_set) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION
-    if comm.rank == 0:
-        results.report(args, throughput, images, seconds, evaluator.seconds, manager.get_extension("LogReport").log, comm.size, comm.nodes)
+    results.finish(args, manager, evaluator, throughput, images, seconds)
+
+
+def worker(rank, meeting, args, train_set, test_set):
+    backend = devices.backend(args.gpu)  # NCCL, or gloo without GPUs
+    dist.init_process_group(backend, f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
+    train(communicator(), args, train_set, test_set)
+    destroy_group()
 
 
 def main():
     args = options.parse(gpus=devices.first(2))
     train_set, test_set = data.load(args.dataset)
     announce("multiple GPUs", args, train_set, devices.describe(args.gpu))
-    workers.start(train, args, train_set, test_set)
+    spawn(worker, args, train_set, test_set)
 
 
 if __name__ == "__main__":

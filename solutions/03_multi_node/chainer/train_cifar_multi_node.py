@@ -18,7 +18,7 @@ from handson.chainer.all_ranks import all_ranks_end_together
 from handson.chainer.data import Enlarge, Shuffle
 from handson.chainer.model import ConvNet
 from handson.chainer.optimizers import create_multi_node_optimizer
-from handson.chainer.reports import TimedEvaluator, reports, resume
+from handson.chainer.reports import TimedEvaluator, add_reports, resume
 
 
 def train(comm, args, train_set, test_set):
@@ -55,8 +55,7 @@ def train(comm, args, train_set, test_set):
     ### BEGIN SOLUTION evaluator: `evaluator`: every rank evaluates its part of the test set, and the parts are put together
     evaluator = chainermn.create_multi_node_evaluator(evaluator, comm)
     ### END SOLUTION
-    for extension in reports(evaluator) if comm.rank == 0 else [evaluator]:
-        trainer.extend(extension)
+    add_reports(trainer, evaluator, comm)
     first_epoch = resume(trainer, args.resume)
 
     start = time.perf_counter()
@@ -67,8 +66,7 @@ def train(comm, args, train_set, test_set):
     images = images_in_all * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION
-    if comm.rank == 0:
-        results.report(args, throughput, images, seconds, evaluator.seconds, trainer.get_extension("LogReport").log, comm.size, comm.inter_size)
+    results.finish(args, trainer, evaluator, throughput, images, seconds)
 
 
 def main():

@@ -3,6 +3,7 @@
 import time
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from pytorch_pfn_extras.reporting import report
 from pytorch_pfn_extras.training import ExtensionsManager
@@ -11,8 +12,9 @@ from torch.utils.data import DataLoader
 
 from handson.pytorch import devices, extensions
 from handson.pytorch.batches import EpochBatches
-from handson.pytorch.communicator import create_communicator, scatter_dataset
+from handson.pytorch.communicator import meet, scatter_dataset
 from handson.pytorch.model import ConvNet
+from handson.pytorch.workers import TIMEOUT
 from handson.training import data, options, results
 from handson.training.banner import announce
 
@@ -27,13 +29,13 @@ def train(comm, args, train_set, test_set):
     shard = scatter_dataset(train_set, comm, args.seed)
     lengths = comm.allgather(len(shard))
     ### END SOLUTION
-    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)
+    batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)  # DistributedSampler would repeat or drop images
     train_loader = DataLoader(shard, batch_sampler=batches)
 
     torch.manual_seed(args.seed)
     model = ConvNet(len(shard.classes)).to(device)
     ### BEGIN SOLUTION replica: `replica`: the model, wrapped so that backward averages the gradients over the ranks
-    replica = DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=True)
+    replica = DistributedDataParallel(model, broadcast_buffers=False)  # AllreducePersistent averages them
     ### END SOLUTION
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
@@ -45,8 +47,7 @@ def train(comm, args, train_set, test_set):
     evaluator = extensions.Evaluator(test_loader, model, prepare, all_ranks=True)
     ### END SOLUTION
     manager.extend(extensions.AllreducePersistent(model))
-    for extension in extensions.reports(evaluator) if comm.rank == 0 else [evaluator]:
-        manager.extend(extension)
+    extensions.add_reports(manager, evaluator, all_ranks=True)
     first_epoch = extensions.resume(manager, args.resume, device)
 
     start = time.perf_counter()
@@ -71,13 +72,13 @@ def train(comm, args, train_set, test_set):
     images = sum(lengths) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION
-    if comm.rank == 0:
-        results.report(args, throughput, images, seconds, evaluator.seconds, manager.get_extension("LogReport").log, comm.size, comm.nodes)
+    results.finish(args, manager, evaluator, throughput, images, seconds)
 
 
 def main():
     args = options.parse(gpus=None)
-    with create_communicator(args) as comm:
+    with meet(args) as comm:  # MPI or torchrun says which rank this is, and where the others are
+        dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
         train_set, test_set = comm.load_on_rank_0(args)
         announce("multiple nodes", args, train_set, comm.devices, comm)
         train(comm, args, train_set, test_set)

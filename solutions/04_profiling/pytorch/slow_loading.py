@@ -2,27 +2,27 @@
 
 import time
 import zlib
-from dataclasses import replace
 
-import numpy
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, default_collate, random_split
+from torch.utils.data import DataLoader, DistributedSampler, default_collate
 
-from handson.pytorch import devices, workers
-from handson.pytorch.batches import EpochBatches
+from handson.pytorch import devices
 from handson.pytorch.model import ConvNet
-from handson.training import data, options, results
-from handson.training.banner import announce
+from handson.pytorch.workers import TIMEOUT, communicator, destroy_group, spawn
+from handson.training import data, image_files, options, results
+from handson.training.banner import LossTable, announce
 
-IMAGES = 200  # of the training set; the others would only take time to compress
 
-
-def compress(image, size):
-    """An image as the bytes of a file; like photographs, larger than what the network gets: 2 `size` x 2 `size` pixels in three colours."""
-    large = data.enlarge(image[None], 2 * size)[0]
-    return zlib.compress((255 * large).to(torch.uint8).numpy().tobytes(), level=1)
+def average_gradients(model, images):
+    """Replace every gradient, a mean over this rank's `images` (their number), by the mean over the images of all ranks: one message."""
+    gradients = [parameter.grad for parameter in model.parameters()]
+    sums = torch.cat([images * gradient.flatten() for gradient in gradients] + [gradients[0].new_tensor([images])])
+    dist.all_reduce(sums)
+    means = (sums[:-1] / sums[-1]).split([gradient.numel() for gradient in gradients])
+    for gradient, mean in zip(gradients, means):
+        gradient.copy_(mean.view_as(gradient))
 
 
 def decode(file):
@@ -35,50 +35,54 @@ def decode(file):
 
 def train(comm, args, train_set, test_set):
     device = devices.use(args.gpu[comm.intra_rank])
-    shards = random_split(train_set, [1 / comm.size] * comm.size, torch.Generator().manual_seed(args.seed))
-    batches = EpochBatches([len(shard) for shard in shards], comm.rank, args.batchsize, args.seed)
-    ### BEGIN SOLUTION loader: `train_loader`: decode every image of the shard once, not once in every epoch
-    decoded = [(decode(file), label) for file, label in shards[comm.rank]]
-    train_loader = DataLoader(decoded, batch_sampler=batches)
+    sampler = DistributedSampler(train_set, seed=args.seed)
+    ### BEGIN SOLUTION loader: `train_loader`: decode every image once, not once in every epoch
+    decoded = [(decode(file), label) for file, label in train_set]
+    train_loader = DataLoader(decoded, args.batchsize, sampler=sampler)
     ### GIVEN
     ### GIVEN def collate(batch):
     ### GIVEN     return default_collate([(decode(file), label) for file, label in batch])
     ### GIVEN
-    ### GIVEN train_loader = DataLoader(shards[comm.rank], batch_sampler=batches, collate_fn=collate)
+    ### GIVEN train_loader = DataLoader(train_set, args.batchsize, sampler=sampler, collate_fn=collate)
     ### END SOLUTION
 
     torch.manual_seed(args.seed)
     model = ConvNet(len(train_set.classes)).to(device)
-    replica = DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
-    if comm.rank == 0:
-        print("epoch  main/loss  elapsed_time")
+    table = LossTable(comm)
     start = time.perf_counter()
     for epoch in range(args.epoch):
-        batches.set_epoch(epoch)
-        for (images, labels), total in zip(train_loader, batches.totals):
+        sampler.set_epoch(epoch)
+        for images, labels in train_loader:
             images, labels = images.to(device), labels.to(device)
+            outputs = model(images)
+            loss = F.cross_entropy(outputs, labels)
             optimizer.zero_grad()
-            loss = F.cross_entropy(replica(images), labels, reduction="sum") * comm.size / total
             loss.backward()
+            average_gradients(model, len(images))
             optimizer.step()
-        if comm.rank == 0:
-            print(f"{epoch + 1:<6} {loss.item():<9.4f}  {time.perf_counter() - start:.2f}")
+        table.add(loss)
     seconds = time.perf_counter() - start
 
     if comm.rank == 0:
         images = len(train_set) * args.epoch
-        results.report(args, images / seconds, images, seconds, 0, [], comm.size, comm.nodes)
+        results.report(args, images / seconds, images, seconds, table.log)
+
+
+def worker(rank, meeting, args, train_set, test_set):
+    backend = devices.backend(args.gpu)  # NCCL, or gloo without GPUs
+    dist.init_process_group(backend, f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
+    train(communicator(), args, train_set, test_set)
+    destroy_group()
 
 
 def main():
     args = options.parse(gpus=devices.first(2))
     train_set, test_set = data.load(args.dataset)
-    files = [compress(image, args.size) for image in train_set.images[:IMAGES]]
-    train_set = replace(train_set, images=numpy.array(files, dtype=object), labels=train_set.labels[:IMAGES])
+    train_set = image_files.of(train_set, args.size)
     announce("multiple GPUs", args, train_set, devices.describe(args.gpu))
-    workers.start(train, args, train_set, test_set)
+    spawn(worker, args, train_set, test_set)
 
 
 if __name__ == "__main__":

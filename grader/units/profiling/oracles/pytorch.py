@@ -2,11 +2,10 @@
 
 import torch
 import torch.nn.functional as F
-from torch.utils.data import random_split
+from torch.utils.data import DistributedSampler
 
 from grader.probes.pytorch import flat
 from grader.units.profiling.probes.pytorch import LR, labels_of, pictures, raw
-from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
 from handson.training.data import enlarge
 
@@ -14,8 +13,7 @@ from handson.training.data import enlarge
 def training(rank, ranks, case):
     """Parameters at the end of a training of case["ranks"] ranks, and the mean loss of each epoch: rank after rank, in one process."""
     seed, workers, images, labels = case["seed"] % 1000, case["ranks"], _images(case), labels_of(case["images"])
-    shards = random_split(range(len(labels)), [1 / workers] * workers, torch.Generator().manual_seed(seed))
-    samplers = [EpochBatches([len(shard) for shard in shards], number, case["batchsize"], seed) for number in range(workers)]
+    samplers = [DistributedSampler(labels, workers, number, seed=seed) for number in range(workers)]
     torch.manual_seed(seed)
     model, losses = ConvNet(10), []
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=0.9)
@@ -23,10 +21,9 @@ def training(rank, ranks, case):
         for sampler in samplers:
             sampler.set_epoch(epoch)
         of_steps = []
-        for parts, total in zip(zip(*samplers), samplers[0].totals):
+        for parts in zip(*(torch.tensor(list(sampler)).split(case["batchsize"]) for sampler in samplers)):
             optimizer.zero_grad()
-            numbers = [[shard[index] for index in part] for shard, part in zip(shards, parts)]
-            loss = sum(F.cross_entropy(model(images[part]), labels[part], reduction="sum") for part in numbers) / total
+            loss = sum(F.cross_entropy(model(images[part]), labels[part], reduction="sum") for part in parts) / sum(map(len, parts))
             loss.backward()
             optimizer.step()
             of_steps.append(loss.item())

@@ -44,7 +44,7 @@ def marks(rank, ranks, source, case):
         student = Student(source)
         for number in range(case["steps"]):
             images, labels = batch(case["seed"], number, lengths, rank)
-            student.run(model=model, optimizer=optimizer, images=images, labels=labels, total=sum(lengths), comm=comm)
+            student.run(model=model, optimizer=optimizer, images=images, labels=labels, comm=comm)
             steps.append(ranges.taken())
             trace.append(flat(model.parameters()))
     return {"steps": steps, "parameters": numpy.stack(trace)}
@@ -132,7 +132,7 @@ def training(rank, ranks, source, case):
         models.append(model)
 
     comm, seed, out = join(rank, ranks), case["seed"] % 1000, Path(tempfile.mkdtemp(dir="."))
-    args = SimpleNamespace(unit="profiling", script="profiled", track="pytorch", dataset="pictures", size=64, batchsize=case["batchsize"], epoch=case["epochs"])
+    args = SimpleNamespace(unit="profiling", script="profiled", track="pytorch", workers=ranks, nodes=1, dataset="pictures", size=64, batchsize=case["batchsize"], epoch=case["epochs"])
     vars(args).update(lr=LR, seed=seed, out=out, gpu=list(range(ranks)), devices=f"{ranks} virtual GPUs")
     with mock.patch.object(ConvNet, "__init__", note), seen.counting():
         train = getattr(Student(source).module, "train", None)
