@@ -105,7 +105,8 @@ def found(rank, ranks, calls):
     imported, "functions": how many there are, "tried": how many take as many arguments as one of the gaps has}.
     """
     functions, constants, failed = everything()
-    works = [(name, [(gap, way) for gap in calls for way in ("position", "keyword") if _fits(function, calls[gap][0], way)]) for name, function in functions.items()]
+    ways = [(gap, way) for gap in calls for way in ("position", "keyword")]
+    works = [(name, [(gap, way) for gap, way in ways if _fits(function, calls[gap][0], way)]) for name, function in functions.items()]
     works = [(name, forms) for name, forms in works if forms]
     values, unfinished = _tried(works, functions, calls, FUNCTION)
     one_by_one = [(name, [form]) for name, forms in works if name in unfinished for form in forms]  # what ended the process gives nothing

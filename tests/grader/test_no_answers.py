@@ -24,6 +24,7 @@ from grader.course import UNITS
 from grader.instructors.bundle import TOP
 from grader.instructors.notebook_answers import Choice
 
+pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 PLANTED = {
     ("start", "workers", "multiplied"),
