@@ -59,7 +59,7 @@ def tour(
     track: Annotated[list[Track], typer.Option(help="May be repeated; both by default.")] = list(Track),
     options: Annotated[str, typer.Option(help="Options for the training scripts; without -e 2, they run the lecture's 4 epochs.")] = "-e 2",
 ):
-    """See it all work: the three tasks by qsub, then the comparison of their throughput."""
+    """See it all work: the training of every unit by qsub, then the comparison of their throughput."""
     try:
         from handson.tour import tour
     except ModuleNotFoundError as error:
