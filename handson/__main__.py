@@ -154,7 +154,7 @@ if Path(__file__).with_name("instructors").is_dir():  # students don't receive i
         track: Annotated[list[Track], typer.Option(help="May be repeated; both by default.")] = list(Track),
         options: Annotated[str, typer.Option(help="Options for the training scripts; without -e 2, they run the lecture's 4 epochs.")] = "-e 2",
     ):
-        """See it all work: the three tasks by qsub, then the comparison of their throughput."""
+        """See it all work: the training of every unit by qsub, then the comparison of their throughput."""
         from handson.instructors.tour import tour
 
         tour(folder or Path("results") / time.strftime("tour_%Y%m%d-%H%M%S"), [one.value for one in track], options, typer.echo)
