@@ -76,13 +76,13 @@ class AllreducePersistent(extension.Extension):
             buffer.copy_(mean.view_as(buffer))
 
 
-def add_reports(manager, evaluator, all_ranks=False):
-    """Let rank 0 evaluate after each epoch (with `all_ranks`, every rank), keep a log, print the lecture's table, and write snapshots.
+def add_reports(manager, evaluator, everywhere=False):
+    """Let rank 0 evaluate after each epoch (`everywhere`: every rank), keep a log, print the lecture's table, and write snapshots.
 
     A snapshot is `snapshot_epoch_<n>` in the output folder, written aside and renamed. A terminal shows the progress, too.
     """
     reports = not dist.is_initialized() or dist.get_rank() == 0
-    if reports or all_ranks:
+    if reports or everywhere:
         manager.extend(evaluator)
     if not reports:
         return

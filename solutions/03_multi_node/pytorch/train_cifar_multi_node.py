@@ -47,7 +47,7 @@ def train(comm, args, train_set, test_set):
     evaluator = extensions.Evaluator(test_loader, model, prepare, all_ranks=True)
     ### END SOLUTION
     manager.extend(extensions.AllreducePersistent(model))
-    extensions.add_reports(manager, evaluator, all_ranks=True)
+    extensions.add_reports(manager, evaluator, everywhere=True)
     first_epoch = extensions.resume(manager, args.resume, device)
 
     start = time.perf_counter()
