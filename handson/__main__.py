@@ -70,7 +70,7 @@ def timeline(
     export: Annotated[Path | None, typer.Option(help="Also write all of it as a Chrome trace, for ui.perfetto.dev.")] = None,
     steps: Annotated[int, typer.Option(min=1, help="Steps to draw.")] = 3,
 ):
-    """Tell where the time of one or more runs goes, in a table, a verdict and a figure with one timeline above the other."""
+    """Show where the time of one or more runs goes: a table, a verdict, and a figure with one timeline above the other."""
     from handson.profiling.report import report
 
     report(profiles, figure, export, steps, typer.echo)
@@ -113,7 +113,7 @@ def network(
 
 @app.command()
 def doctor():
-    """Look for what keeps jobs from running, from the bottom up: this machine, then, in a job, the way to its other nodes."""
+    """Find out what keeps jobs from running, from the bottom up: first this machine, then, in a job, the way to its other nodes."""
     from handson.cluster.doctor import doctor
 
     sys.exit(doctor(typer.echo))
@@ -121,7 +121,7 @@ def doctor():
 
 @site.command("list")
 def list_sites():
-    """The sites that there are."""
+    """List the sites."""
     from handson.cluster.job_scripts import show_all
 
     show_all(typer.echo)
@@ -129,7 +129,7 @@ def list_sites():
 
 @site.command("show")
 def show_site(name: Annotated[str | None, typer.Argument(help="A name that `list` shows; the chosen one by default.")] = None):
-    """What a site wants to hear in job scripts."""
+    """Show what job scripts need at a site."""
     from handson.cluster.job_scripts import show
 
     show(name, typer.echo)
@@ -140,7 +140,7 @@ def use_site(
     name: Annotated[str, typer.Argument(help="A name that `list` shows.")],
     solutions: Annotated[bool, typer.Option("--solutions", help="For instructors: fit the solutions of gaps, too.")] = False,
 ):
-    """Fit the job scripts to a site, but for the gaps, and say what belongs into those."""
+    """Fit the job scripts to a site, except the gaps, and print what to write into those."""
     from handson.cluster.job_scripts import use
 
     use(name, not solutions, typer.echo)

@@ -13,7 +13,7 @@ from handson import figures
 from handson.training.results import OldResult, read
 
 TRAINING = "train_cifar"  # of the lecture's scripts
-CONDITIONS = {  # what must be the same in runs that are compared; "" where there is nothing to say
+CONDITIONS = {  # what must be the same in runs that are compared: name -> a Result's value in words; "" for the usual value
     "data set": lambda run: run.dataset,
     "image size": lambda run: f"{run.size} px",
     "batch size": lambda run: f"batch {run.batchsize} per worker",
@@ -61,7 +61,7 @@ class Row:
 def compare(outs, figure_path="throughput.png", say=print):
     """Read the runs in the directories `outs`, `say` the table line by line, draw the figure. Raises ResultError or FigureError.
 
-    What has no result, such as a run that failed or goes on, is left out and named; if all have none, that is an error.
+    A directory without a result, as of a run that failed or still goes on, is left out and named. If no directory has a result, that is an error.
     """
     outs = [Path(out) for out in {Path(out).resolve(): out for out in outs}.values()]
     ended = [out for out in outs if not out.exists() or out.suffix == ".json" or (out / "result.json").exists()]
@@ -84,7 +84,7 @@ def compare(outs, figure_path="throughput.png", say=print):
 
 
 def shared_cores(results):
-    """A sentence for each script whose workers had fewer cores than they were, as training scripts tell it with the devices."""
+    """A sentence for each script that had more workers than cores, as the device of its Result says."""
     shared = {(run.name, run.workers): re.search(r"sharing (\d+) core", run.device) for run in results}
     return [
         f"The {workers} workers of {name} share {found[1]} core{'s' * (found[1] != '1')} here: a speed-up of {found[1]} is the most they can reach."
@@ -121,7 +121,7 @@ def _final(runs, name):
 
 
 def text(rows):
-    """The table as lines of aligned text, with a sentence for whatever it cannot say."""
+    """The table as lines of aligned text, followed by a sentence for each fact that has no column."""
     common, own = _common_and_own(rows)
     cells = [HEADINGS + ("conditions",) * any(own)] + [_cells(row) + (condition,) * any(own) for row, condition in zip(rows, own)]
     widths = [max(map(len, column)) for column in zip(*cells)]

@@ -16,7 +16,7 @@ class OneSentence(Exception):
 
 
 class TrackError(OneSentence, ValueError):
-    """What cannot work in a training. With `on_all_ranks`, every rank has found it out, and rank 0 alone says it."""
+    """Why a training cannot work. With `on_all_ranks`, every rank has found the problem, and rank 0 alone prints it."""
 
     def __init__(self, sentence, on_all_ranks=False):
         super().__init__(sentence)
@@ -35,7 +35,7 @@ def say(sentence):
 
 
 def run(app, package):
-    """Run the commands of ``python -m package``: a user's mistake ends with one sentence and its status, a signal leaves nothing half-written."""
+    """Run the commands of ``python -m package``: a user's mistake ends with one sentence and its status, a signal leaves no half-written file."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and background jobs have it
             signal.signal(number, lambda number, frame: sys.exit(128 + number))

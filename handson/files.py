@@ -9,10 +9,10 @@ COURSE = Path(__file__).resolve().parents[1]  # the folder that all rooms of the
 
 @contextlib.contextmanager
 def written_aside(path, durable=True):
-    """A new binary file that takes the name `path` when the block ends well, and is gone when it does not.
+    """A new binary file. It gets the name `path` when the block ends without an error; otherwise it is removed.
 
-    The folder is made if needed; what was at `path` stays until the new file is complete and on the disk. durable: False does not wait
-    for the disk, for what can be written again. Raises OSError.
+    The folder is made if needed. An old file at `path` stays until the new one is complete and on the disk. durable: False does not wait
+    for the disk; this suits files that can be written again. Raises OSError.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

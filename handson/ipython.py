@@ -1,10 +1,10 @@
-"""Whether a program runs in a notebook, whose pages show more than text."""
+"""Whether a program runs in a notebook, which can show HTML instead of text."""
 
 import sys
 
 
 def shell():
-    """The IPython that runs this program, or None; it is not imported for that."""
+    """The IPython shell that runs this program, or None. Does not import IPython."""
     return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
 
 

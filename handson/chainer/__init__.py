@@ -11,6 +11,6 @@ from handson.training import mpi
 from handson.training.options import under_mpiexec
 
 if under_mpiexec():
-    mpi.start()  # ChainerMN would start it without a limit
+    mpi.start()  # ChainerMN would wait for the other ranks without a limit
 compat.import_chainer()
 recorders.begin("chainer")

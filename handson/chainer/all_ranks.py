@@ -1,4 +1,4 @@
-"""All ranks of an MPI run end together: when one fails, a sentence names it and nobody waits for it for ever.
+"""All ranks of an MPI run end together: when one fails, a sentence names it, and no rank waits for it for ever.
 
 ``create_communicator`` installs this; ``with all_ranks_end_together():`` around a script's main also covers sys.exit.
 """
@@ -18,7 +18,7 @@ _exit_limit = None  # seconds; None until installed
 
 
 def install(exit_limit=120):
-    """Makes every uncaught error of this rank end all ranks: a sentence with its status, any other with 1 and its traceback.
+    """Makes every uncaught error of this rank end all ranks: OneSentence with its status, any other error with a traceback and status 1.
 
     A rank that comes to its end while others go on waits for them ``exit_limit`` seconds: an MPI program cannot end alone.
     """
@@ -31,7 +31,7 @@ def install(exit_limit=120):
 
 @contextlib.contextmanager
 def all_ranks_end_together():
-    """Around a script's main: what one rank ends with, all ranks end with."""
+    """Around a script's main: when one rank ends with an error, all ranks end with its status."""
     install()
     try:
         yield
@@ -45,7 +45,7 @@ def _end_all(error):
     world = MPI.COMM_WORLD
     here = f"rank {world.rank} of {world.size} on {current_node()}"
     if getattr(error, "on_all_ranks", False) and world.rank > 0:
-        time.sleep(5)  # rank 0 says it
+        time.sleep(5)  # until rank 0 has printed the sentence and ended all ranks
     elif isinstance(error, OneSentence):
         _say(f"{error}" if getattr(error, "on_all_ranks", False) else f"{here}: {error}")
     elif isinstance(error, SystemExit):
@@ -79,4 +79,4 @@ def _say(sentence):
     sys.stdout.flush()
     sys.stderr.write(sentence + "\n")
     sys.stderr.flush()
-    time.sleep(0.2)  # an abort follows, after which mpiexec reads no more
+    time.sleep(0.2)  # an abort follows, after which mpiexec reads no more output

@@ -1,6 +1,6 @@
-"""ChainerMN's create_communicator for the lecture's names on any machine: what can run runs, what cannot is explained.
+"""ChainerMN's create_communicator for the lecture's names on any machine. If a communicator cannot run, another one runs, and a line says why.
 
-Chainer's own communicators need GPUs, except ``naive``. Here that one gets what it lacks on CPUs: gradients that travel as
+Chainer's own communicators need GPUs, except ``naive``. This module adds what ``naive`` lacks on CPUs: gradients that are sent as
 float16, a check that all ranks have the same model, and the intra_rank of virtual nodes.
 """
 
@@ -50,7 +50,7 @@ def add_options(parser):
 
 
 def choose(name, allreduce_grad_dtype=None, has_gpus=False):
-    """(the name of the communicator that can run here, one line that says why it is another one or None). Raises TrackError."""
+    """(the name of the communicator that can run here, a line that says why it is not the given one, or None). Raises TrackError."""
     if name not in NAMES:
         raise TrackError(f"there is no communicator called {name!r}: choose one of {', '.join(NAMES)}", on_all_ranks=True)
     if allreduce_grad_dtype is not None and numpy.dtype(allreduce_grad_dtype).name not in ("float16", "float32"):
@@ -66,7 +66,7 @@ def choose(name, allreduce_grad_dtype=None, has_gpus=False):
 
 
 def _recorded(communicator):
-    """The communicator, whose collectives a recording knows, if there is one."""
+    """The communicator. If this process is recorded, its collectives are, too."""
     if recording.recorder:
         from handson.profiling.recorders import chainer_hooks
 
@@ -75,7 +75,7 @@ def _recorded(communicator):
 
 
 class CpuCommunicator(NaiveCommunicator):
-    """Chainer's naive communicator, with the type of travelling gradients as an option. Parameters keep their own type."""
+    """Chainer's naive communicator, with an option for the type in which gradients are sent. Parameters keep their own type."""
 
     def __init__(self, mpi_comm, allreduce_grad_dtype=None):
         super().__init__(mpi_comm)
@@ -108,7 +108,7 @@ class CpuCommunicator(NaiveCommunicator):
                 raise TrackError(sentence, on_all_ranks=True)
 
     def _init_ranks(self):
-        """Like Chainer's, but by the name of the virtual node where the job has such nodes."""
+        """Like Chainer's, but with the names of virtual nodes where the job has them."""
         nodes = self.mpi_comm.allgather(current_node())
         here = nodes[self.rank]
         self._intra_rank, self._intra_size = nodes[:self.rank].count(here), nodes.count(here)

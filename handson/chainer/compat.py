@@ -1,7 +1,7 @@
 """Makes ``import chainer`` work, silently, on NumPy 2 and Python 3.11 to 3.13. Called once, by ``import handson.chainer``.
 
 Chainer 7.8.1 (2022) uses three things that are gone: numpy.distutils (in its environment check), ``numpy.sctypes`` and
-``numpy.float``. NumPy itself is left as it was found: ``hasattr(numpy, "float")`` stays False for everybody else.
+``numpy.float``. NumPy itself does not change: ``hasattr(numpy, "float")`` stays False for all other code.
 """
 
 import importlib
@@ -12,9 +12,9 @@ import numpy
 
 
 def import_chainer():
-    """Imports Chainer with what it misses. Does nothing where Chainer is imported already.
+    """Imports Chainer, with replacements for what it misses. Does nothing if Chainer is imported already.
 
-    Raises ImportError, one sentence, where Chainer is not installed.
+    Raises ImportError with one sentence if Chainer is not installed.
     """
     if "chainer" in sys.modules:
         return
@@ -41,7 +41,7 @@ def import_chainer():
 
 
 def _silent_environment_check():
-    """Stands for the module that wants numpy.distutils and pkg_resources only to warn about versions."""
+    """Replaces the module that needs numpy.distutils and pkg_resources only to warn about versions."""
     module = types.ModuleType("chainer._environment_check", "Replaced by handson.chainer.compat.")
     module.check = lambda: None
     return module
@@ -54,7 +54,7 @@ def _scalar_types():
 
 
 def _give_old_numpy_names():
-    """Lets the two functions that use the old names at run time, and only these, find them."""
+    """Gives NumPy's old names to the two functions that use them at run time, and to no other code."""
     as_strided = importlib.import_module("chainer.functions.array.as_strided")
     resize_images = importlib.import_module("chainer.functions.array.resize_images")
     old = types.ModuleType("numpy with NumPy 1's names")
@@ -67,6 +67,6 @@ def _give_old_numpy_names():
 
 
 def _with_globals(function, **names):
-    """The same function, which sees ``names`` in place of its module's."""
+    """The same function with other globals: ``names`` replace those of its module."""
     return types.FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__,
                               function.__defaults__, function.__closure__)

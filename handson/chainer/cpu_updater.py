@@ -45,7 +45,7 @@ class MultiprocessParallelUpdater(StandardUpdater):
 
     @staticmethod
     def available():
-        """True: this class needs nothing but CPUs."""
+        """True: this class needs only CPUs."""
         return True
 
     def setup_workers(self):
@@ -66,7 +66,7 @@ class MultiprocessParallelUpdater(StandardUpdater):
         recording.identify(0, len(self._devices))
         self._workers = []
         self._to_undo = self._workers, cores, blas_threads
-        # At exit this comes before multiprocessing waits for the workers, which would wait for us.
+        # At exit, this runs before multiprocessing waits for the workers, which would wait for this process.
         self._at_exit = util.Finalize(self, _undo, (0, *self._to_undo), exitpriority=10)
         try:
             with deaf_to_ctrl_c():
@@ -77,7 +77,7 @@ class MultiprocessParallelUpdater(StandardUpdater):
             self._stop(limit=0)
             raise TrackError(f"the model, converter or iterator cannot be sent to the worker of device {name!r} ({error}): "
                              "define what they are made of at the top level of a module") from None
-        virtual_gpus.pin(self._devices["main"])  # after the workers have started, from all cores
+        virtual_gpus.pin(self._devices["main"])  # only now: the workers inherit the cores of this process
 
     def update_core(self):
         """One step: gradients on all devices, their sum, an update on main, the new parameters to all."""
@@ -98,7 +98,7 @@ class MultiprocessParallelUpdater(StandardUpdater):
     def serialize(self, serializer):
         """Saves or loads what StandardUpdater does, and the position of each worker's iterator."""
         super().serialize(serializer)
-        if self._workers is None:  # the workers will start from these iterators
+        if self._workers is None:  # workers that start later get these iterators
             try:
                 for name, iterator in self._others.items():
                     iterator.serialize(serializer["iterator:" + name])
@@ -120,9 +120,9 @@ class MultiprocessParallelUpdater(StandardUpdater):
         super().finalize()
 
     def _initialize_parameters(self, model):
-        """Gives shapes to parameters that wait for their first input, as one sample of the main iterator shows them."""
+        """Initialises parameters whose shapes depend on the first input, with a sample of the main iterator."""
         if any(parameter.array is None for parameter in model.params()):
-            # In test mode: nothing but shapes and initial values may come from this.
+            # In test mode, so that nothing but shapes and initial values changes.
             with chainer.using_config("train", False), chainer.no_backprop_mode(), worker.unheard_reports(model):
                 worker.compute_loss(model, self.converter, [self.get_iterator("main").dataset[0]])
 
@@ -152,7 +152,7 @@ class MultiprocessParallelUpdater(StandardUpdater):
 
 
 def _undo(limit, workers, cores, blas_threads):
-    """Ends the workers, within ``limit`` seconds if they can, and lets the main process run as before them."""
+    """Ends the workers, by force after ``limit`` seconds, and gives the main process its cores and threads back."""
     end_workers(workers, limit)
     os.sched_setaffinity(0, cores)
     if blas_threads:
@@ -184,7 +184,7 @@ def _check_iterators(iterators, devices):
 
 
 def _divide_step(optimizer, devices):
-    """Makes a step with the sum of the devices' gradients as long as one with their mean, and says so, as Chainer does."""
+    """Scales the optimizer so that a step with the devices' summed gradients is as long as one with their mean; warns, as Chainer does."""
     if isinstance(optimizer, (optimizers.Adam, optimizers.AdaGrad, optimizers.RMSprop)):
         name, value = "eps", optimizer.eps * devices
     elif isinstance(optimizer, (optimizers.RMSpropGraves, optimizers.AdaDelta)):

@@ -8,7 +8,7 @@ from handson.training.data import enlarge
 
 
 class Shuffle(OrderSampler):
-    """An order for each epoch that follows from `seed` and the order of the epoch before: a resumed run shuffles alike."""
+    """An order for each epoch that depends only on `seed` and the order of the epoch before, so that a resumed run shuffles in the same way."""
 
     def __init__(self, seed):
         self.seed = seed

@@ -27,7 +27,7 @@ def use(gpu):
 
 
 def place(gpu):
-    """What a worker on GPU `gpu` of this machine occupies: the GPU's id, or the core of a virtual one. Raises TrackError."""
+    """What a worker on GPU `gpu` of this machine uses: the GPU's id, or the core of a virtual GPU. Raises TrackError."""
     if gpu >= count():
         kind = "GPU" if HAS_GPUS else "virtual GPU"
         raise TrackError(f"-g: there is no {kind} {gpu}; this machine has {kind}s 0 to {count() - 1}")
@@ -43,7 +43,7 @@ def describe(gpus, places=None):
 
 
 def main(gpus):
-    """Chainer's device for what the main process of a MultiprocessParallelUpdater does besides updating. It pins itself."""
+    """Chainer's device for the main process of a MultiprocessParallelUpdater. (The updater pins that process itself.)"""
     return chainer.get_device(f"@cupy:{gpus[0]}" if HAS_GPUS else "@numpy")
 
 
@@ -52,7 +52,7 @@ def settle(comm, args):
 
     Returns words for the devices of all ranks. Raises TrackError, on all ranks.
     """
-    # Nodes may keep their files in different places, but all ranks resume or none does.
+    # Nodes may keep their files in different places, so only whether ranks resume is compared.
     asked = comm.mpi_comm.allgather(vars(args) | {"out": None, "resume": vars(args).get("resume") and "a snapshot"})
     for rank, theirs in enumerate(asked):
         for name, value in asked[0].items():

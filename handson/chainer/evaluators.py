@@ -1,7 +1,7 @@
 """An Evaluator whose result is the mean over samples, for one process or, by create_multi_node_evaluator, for any number.
 
-Chainer's own takes the mean of the batches' means, in which each sample of a small last batch weighs more than others, and
-ChainerMN then the mean of the ranks' means, so that its result changes with the batch size and the number of ranks.
+Chainer's own takes the mean of the batches' means, in which each sample of a small last batch weighs more than the others. ChainerMN
+then takes the mean of the ranks' means, so that the result changes with the batch size and the number of ranks.
 """
 
 import collections
@@ -61,7 +61,7 @@ class Evaluator(extensions.Evaluator):
 
 
 def _sum(totals_of_ranks):
-    """One name -> (sums, samples) of several."""
+    """One dict of name -> (sums, samples) from several."""
     names = {name for totals in totals_of_ranks for name in totals}
     parts = {name: [totals[name] for totals in totals_of_ranks if name in totals] for name in names}
     return {name: ([value for sums, _ in some for value in sums], sum(samples for _, samples in some))

@@ -11,9 +11,9 @@ from mpi4py import MPI
 from handson.profiling import recording
 
 POLL = 0.001  # seconds between two looks at an all-reduce in flight
-# Measured with MPICH 5.0, two ranks of one core each, 250 ms of computation a step, 12 MB of gradients at 300 Mbit/s: of 340 to
-# 540 ms of communication, what computation did not hide was 740 ms with nobody looking in (all of it, and later), 293 at 0.1 ms,
-# 134 at 0.5, 59 at 2, 287 at 10; 296 with MPICH's own thread (MPIR_CVAR_ASYNC_PROGRESS=1), which takes half of the core.
+# Measured with MPICH 5.0, two ranks of one core each, 250 ms of computation a step, 12 MB of gradients at 300 Mbit/s, which take 340 to
+# 540 ms. Communication that computation did not hide: 740 ms without looks; 293 ms with a look every 0.1 ms, 134 ms every 0.5 ms, 59 ms
+# every 2 ms, 287 ms every 10 ms; 296 ms with MPICH's own thread (MPIR_CVAR_ASYNC_PROGRESS=1), which takes half of the core.
 
 
 class MeanGradients:
@@ -40,10 +40,10 @@ class MeanGradients:
         self._unpack()
 
     def start(self):
-        """Starts the all-reduce and returns; until ``wait`` has returned, the gradients are not to be touched."""
+        """Starts the all-reduce and returns; the gradients must not change until ``wait`` has returned."""
         self._begin, self._arrived = time.time_ns(), None
         self._request = self._comm.Iallreduce(MPI.IN_PLACE, *_message(self._buffer))
-        # MPI moves data only while someone is inside it. A thread that looks in now and then keeps the all-reduce going.
+        # MPI moves data only inside calls of MPI. A thread that calls it now and then keeps the all-reduce going.
         self._thread = threading.Thread(target=self._poll, name="all-reduce in flight", daemon=True)
         if MPI.Query_thread() >= MPI.THREAD_MULTIPLE:
             self._thread.start()
@@ -70,7 +70,7 @@ class MeanGradients:
 
 
 def _message(buffer):
-    """(what to send, the sum) for mpi4py; an MPI library that cannot add float16 itself is given the sum."""
+    """(what to send, the operation) for mpi4py. For float16, an MPI library that cannot add it gets our own sum."""
     if buffer.dtype != numpy.float16 or _mpi_adds_float16():
         return buffer, MPI.SUM
     return [buffer.view(numpy.uint16), MPI.UINT16_T], _float16_sum()
@@ -81,7 +81,7 @@ def _mpi_adds_float16():
     one, two = numpy.float16([1]), numpy.float16([2])
     try:
         MPI.SUM.Reduce_local(one, two)
-    except (MPI.Exception, KeyError, ValueError, TypeError):  # which one depends on the MPI library and mpi4py
+    except (MPI.Exception, KeyError, ValueError, TypeError):  # which error depends on the MPI library and on mpi4py
         return False
     return two[0] == 3
 

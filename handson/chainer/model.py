@@ -1,18 +1,18 @@
-"""The network that all tasks train, in Chainer: layer for layer that of handson.pytorch.model, which a test holds it to."""
+"""The network that all tasks train, in Chainer: the same layers as handson.pytorch.model, as a test verifies."""
 
 import chainer
 import chainer.functions as F
 import chainer.links as L
 import numpy
 
-LARGE = 64 * 64  # pixels of an image from which on a convolution takes the samples of a batch one by one
+LARGE = 64 * 64  # pixels of an image; for larger images a convolution takes the samples of a batch one by one
 
 
 class Convolution2D(L.Convolution2D):
     """Chainer's, which takes large images one by one on a CPU: the same sums, in half the time.
 
-    It copies every patch under the kernel into a matrix, 39 MB for 32 images of 256 x 256 pixels, and transposes that by another
-    copy. The matrix of a single image needs no second copy, and finds room in the cache.
+    Chainer copies every patch under the kernel into a matrix, 39 MB for 32 images of 256 x 256 pixels, and makes another copy to
+    transpose it. The matrix of a single image needs no second copy, and fits into the cache.
     """
 
     def forward(self, images):
@@ -54,7 +54,7 @@ def adaptive_average_pooling(images, size=4):
 
 
 def _means(length, parts):
-    """The matrix (parts, length) that takes the mean over each of `parts` regions, which overlap where they must."""
+    """The matrix (parts, length) that takes the mean over each of `parts` regions; they overlap if `length` is no multiple of `parts`."""
     matrix = numpy.zeros((parts, length), "float32")
     for part in range(parts):
         begin, end = part * length // parts, -(-(part + 1) * length // parts)

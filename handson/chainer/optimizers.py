@@ -17,7 +17,7 @@ def create_multi_node_optimizer(actual_optimizer, communicator, double_buffering
     """A Chainer optimizer that updates with the mean of all ranks' gradients; ChainerMN's arguments.
 
     With double_buffering an update applies the mean of the batch before, whose all-reduce ran while this batch was computed.
-    The first update only makes parameters equal, the second only starts an all-reduce: both as ChainerMN does on GPUs. Loading
+    The first update only makes parameters equal, and the second only starts an all-reduce, as in ChainerMN on GPUs. Loading
     a snapshot makes parameters equal as well, so that a resumed run loses no update (but for double buffering on GPUs).
     """
     if not double_buffering:
@@ -28,12 +28,12 @@ def create_multi_node_optimizer(actual_optimizer, communicator, double_buffering
 
 
 class MultiNodeOptimizer(_MultiNodeOptimizer):
-    """ChainerMN's, which does not spend an update on equal parameters when all ranks have them from a snapshot."""
+    """ChainerMN's, but the first update after loading a snapshot is a real one: all ranks have equal parameters already."""
 
     def serialize(self, serializer):
         self.actual_optimizer.serialize(serializer)
         if isinstance(serializer, chainer.Deserializer):
-            self.is_changed(self.target)  # takes note of the parameters that are there
+            self.is_changed(self.target)  # makes ChainerMN note the present parameters
 
 
 class DoubleBufferingOptimizer(_DoubleBufferingOptimizer):

@@ -57,7 +57,7 @@ def resume(trainer, path):
 
 
 def _load(trainer, path):
-    """Load a snapshot; what is wrong with it, as a sentence, or None."""
+    """Load a snapshot. Returns what is wrong with it, as a sentence, or None."""
     epochs, _ = trainer.stop_trigger.get_training_length()
     try:
         # load_npz would execute whatever is pickled in the file.

@@ -8,7 +8,7 @@ ALIGNMENT = 64  # bytes; a cache line
 def allocate(context, like):
     """Shared memory of the multiprocessing ``context`` for arrays of the shapes and dtypes of the list ``like``.
 
-    No file stands for it; it is gone when the last process that uses it is, however that ends.
+    It has no file, so it is freed when the last process that uses it ends, however it ends.
     """
     return context.RawArray("B", max(1, sum(_room(array) for array in like)))
 

@@ -21,13 +21,13 @@ HATCHES = ("", "///", "xxx", "...")
 class TimedUpdater(StandardUpdater):
     """StandardUpdater for a multi-node optimizer (not a double-buffering one, whose parts overlap), with a clock.
 
-    `steps`: the seconds of PARTS in each update. The first update is not among them: it makes parameters equal, and no step.
+    `steps`: the seconds of PARTS in each update. The first update is not among them: it makes parameters equal, and is no step.
     """
 
     def __init__(self, iterator, optimizer, **options):
         super().__init__(iterator, optimizer, loss_func=self._forward, **options)
         self.steps, self._times = [], []
-        # ChainerMN's optimizers pass on all attributes that are set in the ordinary way.
+        # ChainerMN's optimizers pass attributes that are set in the ordinary way on to the actual optimizer.
         vars(optimizer)["communicator"] = _TimedCommunicator(optimizer.communicator, self._note_time)
 
     def update_core(self):
@@ -45,7 +45,7 @@ class TimedUpdater(StandardUpdater):
 
     def _note_time(self):
         if cuda.available:
-            cuda.Stream.null.synchronize()  # a GPU may still be computing what it was told to
+            cuda.Stream.null.synchronize()  # the GPU may still be at work
         self._times.append(time.perf_counter())
 
 
@@ -136,7 +136,7 @@ def draw(milliseconds, out):
 
 
 def _at_most_100(steps):
-    """The means of neighbouring rows of `steps`, few enough to be told apart in a figure; and where they begin and end."""
+    """The means of neighbouring rows of `steps`, at most 100, so that a figure can show them; and where they begin and end."""
     together = -(-len(steps) // 100)
     begins = numpy.arange(0, len(steps), together)
     ends = numpy.append(begins[1:], len(steps))

@@ -1,4 +1,4 @@
-"""MultiprocessParallelUpdater as the lecture's scripts import it: Chainer's own where it can run, ours for CPUs elsewhere."""
+"""MultiprocessParallelUpdater as the lecture's scripts import it: Chainer's own where it can run, else ours for CPUs."""
 
 from chainer.backends import cuda
 from chainer.training import updaters as chainers

@@ -15,7 +15,7 @@ from handson.profiling import recording
 from handson.training import virtual_gpus
 from handson.training.worker_processes import end_with_parent
 
-SUM = "sum of gradients"  # what this is called in a recording; in a worker, until main has used it
+SUM = "sum of gradients"  # its name in a recording; in a worker it includes waiting until main has used the gradients
 
 
 def parameters(model):
@@ -45,7 +45,7 @@ def compute_gradients(model, converter, iterator):
 
 @contextlib.contextmanager
 def unheard_reports(model):
-    """Lets the model report its loss as in training, to nobody."""
+    """Lets the model report its loss as in training, although nobody reads it."""
     reporter = chainer.Reporter()
     reporter.add_observer("main", model)
     reporter.add_observers("main", model.namedlinks(skipself=True))
@@ -54,11 +54,11 @@ def unheard_reports(model):
 
 
 def work(index, gpu, pipe, ends_of_main, model, converter, iterator, parameter_memory, gradient_memory):
-    """The life of the worker of device number ``index``: obeys "update" and "iterator" until main says "stop" or is gone.
+    """The life of the worker of device number ``index``: obeys "update" and "iterator" until main sends "stop" or has ended.
 
     Every answer is (result, failure); failure is None or (what happened, its traceback).
     """
-    for end in ends_of_main:  # inherited by fork; while one is open here, main's end would go unnoticed
+    for end in ends_of_main:  # inherited by fork; while one of them is open here, workers would not notice that main has ended
         end.close()
     end_with_parent()
     virtual_gpus.pin(gpu)
@@ -99,12 +99,12 @@ def _next_order(pipe):
     try:
         with recording.span("communication", SUM):
             return pipe.recv()
-    except EOFError:  # main is gone
+    except EOFError:  # main has ended
         return "stop"
 
 
 def _draw_other_random_numbers(index):
-    """Seeds dropout and the like from main's random state and the device's number: reproducible, yet unlike main's."""
+    """Seeds dropout and the like from main's random state and the device's number: reproducible, but different on each device."""
     _, state, position, *_ = numpy.random.get_state()
     seed = [*state[:8], position, index]
     numpy.random.seed(seed)

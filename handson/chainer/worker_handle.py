@@ -1,4 +1,4 @@
-"""The main process's view of one worker of our MultiprocessParallelUpdater: start it, ask it, hear it, notice its death."""
+"""The main process's view of one worker of our MultiprocessParallelUpdater: start it, send it requests, read its answers, notice its death."""
 
 import contextlib
 import time
@@ -22,7 +22,7 @@ class WorkerHandle:
         self._process = context.Process(target=worker.work, name=f"MultiprocessParallelUpdater {name}",
                                         args=(index, gpu, its_end, inherited, *task, parameter_memory, gradient_memory))
         with warnings.catch_warnings():
-            # Python counts OpenBLAS's threads, which are prepared for a fork.
+            # Python warns because of OpenBLAS's threads, but OpenBLAS can be forked.
             warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
             self._process.start()
         its_end.close()
@@ -54,7 +54,7 @@ class WorkerHandle:
         return answer
 
     def end(self, until):
-        """Ends the worker: by the word until the moment ``until`` (time.monotonic()), then by force."""
+        """Asks the worker to end, and kills it if it has not ended at the moment ``until`` (time.monotonic())."""
         with contextlib.suppress(OSError):
             self._pipe.send("stop")
         self._process.join(max(0, until - time.monotonic()))

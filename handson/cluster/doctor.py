@@ -1,4 +1,4 @@
-"""``python -m handson doctor``: climb the troubleshooting ladder of docs/launching.md, from the bottom up, to the first broken rung.
+"""``python -m handson doctor``: check the rungs of the troubleshooting ladder of docs/launching.md, from the bottom up, until one is broken.
 
 Outside a job it looks at this machine; inside a job also at the way to the job's other nodes, up to ranks that meet. Every rung has a
 limit of seconds. Nothing is changed.
@@ -23,7 +23,7 @@ from handson.pbs import command
 LIMIT = 15  # seconds for a command of a rung on this machine
 FAR_LIMIT = 30  # seconds where other nodes take part
 
-MPIS = (  # what an mpiexec or an MPI library calls itself; those with the same word understand each other
+MPIS = (  # name, what its version text contains, family: an mpiexec works with the libraries of its own family
     ("Intel MPI", r"Intel\(R\) MPI", "hydra"),
     ("MVAPICH", r"MVAPICH", "hydra"),
     ("Open MPI", r"Open ?MPI|OpenRTE|PRRTE|prterun", "openmpi"),
@@ -59,7 +59,7 @@ network.end_together(world)
 
 
 class Broken(Exception):
-    """A rung that does not hold: what is wrong, and what to do."""
+    """A rung is broken: what is wrong, and what to do."""
 
     def __init__(self, what, cure):
         super().__init__(what)
@@ -67,11 +67,11 @@ class Broken(Exception):
 
 
 class Note(str):
-    """What a rung found that is no fault, but should be known."""
+    """What a rung found that is not an error, but that the user should know."""
 
 
 def doctor(say=print):
-    """Climb; `say` one line for each rung. Returns the exit status: 0 when all hold, 1 when one is broken."""
+    """Check the rungs, and `say` one line for each. Returns the exit status: 0 when all are sound, 1 when one is broken."""
     hosts = job_hosts()
     for name, rung in HERE + (IN_JOB if hosts else ()):
         try:
@@ -88,7 +88,7 @@ def doctor(say=print):
 
 
 def summary(say=print):
-    """Say in a few lines what this machine has to offer; for notebooks, as it takes less than a second."""
+    """Say in a few lines what this machine offers. Takes less than a second, so notebooks call it."""
     cores, gpus, (system, program), why = len(os.sched_getaffinity(0)), _gpus(), command.batch_system(), virtual_nodes.why_not()
     say(f"cores          {cores}")
     say(f"GPUs           {gpus or 'none, so virtual ones: a virtual GPU is a core'}")
@@ -125,7 +125,7 @@ def ask(*words, limit=LIMIT):
 
 
 def last_words(out, errors):
-    """The line of a failed command that most likely says why."""
+    """The line in the output of a failed command that most likely gives the reason."""
     lines = [line.strip() for line in (errors.strip() or out.strip()).splitlines() if line.strip(" =-\n")]
     telling = [line for line in lines if re.search("error|unable|cannot|denied|refused|not found|no such", line, re.I)]
     return (telling or lines or ["it said nothing"])[0][:300]
@@ -169,7 +169,7 @@ def packages():
 
 
 def _mpi_of(text):
-    """(the MPI's name, the word for those it works with) that `text` speaks of."""
+    """(name of the MPI, its family) that the version text `text` names."""
     return next(((name, kind) for name, sign, kind in MPIS if re.search(sign, text)), ("unknown", None))
 
 
@@ -180,7 +180,7 @@ def _every(program):
 
 
 def _site_mpi():
-    """What the site file says on MPI: "site" or "environment"; and its path."""
+    """("site" or "environment": whose mpiexec the site file asks for, the path of that file)."""
     path = site.path_of()
     try:
         return site.load(path).mpi, path
@@ -189,7 +189,7 @@ def _site_mpi():
 
 
 def mpi():
-    """Whose mpiexec is the first on PATH, whose library mpi4py uses, whose the site wants."""
+    """Whether the first mpiexec on PATH, the library of mpi4py and the site file agree."""
     programs = _every("mpiexec")
     if not programs:
         raise Broken("there is no mpiexec on PATH", f"source {Path(sys.executable).parent}/activate")
@@ -263,7 +263,7 @@ def _on(host, *words, limit=FAR_LIMIT):
 
 
 def _on_all(hosts, *words):
-    """host -> what `ask` returns; at the same time."""
+    """Run a command on all hosts at once: host -> what `ask` returns."""
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         return dict(zip(hosts, pool.map(lambda host: _on(host, *words), hosts)))
 
@@ -301,7 +301,7 @@ def environment(hosts):
 
 
 def address(hosts):
-    """The address under which each host offers itself to the others: it must not be a loopback, and all must know it."""
+    """The address that each host's name stands for: it must not be a loopback address, and this host must find it."""
     found = {}
     for host, (status, out, errors) in _on_all(hosts, sys.executable, "-c", HOST).items():
         if status != 0:
@@ -327,7 +327,7 @@ def address(hosts):
 
 
 def ports(hosts):
-    """A port of this host, as rank 0 would open one, from the others."""
+    """Whether the other hosts reach a port that this host opens, as rank 0 would."""
     others = [host for host in hosts if host != nodes.current_node()]
     if len(hosts) == 1:
         return "one node: nothing to reach"
@@ -344,7 +344,7 @@ def ports(hosts):
 
 
 def _over_all(hosts, code):
-    """mpiexec with a rank on each host: what `ask` returns."""
+    """Run a program by mpiexec with one rank on each host. Returns what `ask` returns."""
     file = os.environ.get("PBS_NODEFILE")
     where = ["-hostfile", file] if file else ["-hosts", ",".join(hosts)]
     lines = Path(file).read_text().split() if file else hosts

@@ -1,6 +1,6 @@
-"""Follow a batch job, in a notebook or a program: what it waits for, its output as it comes, how it ended.
+"""Follow a batch job, in a notebook or a program: show what it waits for, its output line by line, and how it ended.
 
-Works with the embedded PBS, with a real one and with Slurm; the one that ``qsub`` submits to is asked.
+Works with the embedded PBS, a real PBS and Slurm: it asks the batch system that ``qsub`` submits to.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ from handson.ipython import in_notebook
 from handson.pbs import command, jobs, scheduler
 from handson.pbs.errors import PBSError
 
-LIMIT = 3600  # seconds to wait for a job, unless told
+LIMIT = 3600  # seconds to wait for a job, unless the caller says otherwise
 PATIENCE = 60  # seconds for a batch system to answer
 DELIVERY = 60  # seconds, after a job's end, until its output must be there
-CARE = 2  # seconds between two looks whether the embedded PBS goes on
+CARE = 2  # seconds after which to check again that the embedded PBS still has a scheduler
 GONE = re.compile("unknown job|has finished|invalid job id|job history", re.IGNORECASE)  # of a real batch system that has forgotten a job
 EPOCHS, EPOCH = re.compile(r"(?:# epoch|Num epoch): (\d+)\s*"), re.compile(r"(\d+) +\d+\.\d+ ")  # lines of training scripts
 
@@ -34,7 +34,7 @@ class JobFailed(OneSentence, RuntimeError):
 
 @dataclass
 class Job:
-    """What a batch system tells of a job."""
+    """What a batch system reports about a job."""
 
     waits: str = ""  # where and why, while it waits
     over: bool = False
@@ -57,10 +57,10 @@ def submit(folder, *arguments, **variables):
 
 
 def follow(job_id, output=None, say=print, limit=LIMIT):
-    """Say what the job waits for, then each line of its output as it comes, until the job has ended; `limit` in seconds.
+    """Say what the job waits for, then each line of its output, until the job has ended; `limit` in seconds.
 
-    Where people look on, a bar counts the epochs of a training. Ctrl-C (in notebooks: the square) ends the following, not the job, and
-    another call begins again. output: where the job's output is to be looked for, if not where the batch system says.
+    In terminals and notebooks, a bar counts the epochs of a training. Ctrl-C (in notebooks: the square) stops the following, not the job;
+    another call begins again. output: the file that has the job's output, if not the one that the batch system names.
     Raises JobFailed if there is no such job, or it fails or takes too long.
     """
     try:
@@ -102,7 +102,7 @@ def _follow(job_id, output, say, limit):
 
 
 def _look(system, job_id, before, output):
-    """The Job now; `before` is what it was. Raises JobFailed if there never was one."""
+    """The Job as it is now; `before` is the Job of the last look. Raises JobFailed if there is no such job."""
     try:
         now = {"embedded": _embedded, "pbs": _pbs, "slurm": _slurm}[system](job_id)
     except TimeoutError:
@@ -154,7 +154,7 @@ def _problem(status):
 
 
 def _tell(*words):
-    """What a command of a batch system prints; "" if it knows the job no more. Raises TimeoutError where it doesn't answer."""
+    """What a command of a batch system prints; "" if it has forgotten the job. Raises TimeoutError if it does not answer."""
     try:
         done = subprocess.run(words, env=_environment(), text=True, capture_output=True, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
@@ -165,7 +165,7 @@ def _tell(*words):
 
 
 def _environment():
-    """The environment with the course's commands on PATH, which a notebook's kernel may lack. They step aside for real ones."""
+    """The environment with the course's batch commands on PATH, which a notebook's kernel may lack. They give way to real ones."""
     return os.environ | {"PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
 
 
@@ -176,14 +176,14 @@ def _read(path, begin, whole):
             file.seek(begin)
             new = file.read()
     except OSError:
-        return [], begin  # it is just being delivered
+        return [], begin  # the output is just being moved to its place
     new = new if whole else new[: new.rfind(b"\n") + 1]
     return new.decode(errors="replace").splitlines(), begin + len(new)
 
 
 @contextlib.contextmanager
 def _epochs():
-    """``count(line, say)`` says a line; what it tells of a training's epochs moves a bar, in terminals and notebooks."""
+    """A function ``count(line, say)`` that says a line. In terminals and notebooks, a line that names an epoch also moves a bar."""
     from tqdm import tqdm
 
     with contextlib.ExitStack() as bars:
@@ -202,7 +202,7 @@ def _epochs():
 
 
 def _bar(total, bars):
-    """Show a bar of `total` epochs, which goes when the ExitStack `bars` is closed but in notebooks; returns what advances it to an epoch."""
+    """Show a bar of `total` epochs; returns the function that moves it to an epoch. In terminals, closing the ExitStack `bars` removes the bar."""
     if in_notebook():
         from IPython.display import ProgressBar
 

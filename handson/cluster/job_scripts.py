@@ -1,7 +1,7 @@
 """Fit the job scripts to a site: ``python -m handson site list|show|use``.
 
 `use` rewrites the lines of the job scripts that are the same for everybody at a site. Lines between the markers of a gap stay as they
-are, and so do all directives of an exercise that are for students to write: for these it says what the site wants to hear.
+are, and so do all directives of an exercise that students write: for these it prints what the site needs.
 """
 
 import os
@@ -35,7 +35,7 @@ def fitted(text, site, gaps=True, directives=True):
 
 
 def _directive(line, site):
-    """One line of a script for `site`. What the site doesn't want stays behind a second #, for the next one that does."""
+    """One line of a script for `site`. A directive that the site does not need gets a second #, so that the next site can take it back."""
     option = line.lstrip("#")
     if option.startswith("PBS -q "):
         return f"#PBS -q {site.queue}\n"
@@ -81,12 +81,12 @@ def use(name, gaps=True, say=print):
         raise SiteError(f"{path} is not a text: put the job script right") from None
     except OSError as error:
         raise SiteError(f"{error.filename} cannot be changed ({error.strerror})") from None
-    say(f"The site is now {name}. Write into the gaps of job scripts what it wants to hear:" if gaps else f"The site is now {name}:")
+    say(f"The site is now {name}. Write into the gaps of job scripts what it needs:" if gaps else f"The site is now {name}:")
     show(name, say)
 
 
 def _students_write(course, path, text):
-    """Whether the directives of a script are a gap of an exercise, filled or not; then its solution has them between markers."""
+    """Whether the directives of a script are a gap of an exercise, filled or not. If so, they stand between markers in its solution."""
     if path.parent.parent != course / "exercises":
         return False
     solution = course / "solutions" / path.parent.name / path.name
@@ -94,7 +94,7 @@ def _students_write(course, path, text):
 
 
 def _replace(path, text):
-    """Give a file another content, at once, and leave it the permissions it has."""
+    """Replace the content of a file in one step, and keep its permissions."""
     with written_aside(path) as file:
         file.write(text.encode())
         if path.exists():
@@ -102,7 +102,7 @@ def _replace(path, text):
 
 
 def show(name=None, say=print):
-    """Say what the site `name` (default: the chosen one) wants to hear, and what it has."""
+    """Say what job scripts need at the site `name` (default: the chosen one), and what it has."""
     site = sites.read(name or sites.chosen())
     sbatch = site.batch == "slurm"
     facts = {
@@ -124,7 +124,7 @@ def show(name=None, say=print):
 
 
 def show_all(say=print):
-    """Say which sites there are; the chosen one has a star."""
+    """List the sites; the chosen one has a star."""
     for name in sites.names():
         site = sites.read(name)
         nodes = f"{site.nodes} node{'s' * (site.nodes != 1)} with {site.gpus} GPU{'s' * (site.gpus != 1)}"

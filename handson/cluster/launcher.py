@@ -1,7 +1,7 @@
 """How mpiexec reaches the other nodes of a job, wherever the job runs.
 
 A job script says ``eval "$(handson-launcher)"``: mpiexec (MPICH's or Open MPI's) then calls ``handson-agent HOST COMMAND``
-where it would call ssh. The agent takes what the place offers: a node of the embedded PBS, PBS's pbsdsh, Slurm's srun, or ssh.
+where it would call ssh. The agent uses what the machine has: a node of the embedded PBS, PBS's pbsdsh, Slurm's srun, or ssh.
 """
 
 import os
@@ -29,7 +29,7 @@ def main():
     }
     for name, value in variables.items():
         print(f"export {name}={shlex.quote(value)}")
-    print("unset HANDSON_NODE")  # mpiexec gives its own environment to all ranks, and this one is each node's own
+    print("unset HANDSON_NODE")  # mpiexec gives its own environment to all ranks, but the value of this variable differs between nodes
 
 
 def agent():

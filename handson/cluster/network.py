@@ -1,7 +1,7 @@
-"""``mpiexec -n 2 -hostfile $PBS_NODEFILE python -m handson network``: what the network between the ranks of a job can do.
+"""``mpiexec -n 2 -hostfile $PBS_NODEFILE python -m handson network``: measure the network between the ranks of a job.
 
-Measured are messages between two nodes, and the all-reduce, MPI's and gloo's, that data-parallel training spends its communication
-on. Both are held to the latency-bandwidth model t = alpha + n / beta for n bytes: alpha seconds before the first byte arrives, beta
+It measures messages between two nodes, and the all-reduce of MPI and of gloo, on which data-parallel training spends its communication
+time. Both are compared with the latency-bandwidth model t = alpha + n / beta for n bytes: alpha seconds before the first byte arrives, beta
 bytes/s from then on (Hockney, "The communication challenge for MPP: Intel Paragon and Meiko CS-2", Parallel Computing 20, 1994).
 
 An all-reduce of n bytes over p ranks that passes parts around a ring takes 2 (p - 1) steps, each with n / p bytes from every rank:
@@ -27,7 +27,7 @@ from handson.errors import OneSentence
 
 SIZES = [4**k for k in range(3, 13)]  # bytes: 64 B to 16 MB
 LONGEST = 4  # seconds: no message is sent that would take longer
-SHARE = 0.3  # seconds of repeats for each size, but at least 3 repeats and at most 30
+SHARE = 0.3  # seconds to repeat each size for: at least 3 times and at most 30
 LIMIT = 240  # seconds for everything
 ONE_RANK = "this measures the network between ranks, and there is one rank only: submit jobs/pbs/run_network.sh, or start it with mpiexec -n 2"
 
@@ -63,8 +63,8 @@ def all_reduce_volume(ranks):
 def fit(medians):
     """alpha (seconds) and beta (bytes/s) of t = alpha + n / beta, by least absolute errors in seconds.
 
-    medians: bytes -> seconds. Large messages, which take long, decide on beta: small ones may keep to another rule, as those that
-    pass through a network's buffers at once. alpha is what the smallest message took, less its bytes / beta.
+    medians: bytes -> seconds. Large messages, which take long, determine beta. Small ones may follow another rule, as do those that
+    fit into a network's buffers. alpha is the time of the smallest message, less its bytes / beta.
     """
     sizes, seconds = numpy.array(list(medians)), numpy.array(list(medians.values()))
     alpha, per_byte = seconds[0], seconds[-1] / sizes[-1]
@@ -77,7 +77,7 @@ def fit(medians):
 
 
 def network(figure, largest=SIZES[-1], say=print):
-    """Measure messages of up to `largest` bytes together with the other ranks; rank 0 says the results and draws them at `figure`.
+    """Measure messages of up to `largest` bytes together with the other ranks; rank 0 says the results and draws them as `figure`.
 
     The process ends here, together with the others. Raises NetworkError.
     """
@@ -110,7 +110,7 @@ def end_together(world, status=0):
     MPI.Finalize()
     sys.stdout.flush()
     sys.stderr.flush()
-    linux.libc().exit(status)  # MPICH takes its leave of mpiexec there
+    linux.libc().exit(status)  # in which MPICH signs off from mpiexec
 
 
 def _world():
@@ -136,8 +136,8 @@ def _end_after(seconds):
 class Operation:
     """What is timed: ``prepare(size)`` returns the function that does it once; a message takes `share` of its time.
 
-    Between two of them the ranks wait for each other by `barrier` and agree on the time of the slowest by `largest`, which are of the
-    same library: MPI's ranks wait without giving up their core, which gloo's own threads need.
+    Between two operations the ranks wait for each other by `barrier`, and agree on the time of the slowest rank by `largest`. Both are of the
+    operation's own library: waiting MPI ranks keep their cores busy, which gloo's threads need.
     """
 
     prepare: callable
@@ -204,7 +204,7 @@ def gloo_all_reduce(world):
 
 
 def measure(operation, sizes):
-    """bytes -> [seconds of each repeat], those of the slowest rank. Every rank sees the same numbers, and so does the same."""
+    """bytes -> [seconds of each repeat on the slowest rank]. All ranks see the same numbers, so all make the same repeats."""
     times = {}
     for size in sizes:
         run = operation.prepare(size)

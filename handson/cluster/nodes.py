@@ -1,9 +1,9 @@
 """Run a command on a node of the current job: ``python -m handson.cluster.nodes NODE COMMAND...``.
 
 The embedded PBS starts the job script with it, ``pbsdsh`` and the launcher agent start everything else with it. A job's nodes
-stand in the JSON file that ``HANDSON_NODES`` names: ``{"node1": {"cores": [0, 1], "pid": 3}, ...}``. A node is a group of
+are listed in the JSON file that ``HANDSON_NODES`` names: ``{"node1": {"cores": [0, 1], "pid": 3}, ...}``. A node is a group of
 processes pinned to the node's cores and told apart by ``HANDSON_NODE``; where it has a "pid", it also has a host name and a network
-of its own (`handson.cluster.virtual_nodes`), those of that process.
+of its own (`handson.cluster.virtual_nodes`): those of the process with this number.
 """
 
 import json

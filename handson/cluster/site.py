@@ -14,7 +14,7 @@ from handson.files import COURSE
 
 SITES = COURSE / "jobs/sites"
 CHOSEN = "CHOSEN"  # the file there that holds the name of the site that `python -m handson site use` has chosen
-WORD = r"[A-Za-z0-9_][A-Za-z0-9_.@/+-]*"  # what may go into a shell script as it is
+WORD = r"[A-Za-z0-9_][A-Za-z0-9_.@/+-]*"  # words that are safe in a shell script without quotes
 
 
 class SiteError(OneSentence, ValueError):
@@ -22,7 +22,7 @@ class SiteError(OneSentence, ValueError):
 
 
 class Site(namedtuple("Site", "name batch queues groups walltime modules mpi interface kill_delay nodes gpus ncpus mem network")):
-    """What a site's file says, with defaults for the rest; nothing of it depends on the machine that reads it.
+    """What a site's file says, with defaults for the rest; it does not depend on the machine that reads the file.
 
     queues, groups: tuples of names; without groups, users need none. walltime, interface: None where the file says nothing.
     kill_delay: seconds between TERM and KILL. nodes: how many; gpus, ncpus: of each node. mem: kB of each node, or None. network: the
@@ -78,11 +78,12 @@ def load(path=None):
 
     path = path or path_of()
     try:
-        installed_without_jobs = path == str(SITES / "local.toml") and not os.path.exists(path)  # then local.toml's values, as below
+        installed_without_jobs = path == str(SITES / "local.toml") and not os.path.exists(path)  # then local.toml's values: the defaults
         return _site(Path(path).stem, {} if installed_without_jobs else tomllib.loads(Path(path).read_text()))
     except OSError as error:
-        raise SiteError(f"site file {path} cannot be read ({error.strerror}): correct HANDSON_SITE, or choose another one (python -m handson site use local)") from None
-    except (ValueError, PBSError) as error:  # of TOML and of UTF-8 as well
+        cure = "correct HANDSON_SITE, or choose another one (python -m handson site use local)"
+        raise SiteError(f"site file {path} cannot be read ({error.strerror}): {cure}") from None
+    except (ValueError, PBSError) as error:  # errors of TOML and UTF-8 are ValueErrors, too
         raise SiteError(f"site file {path} is not right ({error}): compare it with jobs/sites/local.toml") from None
 
 

@@ -2,7 +2,7 @@
 
 `start` is called by the job's runner. It starts a *holder*: the first process of new user, process, mount and network
 namespaces, which makes a bridge and for each node a process with a network and a host name of its own. The holder lives as long as
-the runner holds its pipe; with it end, by the kernel's hand, all processes, networks and mounts of the job, however they were left.
+the runner keeps its pipe open. When the holder ends, the kernel ends all processes and removes all networks and mounts of the job.
 Linux's own tools do the work: unshare, nsenter, ip and tc. `handson.cluster.nodes` takes a process into a node.
 """
 
@@ -24,7 +24,7 @@ UNITS = {"mbit": 10**6, "gbit": 10**9}
 
 
 def bits_per_second(rate):
-    """The number in ``100mbit`` or ``10gbit``; None for ``none``. Raises ValueError, a sentence."""
+    """The number in ``100mbit`` or ``10gbit``; None for ``none``. Raises ValueError, whose text is a sentence for the user."""
     match = re.fullmatch(r"([1-9][0-9]{0,3})(mbit|gbit)", str(rate))
     if not match and rate != "none":
         raise ValueError(f"the rate of a network is none, or a number with mbit or gbit such as 100mbit, not {rate!r}")
@@ -32,7 +32,7 @@ def bits_per_second(rate):
 
 
 def why_not():
-    """Why this machine cannot have virtual nodes: one sentence with what would allow them; None if it can. Takes milliseconds."""
+    """Why this machine cannot have virtual nodes: a sentence that also says what would allow them. None if it can. Takes milliseconds."""
     if missing := [tool for tool in TOOLS if not shutil.which(tool, path=_path())]:
         packages = " and ".join(sorted({TOOLS[tool] for tool in missing}))
         return f"virtual nodes need {' and '.join(missing)}, which this machine lacks: install {packages}"
@@ -56,7 +56,7 @@ def start(nodes, rate, directory):
 
     Adds to every node its "pid" (inside the holder's namespaces), "address" and "rate". Returns the holder: a Popen whose standard input
     keeps the nodes alive, with the attributes `inside`, the pid of the namespaces' first process, and `own`, the pids of all
-    processes that are the nodes rather than on them. Raises OSError, one sentence.
+    processes that make the nodes (the job's own processes are not among them). Raises OSError with one sentence.
     """
     specification = directory / "virtual_nodes.json"
     specification.write_text(json.dumps({"names": list(nodes), "rate": rate, "hosts": str(directory / "hosts")}))
@@ -80,7 +80,7 @@ def start(nodes, rate, directory):
 
 
 def fallen(holder):
-    """What ended the nodes before their time, as a sentence; None if nothing did. To be asked when the job's shell was killed."""
+    """Why the nodes ended too early, as a sentence; None if they did not. Call it when the job's shell was killed."""
     if not select.select([holder.stderr], [], [], 0.5)[0]:
         return None
     said = re.search("its virtual node .* was killed", os.read(holder.stderr.fileno(), 4096).decode(errors="replace"))
@@ -107,7 +107,7 @@ def on(pid, *command):
 
 def _unshare():
     """The command that runs another as the first process of new namespaces, and kills it when it is killed itself."""
-    # For an ordinary user, root inside; root itself needs no user namespace, in which the files of others would be closed to it.
+    # An ordinary user becomes root of a user namespace. Root needs none, and would lose access to other users' files in it.
     user = [] if linux.has_capability(linux.SYS_ADMIN) else ["--map-root-user"]
     return ["unshare", *user, "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
@@ -118,7 +118,7 @@ def _path():
 
 
 def _environment():
-    not_ours = "HANDSON_PBS_PROCESS"  # marks those that serve the queue, and outlive the job
+    not_ours = "HANDSON_PBS_PROCESS"  # marks processes that serve the queue and outlive the job
     return {name: value for name, value in os.environ.items() if name != not_ours} | {"PATH": _path()}
 
 
@@ -127,7 +127,7 @@ def _last_line(text, default):
 
 
 def _run(*command, lines=()):
-    """Run a tool, `lines` on its standard input; its own words become the error."""
+    """Run a tool with `lines` on its standard input. If it fails, this process ends with the tool's own message."""
     try:
         done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=LIMIT)
     except subprocess.TimeoutExpired as error:
@@ -137,12 +137,12 @@ def _run(*command, lines=()):
 
 
 def hold(names, rate, hosts):
-    """The holder: make the nodes, tell their pids in one line of JSON, and stay until standard input ends or a node dies."""
+    """The holder: make the nodes, print their pids as one line of JSON, and stay until standard input ends or a node dies."""
     node_addresses = addresses(names)
     Path(hosts).write_text(hosts_file(node_addresses, Path("/etc/hosts").read_text()))
     _run("mount", "--bind", hosts, "/etc/hosts")
     if os.path.isdir("/dev/shm"):
-        _run("mount", "-t", "tmpfs", "tmpfs", "/dev/shm")  # shared memory that a killed process leaves behind goes with the job
+        _run("mount", "-t", "tmpfs", "tmpfs", "/dev/shm")  # so that shared memory which a killed process leaves behind is freed with the job
     sleep = 'hostname "$1" && echo && exec sleep infinity >/dev/null 2>&1'
     sleepers = {name: subprocess.Popen(["unshare", "--net", "--uts", "sh", "-c", sleep, "sh", name], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
                 for name in names}  # fmt: skip
@@ -157,7 +157,7 @@ def hold(names, rate, hosts):
         node = ["nsenter", f"--target={sleeper.pid}", "--net"]
         _run(*node, "ip", "-batch", "-", lines=["link set lo up", f"addr add {node_addresses[name]}/16 dev eth0", "link set eth0 up"])
         if rate != "none":
-            # The kernel hands over segments of up to 64 KB; those that the bucket cannot hold would be cut up, at the cost of a core.
+            # The kernel hands over segments of up to 64 KB. It would have to split those that the bucket cannot hold, which costs a whole core.
             _run(*node, "ip", "link", "set", "eth0", "gso_max_size", str(min(65536, bucket(rate) // 2)))
             _run(*node, "tc", *f"qdisc add dev eth0 root tbf rate {rate} burst {bucket(rate)} latency 50ms".split())  # what the node sends
     if rate != "none":  # what each node receives, which is more than one sends only where several send to it
@@ -168,24 +168,24 @@ def hold(names, rate, hosts):
 
 
 def hosts_file(node_addresses, own):
-    """The content of /etc/hosts on the nodes: theirs come first, then `own`, the machine's, where it doesn't name them too."""
+    """The content of /etc/hosts on the nodes: first the nodes' names, then the lines of `own`, the machine's file, that name no node."""
     kept = [line for line in own.splitlines() if not set(line.partition("#")[0].split()) & set(node_addresses)]
     pairs = [(address, name) for name, address in node_addresses.items()]
-    mapped = [(f"::ffff:{address}", name) for address, name in pairs]  # who looks up the name of a peer of an IPv6 socket, as torch does
+    mapped = [(f"::ffff:{address}", name) for address, name in pairs]  # for programs that look up the name of an IPv6 socket's peer, as torch does
     return "\n".join(["127.0.0.1 localhost", *(f"{address} {name}" for address, name in pairs + mapped), *kept]) + "\n"
 
 
 def bucket(rate):
-    """Bytes in the token bucket of a node's network: what is in it passes at once, as if there were no limit.
+    """Bytes in the token bucket of a node's network: as many pass at once, as if there were no limit.
 
-    Half a millisecond at `rate`, and at least two packets: little enough to be seen in no measurement but that of small messages,
-    and enough to last until a timer of a busy machine comes round.
+    Half a millisecond at `rate`, and at least two packets: so little that only measurements of small messages show it, and enough to last
+    until the next timer interrupt on a busy machine.
     """
     return max(3100, bits_per_second(rate) // 8 // 2000)
 
 
 def _stay(nodes):
-    """Until standard input ends, or one of `nodes` (descriptor of its first process -> name): a node that is down ends the job.
+    """Wait until standard input ends, or one of `nodes` (descriptor of its first process -> name) does: the end of a node ends the job.
 
     The first process of a process namespace inherits its orphans, which would stay as zombies unless they are waited for.
     """

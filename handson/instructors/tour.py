@@ -29,7 +29,7 @@ def tour(folder, tracks, options, say):
             if script not in of_tracks[track]:
                 continue
             variables = {"TRACK": track, "OPTIONS": options}
-            # -V sends them along whatever is in them; the values of -v can have neither commas nor, with Slurm, spaces.
+            # -V sends variables with any value; the values of -v can have no commas and, with Slurm, no spaces.
             arguments = ["-V", "-j", "oe", script.name]
             job = submit(place, *arguments, **variables)
             words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]

@@ -1,7 +1,7 @@
-"""Training with big batches and with learning rates that follow a plan, small enough to be repeated; a notebook calls it.
+"""Training with big batches and with learning rates that follow a plan, in runs that are short enough to be repeated; a notebook calls it.
 
-What N workers with batch B do, one worker with batch N x B does too (but for batch normalisation): no workers are needed to see what
-their batch does to the accuracy. Pictures are digits of 16 pixels, so that a run takes a second.
+N workers with batch B do the same as one worker with batch N x B (except in batch normalisation). So one worker shows what big
+batches do to the accuracy. Pictures are digits of 16 pixels, so that a run takes a second.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Plan:
 
 @dataclass
 class Curve:
-    """What became of a plan: after how many updates and epochs it was evaluated, and the test errors (0 to 1) then, (seeds, evaluations)."""
+    """The result of a plan: the updates and epochs after which it was evaluated, and the test errors (0 to 1) there, (seeds, evaluations)."""
 
     plan: Plan
     updates: numpy.ndarray

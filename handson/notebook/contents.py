@@ -1,4 +1,4 @@
-"""The course's notebooks, found in their folder: the first one shows which there are."""
+"""The course's notebooks, found in their folder: the first one lists them."""
 
 import json
 from pathlib import Path

@@ -4,13 +4,13 @@ import numpy
 
 from handson.figures import picture
 
-LAYERS = ("#D9E8F5", "#A9CCE8", "#6FA8D6", "#3A7CB8")  # of a network, from its input on
+LAYERS = ("#D9E8F5", "#A9CCE8", "#6FA8D6", "#3A7CB8")  # colours of a network's layers, from its input on
 GRADIENT, WORKER, LINE = "#E69F00", "#F7F7F5", "#444444"
 ARROW = dict(arrowstyle="-|>", color=LINE, linewidth=1.3, shrinkA=0, shrinkB=0, mutation_scale=11)
 
 
 def _canvas(width, height):
-    """A Figure whose one coordinate is 0.4 inches, and its axes, without any frame."""
+    """A Figure and its axes, without a frame; one unit of its coordinates is 0.4 inches."""
     from matplotlib.figure import Figure
 
     drawing = Figure(figsize=(0.4 * width, 0.4 * height))
@@ -42,7 +42,7 @@ def _arrow(axes, start, end, text="", **style):
 
 
 def _network(axes, x, y, layers=range(4), width=1.15, height=2.6, gap=0.35):
-    """Layers side by side, from the input on; returns the x behind them."""
+    """Draw layers side by side, from the input on; returns the x coordinate after the last one."""
     for layer in layers:
         _box(axes, x, y, width, height, f"layer\n{layer + 1}", LAYERS[layer], 8.5)
         x += width + gap
@@ -128,7 +128,7 @@ def all_reduce(values=((4, -2, 1), (2, 0, 3), (-1, 2, 1), (3, 4, -1))):
 
 
 def four_steps(workers=2):
-    """One iteration of data parallel training as time goes by."""
+    """One iteration of data-parallel training along the axis of time."""
     parts = (("forward", 3.4, LAYERS[0]), ("backward", 6.0, LAYERS[2]), ("all-reduce", 3.2, GRADIENT), ("optimize", 2.2, "#CCCCCC"))
     height = 1.7 * workers + 1.5
     drawing, axes = _canvas(19, height)

@@ -55,7 +55,7 @@ def throughputs(rates):
 
 
 def epoch(seconds):
-    """One bar with what an epoch is made of; seconds: part -> seconds."""
+    """One bar with the parts of an epoch; seconds: part -> seconds."""
     drawing, (axes,) = _axes(7.5, 1.9)
     left, total = 0, sum(seconds.values())
     for part, length in seconds.items():
@@ -175,7 +175,7 @@ def equal_epochs_and_updates(curves):
 
 
 def rates_and_errors(curves):
-    """Learning rate against epochs, and the test error that came of it (big_batches.Curve by name)."""
+    """Learning rate against epochs, and the test error that results (big_batches.Curve by name)."""
     drawing, (left, right) = _axes(9.5, 3.6, columns=2)
     for (name, curve), (colour, _, line) in zip(curves.items(), SERIES):
         updates = numpy.arange(len(curve.plan.rates)) * curve.epochs[-1] / curve.updates[-1]
@@ -188,7 +188,7 @@ def rates_and_errors(curves):
 
 
 def bars(values, xlabel, ideal=None):
-    """A bar for each name, with its value; `ideal`: name -> where a mark goes."""
+    """A bar for each name, with its value; `ideal`: name -> the value to mark."""
     drawing, (axes,) = _axes(7.5, 0.8 + 0.45 * len(values))
     for row, (name, value) in enumerate(values.items()):
         axes.barh(row, value, height=0.55, color="#A9CCE8", edgecolor="0.25", linewidth=0.7)

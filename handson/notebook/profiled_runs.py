@@ -21,13 +21,13 @@ STEPS = ("forward", "backward", "all-reduce", "optimize")
 def start(folder, job_script, **variables):
     """Submit a job that profiles, with these variables in its environment; returns its id. Raises JobFailed.
 
-    Where the job script requests nothing, the requests of the student's training script are made for it.
+    Where the job script has no requests of its own, qsub gets those of the student's training script.
     """
     return submit(folder, "-V", *_requests(Path(folder), job_script), "-j", "oe", job_script, **variables)
 
 
 def _requests(folder, job_script):
-    """The #PBS options of the training script that a job script without requests goes with; none if it has its own."""
+    """The #PBS options of the training script that belongs to a job script without requests; none if the job script has its own."""
     profile = folder / job_script
     training = folder / job_script.replace("_profile", "_training")
     if training == folder / "run_training.sh":  # any script on two GPUs
@@ -53,7 +53,7 @@ def of_job(folder, job):
 def of_script(folder, script, when, options, keep=False):
     """Profile a script of `folder` by its job script, into results/SCRIPT_WHEN: a Run. Raises JobFailed or ProfileError.
 
-    keep: do not record again what is there already.
+    keep: where that folder has a recording, do not record again.
     """
     place = Path(folder, "results", f"{script.removesuffix('.py')}_{when}")
     if keep and (place / "result.json").exists():
@@ -90,13 +90,13 @@ def collectives(run):
 
 
 def waits(run):
-    """rank -> {another rank: the seconds a step that it waits for that one}."""
+    """rank -> {another rank: seconds of a step in which it waits for that rank}."""
     return {shares.rank: {other: shares.waits.get(other, 0.0) for other in range(len(run.timelines)) if other != shares.rank}
             for shares in analysis.shares(run)}  # fmt: skip
 
 
 def meetings(run):
-    """When each rank came to each collective, and left it: two arrays of seconds, (collectives, ranks)."""
+    """When each rank entered each collective, and when it left: two arrays of seconds, (collectives, ranks)."""
     found = clocks.find(run.timelines)
     first = found.begin.min()
     return (found.begin - first) / 1e9, (found.end - first) / 1e9
@@ -129,7 +129,7 @@ def show_ranges(run, steps=2, names=STEPS):
 
 
 def _within(moments, begin, end):
-    """Of moments (ns), those between two: [(begin, length), ...] in ms."""
+    """The moments (ns) between `begin` and `end`: [(begin, length), ...] in ms."""
     inside = moments[(moments[:, 1] > begin) & (moments[:, 0] < end)].clip(begin, end)
     return [((a - begin) / 1e6, (b - a) / 1e6) for a, b in inside.tolist()]
 

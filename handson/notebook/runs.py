@@ -28,7 +28,7 @@ def find(exercises, **conditions):
         try:
             run = read(path)
         except ResultError:
-            continue  # half a run, or a file of another kind
+            continue  # an unfinished run, or a file of another kind
         if all(getattr(run, name) == value for name, value in conditions.items()):
             found.append(run)
     return found
@@ -37,7 +37,7 @@ def find(exercises, **conditions):
 def like(run, exercises):
     """All Results of the same track and under the same conditions as `run`: those that it may be compared with.
 
-    A script that trains something else, and a run that was profiled, are other conditions.
+    Scripts that train something else, and runs that were profiled, have other conditions.
     """
     conditions = compare.conditions(run)
     return [other for other in find(exercises, track=run.track) if compare.conditions(other) == conditions]

@@ -1,7 +1,7 @@
 """How long the parts of training steps take, measured on one GPU or on several at once; the notebooks call it.
 
-The measuring is done in processes of their own, each on a GPU as in the training scripts, so that the notebook's stays as it is. Each
-notes when every part of a step ends, by the one clock that all processes of a machine share.
+Other processes than the notebook's do the measuring, each on a GPU as in the training scripts. Each notes when every part of a step
+ends, by the clock that all processes of a machine share.
 """
 
 import contextlib
@@ -114,11 +114,11 @@ def _on_gpu(rank, workers, gpu, backend, meeting, pipe, function, arguments):
         loopback()
         dist.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=workers)
     pipe.send(function(device, rank, workers, *arguments))
-    multiprocessing.parent_process().join()  # which ends this one when all have answered; the others may still need its connections
+    multiprocessing.parent_process().join()  # which ends this process when all have answered: other ranks may still need its connections
 
 
 def epoch_after_epoch(sampler, batches):
-    """The `batches` again and again, in the order that `sampler`, EpochBatches, has for each epoch."""
+    """The `batches` again and again, in the order of `sampler` (EpochBatches) for each epoch."""
     for epoch in itertools.count():
         sampler.set_epoch(epoch)
         yield from batches
@@ -139,7 +139,7 @@ class _Training:
 
     def now(self):
         if self.device.type == "cuda":
-            torch.cuda.synchronize()  # it may still be computing what it was told to
+            torch.cuda.synchronize()  # the GPU may still be at work
         return time.perf_counter()
 
     def step(self, batches):
@@ -161,7 +161,7 @@ class _Training:
         return [*moments, self.now()]
 
     def average_gradients(self):
-        """The fourth step, in one message: all ranks' gradients are added up, and divided by the number of ranks."""
+        """The all-reduce, in one message: all ranks' gradients are added up, and divided by the number of ranks."""
         gradients = [parameter.grad for parameter in self.model.parameters()]
         together = torch.cat([gradient.flatten() for gradient in gradients])
         dist.all_reduce(together)

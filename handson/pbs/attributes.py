@@ -1,4 +1,4 @@
-"""A job as PBS shows it: its attributes by PBS's names, in PBS's order. `qstat -f` prints them."""
+"""A job's attributes by PBS's names, in PBS's order. `qstat -f` prints them."""
 
 import shlex
 import time

@@ -13,16 +13,16 @@ SLURM_CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "
 
 
 def step_aside(name):
-    """Where a real `name` is on PATH, become it, arguments and stdin untouched. Ours, and other copies of ours, are passed over."""
+    """Where a real command `name` is on PATH, become it, with the same arguments and stdin. Commands of this package, of any copy, don't count."""
     if _stepped_aside_already(name):
-        return  # what looked like a real one leads back here
+        return  # the command that looked real has started this one
     for candidate in real(name):
         os.environ["SLURM_PBS_O_PATH"] = os.environ.get("PATH", os.defpath)  # Slurm's `qsub -v` drops PATH; see jobs/slurm/classroom
         os.environ[GUARD] = f"{name}:{os.getpid()}:{linux.start_time(os.getpid())}"
         try:
             os.execv(candidate, [candidate, *sys.argv[1:]])
         except OSError:
-            continue  # not a program after all
+            continue  # it is not a program
 
 
 def real(name):
@@ -65,7 +65,7 @@ def _mentions(path, word):
 
 
 def _stepped_aside_already(name):
-    """Whether this process, or one that it descends from, already became what it took for the real command."""
+    """Whether this process, or one of its ancestors, has already become what looked like the real command."""
     marked, _, mark = os.environ.get(GUARD, "").partition(":")
     pid = os.getpid()
     while marked == name and pid > 1:
@@ -76,7 +76,7 @@ def _stepped_aside_already(name):
 
 
 def run(name, function, usage=""):
-    """Call ``function(arguments)`` and end with the status it returns, or with the sentence and the status of what it raises."""
+    """Call ``function(arguments)`` and end with the status that it returns. For an error, print its sentence and end with its status."""
     import sqlite3
 
     from handson.pbs import store
@@ -92,7 +92,7 @@ def run(name, function, usage=""):
         if getattr(error, "usage", False):
             print(usage, file=sys.stderr)
         status = error.status
-    except BrokenPipeError:  # | head
+    except BrokenPipeError:  # the reader has ended, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         status = 0
     except KeyboardInterrupt:

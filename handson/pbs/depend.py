@@ -1,4 +1,4 @@
-"""``-W depend``: whether a held job may start, given what became of the jobs it waits for."""
+"""``-W depend``: whether a held job may start, given how the jobs that it waits for have ended."""
 
 import re
 
@@ -57,7 +57,7 @@ def judge(db, job):
 
 
 def _met(kind, other):
-    """True or False once it is known, else None."""
+    """True or False; None as long as it is open."""
     over, code = other["state"] == "F", other.get("exit_status")
     if kind == "after":
         return True if over or other["state"] in "RBE" else None

@@ -8,7 +8,7 @@ REQUESTS = ("-q", "-l", "-W")  # options by which a job asks for its queue, reso
 
 
 def read(script, prefix="#PBS"):
-    """The options that stand in `script` (bytes), as one list of words for each directive.
+    """The options in `script` (bytes), as a list of words for each directive.
 
     Directives count up to the first line that can be executed: the first that is neither blank nor a comment.
     """

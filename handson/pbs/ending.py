@@ -1,7 +1,7 @@
-"""How a job ends: its output goes where it belongs, and its row says what became of it.
+"""How a job ends: its output is delivered, and its row in the database says how it ended.
 
-The runner calls `finish`; the scheduler does when a runner was killed. What the runner found out is first written over a file that
-already has its blocks (`write_outcome`), so neither a full disk nor a kill between two steps can lose it.
+The runner calls `finish`; if the runner was killed, the scheduler does. The runner first writes the outcome over a file that already
+has its blocks on the disk (`write_outcome`), so neither a full disk nor a kill between two steps can lose it.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ def prepare_outcome(directory):
 
 
 def write_outcome(directory, outcome):
-    """Overwrite the prepared file in place: no new block is needed."""
+    """Overwrite the prepared file in place, which needs no new block on the disk."""
     with contextlib.suppress(OSError), open(directory / "outcome", "r+b") as file:
         file.write(json.dumps(outcome).encode().ljust(OUTCOME_SIZE))
         file.flush()
@@ -29,7 +29,7 @@ def write_outcome(directory, outcome):
 
 
 def read_outcome(directory):
-    """What the runner found out before it ended, or None."""
+    """The outcome that the runner wrote before it ended, or None."""
     try:
         return json.loads((directory / "outcome").read_bytes())
     except (OSError, ValueError):
@@ -75,11 +75,11 @@ def deliver(spooled, target):
     except FileNotFoundError:
         pass
     with open(spooled, "rb") as file:
-        os.fsync(file.fileno())  # the row that says the job has ended is on the disk soon, and its output must not come later
+        os.fsync(file.fileno())  # the output must be on the disk before the row that says the job has ended
     try:
         os.rename(spooled, target)
         return
-    except OSError:  # another file system (or no permission, which the next lines will say again)
+    except OSError:  # another file system; or no permission, for which the next lines raise the error
         descriptor, aside = tempfile.mkstemp(prefix=".pbs-", dir=os.path.dirname(target))
     try:
         with open(descriptor, "wb") as copy, open(spooled, "rb") as source:
@@ -94,13 +94,13 @@ def deliver(spooled, target):
 
 
 def deliver_all(job, exit_status):
-    """Deliver the job's streams; return sentences about those that could not be, which stay in the directory ``undelivered``."""
+    """Deliver the job's streams. Those that cannot be delivered stay in the directory ``undelivered``; returns a sentence about each."""
     problems = []
     for spooled, target, stream in spool_files(job):
         try:
             if stream in job["remove"] and exit_status == 0:
                 spooled.unlink(missing_ok=True)
-            elif spooled.exists():  # else it was delivered before the runner was killed
+            elif spooled.exists():  # if not, it was delivered before the runner was killed
                 deliver(spooled, target)
                 job.setdefault("delivered", {})[stream] = target
         except OSError as error:
@@ -114,7 +114,7 @@ def deliver_all(job, exit_status):
 
 
 def space_problem(directory):
-    """A sentence when the disk that took the job's output is full, else nothing."""
+    """[a sentence] if the disk with the job's output is full; else []."""
     with contextlib.suppress(OSError):
         status = os.statvfs(directory)
         if status.f_blocks and (status.f_bavail if os.geteuid() else status.f_bfree) == 0:
@@ -142,7 +142,7 @@ def finish(job_id, outcome):
 
 
 def remove_files(job):
-    """Remove what a started job had in our directories."""
+    """Remove the files of a started job from our directories."""
     import shutil
 
     shutil.rmtree(store.job_directory(job["id"]), ignore_errors=True)
@@ -151,13 +151,13 @@ def remove_files(job):
 
 
 def delete_unstarted(db, job, comment):
-    """End a job that never ran. (Of a sub-job: `end_array` is for the caller to call, once.)"""
+    """End a job that never ran. (For sub-jobs, the caller calls `end_array` once at the end.)"""
     job.update(state="F", obittime=time.time(), comment=comment)
     store.put(db, job)
 
 
 def end_array(db, job):
-    """An array ends with its last sub-job; its exit status is 0 when all of theirs are."""
+    """An array ends with its last sub-job; its exit status is 0 when those of all sub-jobs are."""
     if job["index"] is None or db.execute("SELECT 1 FROM jobs WHERE seq = ? AND idx IS NOT NULL AND state != 'F'", [job["seq"]]).fetchone():
         return
     array = store.get(db, f"{job['seq']}[]")

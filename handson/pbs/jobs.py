@@ -1,4 +1,4 @@
-"""Ask about jobs of the embedded PBS from Python: `job`, `wait`. What notebooks and `handson.cluster.follow` use."""
+"""Ask about jobs of the embedded PBS from Python: `job`, `wait`. Notebooks and `handson.cluster.follow` use it."""
 
 import contextlib
 import time
@@ -10,11 +10,11 @@ from handson.pbs.machine import server_name
 
 
 def job(job_id):
-    """What is known about a job, as a dict. Raises PBSError for an id there is no job of.
+    """The facts about a job, as a dict. Raises PBSError where there is no job with this id.
 
     ``id``, ``name``, ``queue``; ``state`` (PBS's letter: Q, H, W, R, E, F, B); ``comment``; ``exit_status`` (None until it ended by
     itself); ``output_path`` and ``error_path``: where its output can be read now, which is a spool file while the job runs and the
-    delivered one afterwards (None as long as there is neither; with ``-j oe`` both are the same); ``session`` (a process id);
+    delivered file afterwards (None before the job starts; with ``-j oe`` both are the same); ``session`` (a process id);
     ``start_time`` and ``end_time`` in seconds since the epoch, or None.
     """
     name = job_name(str(job_id), server_name())

@@ -3,7 +3,7 @@
 import os
 from collections import namedtuple
 
-# mem in kb; cores: the core of each slot (virtual GPU or CPU) of the node, where a core stands twice if there are too few
+# mem in kb; cores: the core of each slot (virtual GPU or CPU) of the node; with fewer cores than slots, slots share cores
 Node = namedtuple("Node", "name ncpus ngpus mem cores")
 
 
@@ -16,11 +16,9 @@ def nodes(site):
     """A `Node` for each node of a `handson.cluster.site.Site`."""
     usable = sorted(os.sched_getaffinity(0))
     width = max(site.gpus, site.ncpus)  # slots of a node; virtual GPU i of node k has slot k * width + i, and cores are dealt out in turn
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024  # kb, of this machine
+    mem = memory // site.nodes if site.mem is None else site.mem
     return tuple(
-        Node(f"node{k + 1}", site.ncpus, site.gpus, site.mem or _memory() // site.nodes, tuple(usable[(k * width + i) % len(usable)] for i in range(width)))
+        Node(f"node{k + 1}", site.ncpus, site.gpus, mem, tuple(usable[(k * width + i) % len(usable)] for i in range(width)))
         for k in range(site.nodes)
     )
-
-
-def _memory():
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024

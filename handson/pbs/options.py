@@ -1,4 +1,4 @@
-"""qsub's options: what each letter means, for the command line and for directives alike. The command line goes before the script."""
+"""qsub's options: what each letter means, on the command line and in directives. The command line takes precedence."""
 
 import os
 import re
@@ -27,7 +27,7 @@ usage: qsub [-a date_time] [-A account_string] [-c interval]
 
 
 def split(words):
-    """[(letter, value), ...], the other words, and what stands behind ``--`` (None without it). Options may follow the script's name."""
+    """[(letter, value), ...], the other words, and the words after ``--`` (None without it). Options may follow the script's name."""
     found, others, words = [], [], list(words)
     while words:
         word = words.pop(0)
@@ -52,7 +52,7 @@ def split(words):
 
 
 class Options:
-    """What was asked for: `values` by letter, `resources` by name (-l), `attributes` by name (-W). What is set first stays."""
+    """What the user asked for: `values` by letter, `resources` by name (-l), `attributes` by name (-W). The first value of a name counts."""
 
     def __init__(self):
         self.values, self.resources, self.attributes = {}, {}, {}
@@ -93,7 +93,7 @@ def _split_commas(text):
 
 
 def _attributes(text):
-    """``group_list=gt00,depend=afterok:5,afterany:6`` by name; what has no ``name=`` goes on with the attribute before it."""
+    """``group_list=gt00,depend=afterok:5,afterany:6`` by name; a part without ``name=`` belongs to the attribute before it."""
     found, name = {}, None
     for part in _split_commas(text):
         match = re.match(r"\s*([A-Za-z_]+)=", part)
@@ -191,7 +191,7 @@ CHECKS = {
 
 
 def parse_date(text, now=None):
-    """Seconds since the epoch of ``[[[[CC]YY]MM]DD]hhmm[.SS]``; what is left out is the next time that fits. Raises ValueError."""
+    """Seconds since the epoch of ``[[[[CC]YY]MM]DD]hhmm[.SS]``; if parts are left out, the next time that fits. Raises ValueError."""
     digits, dot, second = text.partition(".")
     if not re.fullmatch(r"(\d\d){2,6}", digits) or dot and not re.fullmatch(r"\d\d", second):
         raise ValueError(f"{text!r} is not a date and time")
@@ -253,7 +253,7 @@ def variable_list(text, environment):
 
 
 def everything(environment):
-    """What -V sends along: all of `environment` but what belongs to the job, if any, in which qsub itself runs."""
+    """The variables that -V sends: all of `environment`, without those of the job in which qsub itself may run."""
     return {name: value for name, value in environment.items() if not name.startswith(("PBS_", "HANDSON_NODE", "HANDSON_STEPPED"))}
 
 

@@ -41,7 +41,7 @@ def show(words):
         every_node = machine.nodes(site.load(qstat.site_path(db)))
         running = store.select(db, "state IN ('R', 'E')")
     if "l" in flags:
-        return 0  # the nodes that are down: none
+        return 0  # -l lists the nodes that are down: there are none
     nodes = [node for node in every_node if not names or node.name in names]
     if "S" in flags or "j" in flags:
         show_table(nodes, running)

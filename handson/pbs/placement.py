@@ -1,4 +1,4 @@
-"""Where a job can run: pure functions over the site's nodes, what the job asks for, and what running jobs hold.
+"""Where a job can run: pure functions of the site's nodes, the job's request, and the allocations of running jobs.
 
 A running job holds an *allocation*: one dict for each of its nodes,
 ``{"node": name, "chunks": [...], "slots": [...], "cores": [...], "exclusive": bool}``.
@@ -6,7 +6,7 @@ A running job holds an *allocation*: one dict for each of its nodes,
 
 from handson.pbs.resources import COUNTED
 
-MOST_CHUNKS = 10_000  # more than that fit nowhere
+MOST_CHUNKS = 10_000  # no machine has room for more
 
 
 class Waits(Exception):
@@ -19,7 +19,7 @@ def node_stock(node):
 
 
 def held(running, name):
-    """What the allocations `running` hold of node `name`, by resource."""
+    """How much of each resource of node `name` the allocations `running` hold."""
     parts = [part for allocation in running for part in allocation if part["node"] == name]
     return {resource: sum(chunk.get(resource, 0) for part in parts for chunk in part["chunks"]) for resource in COUNTED}
 
@@ -30,7 +30,7 @@ def workers(chunk):
 
 
 def impossible(wanted, nodes):
-    """PBS's comment for a job that `nodes` could not run even if they were idle; None for all others."""
+    """PBS's comment for a job that `nodes` cannot run even when they are idle; None for a job that they can run."""
     count = sum(chunk["count"] for chunk in wanted["chunks"])
     if count > MOST_CHUNKS or _spread(_one_by_one(wanted), wanted, nodes, []) is None:
         return "Can Never Run: " + _shortage(wanted, nodes, [], "Not enough total nodes available")
@@ -53,7 +53,7 @@ def place(wanted, nodes, running):
     allocation = _give_slots(spread, wanted, running)
     busy = _busy_cores(running)
     if busy and busy & _cores(allocation):
-        # The nodes in their order would share cores with running jobs: try those first that have most cores to themselves.
+        # In their usual order, the nodes would share cores with running jobs: try first the nodes with the most free cores.
         by_freedom = sorted(nodes, key=lambda node: -len(set(_free_slots(node, running)) & _idle_slots(node, busy)))
         spread = _spread(chunks, wanted, by_freedom, running) or spread
         allocation = _give_slots(spread, wanted, running)
@@ -67,14 +67,14 @@ def place(wanted, nodes, running):
 
 
 def _spread(chunks, wanted, nodes, running):
-    """[(node, its chunks), ...], or None where they don't fit."""
+    """[(node, its chunks), ...], or None where the chunks don't fit."""
     if wanted["arrangement"] == "pack":
         return next(filter(None, (_deal(chunks, wanted, [node], running) for node in nodes)), None)
     return _deal(chunks, wanted, nodes, running)
 
 
 def _deal(chunks, wanted, nodes, running):
-    """Each chunk, in order, onto the first node with room for it; scattered ones onto a node of their own each."""
+    """Put each chunk, in order, onto the first node with room for it; scattered chunks each onto a node of their own."""
     scatter, exclusive = wanted["arrangement"] == "scatter", wanted["sharing"] == "excl"
     room = {}
     for node in nodes:
@@ -104,7 +104,7 @@ def _is_named(node, chunk):
 
 
 def _shortage(wanted, nodes, running, too_few_nodes):
-    """Why the chunks don't fit, as PBS says it: R asked for, A available, T there in all."""
+    """Why the chunks don't fit, as PBS says it: R requested, A available, T in total."""
     chunks = wanted["chunks"]
     count = sum(chunk["count"] for chunk in chunks)
     if wanted["arrangement"] == "scatter" and count > len(nodes):
@@ -143,7 +143,7 @@ def _idle_slots(node, busy):
 
 
 def _give_slots(spread, wanted, running):
-    """The allocation: slots, and so cores, for the chunks of each node; those first whose core nobody uses yet, this job included."""
+    """The allocation: slots, and so cores, for the chunks of each node. Slots whose core nobody uses yet (this job included) come first."""
     allocation, busy = [], _busy_cores(running)
     own = set()
     for node, chunks in spread:

@@ -1,7 +1,7 @@
-"""Processes, as the scheduler and the runners need them: who is alive, whose child is whose, who is woken by whom.
+"""Processes, as the scheduler and the runners need them: which are alive, which belong to a job, and how one wakes another.
 
 Whether a scheduler or a runner is alive is decided by the lock it holds (the kernel frees it however the process ends, and on every
-machine that shares the directory), never by a bare process number, which may long belong to something else.
+machine that shares the directory), never by a process number alone, which may belong to another process by now.
 """
 
 import errno
@@ -18,7 +18,7 @@ PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(_
 
 
 def module_command(module, *arguments):
-    """The command line that runs ``module.main()`` in this very Python, whatever the environment and the working directory hold.
+    """The command line that runs ``module.main()`` in the same Python, whatever the environment and the working directory contain.
 
     (``-m`` alone would need the package on the job's PYTHONPATH, and would let a ``random.py`` in the home directory be imported.
     ``-S`` saves the time to look through site-packages: these modules use the standard library only.)
@@ -36,7 +36,7 @@ def spawn(module, *arguments, keep=None, log=os.devnull):
     ]
     if keep is not None:
         os.set_inheritable(keep, True)
-    inside = "PBS_JOBCOOKIE" in os.environ  # a job may submit another; what serves that one must not end with this one
+    inside = "PBS_JOBCOOKIE" in os.environ  # a job may submit another one, whose scheduler must not end with this job
     not_ours = ("PBS_", "HANDSON_NODE", "TMPDIR") if inside else ("PBS_", "HANDSON_NODE")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(not_ours)}
     environment["HANDSON_PBS_PROCESS"] = "started inside a job" if inside else module
@@ -62,7 +62,7 @@ class Bell:
 
     def __init__(self, path):
         make_bell(path)
-        self.descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # reading and writing, so that it never is at its end
+        self.descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # for reading and writing, so that there is never an end of file
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self.descriptor, warn_on_full_buffer=False)
 
@@ -97,7 +97,7 @@ def ring(path, byte=b"!"):
     try:
         os.write(descriptor, byte)
     except BlockingIOError:
-        pass  # it has more than enough to wake up for
+        pass  # the FIFO is full: it will wake up anyway
     finally:
         os.close(descriptor)
     return True
@@ -126,7 +126,7 @@ def children(root):
 
 
 def descendants(root):
-    """The living processes below process `root`; not the zombies, and not a scheduler or runner with what is below that."""
+    """The living processes below process `root`: without zombies, and without schedulers and runners and the processes below those."""
     children = {}
     for pid in linux.every_pid():
         stat = linux.stat(pid)
@@ -163,7 +163,7 @@ def cpu_seconds(pids):
 
 
 def in_session(session, started):
-    """The living processes of session `session`, if that still is the one whose leader started at `started` (ticks)."""
+    """The living processes of session `session`, if its leader is still the one that started at `started` (ticks)."""
     leader = linux.start_time(session)
     if leader is not None and leader != started:
         return []
@@ -184,7 +184,7 @@ def send(pids, number):
 
 
 def kill_all(find, ended, seconds=5):
-    """KILL what `find()` finds until it finds nothing; False when something is left after `seconds`. `ended`: see `reap`."""
+    """Send KILL to what `find()` finds until it finds nothing; False when something is left after `seconds`. `ended`: see `reap`."""
     end = time.monotonic() + seconds
     while pids := find():
         send(pids, signal.SIGKILL)

@@ -85,6 +85,6 @@ def delete(name, force, history, server):
                 ending.delete_unstarted(db, one, f"Job deleted by {by} before it ran, and terminated")
         ending.end_array(db, jobs[-1])
     for running_id in running:
-        processes.ring(store.job_directory(running_id) / "bell", b"d")  # where nobody listens, the scheduler finds the job lost
+        processes.ring(store.job_directory(running_id) / "bell", b"d")  # if nobody listens, the scheduler will find that the runner is gone
 
 

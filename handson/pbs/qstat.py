@@ -55,7 +55,7 @@ def show(words):
 
 
 def look_after_the_queue():
-    """Every look at the queue also makes sure that it goes on; where that fails, the look itself still answers."""
+    """Make sure that the queue has a scheduler. If that fails, the command still answers."""
     from handson.errors import OneSentence
     from handson.pbs import scheduler
 
@@ -145,7 +145,7 @@ def _array_lives(db, job):
 def show_jobs(db, jobs, flags, values, server):
     for job in jobs:
         if job["state"] == "F" and job["index"] is not None and _array_lives(db, job):
-            job["state"] = "X"  # a sub-job that is over, of an array that isn't
+            job["state"] = "X"  # a sub-job that has ended, of an array that has not
     if "f" in flags:
         return show_full(jobs, values, server)
     if flags & set("airHTns1w") or "u" in values:

@@ -169,7 +169,7 @@ def _is_here(path):
 
 
 def current_site():
-    """The site file in force: that of unfinished jobs, unless HANDSON_SITE names one (see store_job)."""
+    """The site file to use: that of unfinished jobs, unless HANDSON_SITE names one (see store_job)."""
     from handson.cluster import site
     from handson.pbs import store
 

@@ -13,9 +13,9 @@ JOB = {  # resources of the whole job
     "walltime": "time", "min_walltime": "time", "max_walltime": "time", "soft_walltime": "time", "cput": "time", "pcput": "time",
     "pmem": "size", "pvmem": "size", "file": "size", "nice": "int", "software": "text",
     "select": "select", "place": "place", "nodes": "nodes", "nodect": "int",
-    "network": "rate",  # of each node's network: the embedded PBS alone has this one
+    "network": "rate",  # of each node's network; only the embedded PBS has this resource
 }  # fmt: skip
-COUNTED = ("ncpus", "ngpus", "nmics", "naccelerators", "mem", "vmem")  # what a node has a stock of
+COUNTED = ("ncpus", "ngpus", "nmics", "naccelerators", "mem", "vmem")  # of which a node has a limited amount
 SUMMED = COUNTED + ("mpiprocs",)  # what Resource_List adds up over all chunks
 SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
 
@@ -47,7 +47,7 @@ def format_time(seconds):
 
 
 def _value(kind, text):
-    """`text` as its type wants it: int, kb for a size, seconds for a time, bits/s for a rate. Raises ValueError."""
+    """The value of `text` by its type: int, kb for a size, seconds for a time, bits/s for a rate. Raises ValueError."""
     if kind == "int":
         if not re.fullmatch(r"\d{1,9}", text):
             raise ValueError
@@ -105,7 +105,7 @@ def parse_place(text):
 
 
 def parse_nodes(text):
-    """The select and place statements that the older ``-l nodes=2:ppn=2`` stands for."""
+    """The select and place statements that mean the same as the older ``-l nodes=2:ppn=2``."""
     text, *suffixes = text.split("#")
     if not set(suffixes) <= {"excl", "shared"}:
         raise illegal_value("Resource_List.nodes")
@@ -128,7 +128,7 @@ def parse_nodes(text):
 
 
 def parse(asked):
-    """What the job asks for, out of its ``-l`` values `asked` (name -> text): a dict with
+    """The request of a job, from its ``-l`` values `asked` (name -> text): a dict with
 
     `chunks`, `arrangement`, `sharing`, `walltime` (seconds or None), and `listing`, the Resource_List that qstat shows.
     """

@@ -47,7 +47,7 @@ def main():
 
 
 def record(job_id, directory, outcome):
-    """Bring the end of the job into the database; where that fails for want of space, `outcome` is there for the next scheduler."""
+    """Write the end of the job into the database. If the disk is too full for that, the next scheduler reads `outcome` from its file."""
     ending.write_outcome(directory, outcome)
     deadline = time.monotonic() + PERSISTENCE
     while True:
@@ -108,7 +108,7 @@ def start(job, directory):
 
 
 def separate(nodes, job, directory):
-    """Give each of `nodes` a host name and a network of its own. Returns the holder and "", or None and why that is not to be had."""
+    """Give each of `nodes` a host name and a network of its own. Returns the holder and "", or None and the reason why there are none."""
     note = virtual_nodes.why_not()
     if note:
         return None, note
@@ -121,7 +121,7 @@ def separate(nodes, job, directory):
 
 
 def interpreter(job, script):
-    """What runs the script: -S, or what its first line names, or the login shell. (No execute permission and no shell needed.)"""
+    """The program that runs the script: that of -S, or of its first line, or the login shell. (The script needs no execute permission.)"""
     if job["shell"]:
         return [job["shell"], str(script)]
     first = script.read_bytes().split(b"\n", 1)[0]
@@ -133,7 +133,7 @@ def interpreter(job, script):
 
 
 def job_environment(job, directory):
-    """The job's environment: what was asked for by -v and -V, what PBS sets, and a bare PATH."""
+    """The job's environment: the variables of -v and -V, those that PBS sets, and a minimal PATH."""
     first = job["allocation"][0]["chunks"][0]
     threads = str(first.get("ompthreads", first.get("ncpus", 1)) or 1)
     environment = {
@@ -171,7 +171,7 @@ def watch(job, shell, bell, holder):
     """Wait until the job's shell ends, is deleted or has used its walltime; leave no process of the job behind. Returns the outcome."""
     began, limit = job["stime"], job["asked"]["walltime"]
     deletion, overdue, kill_at = job.get("delete"), None, None
-    stay = {shell, *holder.own} if holder else set()  # not asked to end: virtual nodes, and what only waits for the shell on the first
+    stay = {shell, *holder.own} if holder else set()  # not asked to end: virtual nodes, and what waits for the shell on the first one
     ended = {}  # of the children of this process: pid -> wait status
     while shell not in ended:
         now = time.time()
@@ -210,13 +210,13 @@ def watch(job, shell, bell, holder):
 
 
 def _members(job):
-    """Every process of the job: all that is below this one, and what carries the job's cookie (started by way of another process)."""
+    """Every process of the job: all below this one, and those with the job's cookie in their environment (which another process started)."""
     below = processes.descendants(os.getpid())  # parents first: a shell must not go on with its script when its command is ended
     return list(dict.fromkeys([*below, *processes.carrying(f"PBS_JOBCOOKIE={job['cookie']}")]))
 
 
 def _leave_nothing(job, kill_at, ended, stay):
-    """End what the job's shell left running: at once, or, where it was asked to stop, when its time to do so is over. `stay` goes last."""
+    """End the processes that the job's shell left running: at once, or, if they were asked to stop, after the kill delay. `stay` ends last."""
     while kill_at is not None and time.time() < kill_at and set(_members(job)) - stay:
         time.sleep(0.02)
         processes.reap(ended)

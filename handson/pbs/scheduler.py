@@ -1,7 +1,7 @@
-"""The scheduler: there while jobs run or wait, gone when the queue is empty. No one starts it by hand; every command calls `ensure`.
+"""The scheduler runs while there are jobs, and ends when the queue is empty. Nobody starts it by hand: every command calls `ensure`.
 
-It holds a lock, so there is one. It gives the lock back within the transaction in which it sees that nothing is left to do, so
-a job submitted at that moment is either seen by this scheduler or finds none and starts the next.
+It holds a lock, so there is never a second one. It releases the lock in the transaction in which it finds nothing left to do, so a job
+that is submitted at that moment is either seen by this scheduler or starts the next one.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from handson.cluster import site
 from handson.pbs import depend, ending, machine, placement, processes, store
 
 SAFETY_POLL = 5  # seconds: submissions from another machine (a shared home directory) ring no bell here
-ADOPTED_POLL = 1  # seconds: the end of a runner that an earlier scheduler started makes no SIGCHLD
+ADOPTED_POLL = 1  # seconds: runners that an earlier scheduler started send no SIGCHLD here
 MOST_RUNS = 21  # attempts to run one job, as in PBS
 PATIENCE = 600  # seconds to go on when the disk is full
 
@@ -80,7 +80,7 @@ def main():
                 return
             since_trouble = since_trouble or time.monotonic()
             if time.monotonic() - since_trouble > PATIENCE:
-                return  # every command tries again
+                return  # the next command tries again
             wait = 1
         if wait is None:
             return
@@ -117,7 +117,7 @@ def one_pass(runners, leave):
 
 
 def _take_lock(job_id):
-    """Make the job's directory and lock it; the runner inherits the lock. (Before the job is marked as running: then no one is missed.)"""
+    """Make the job's directory and lock it; the runner inherits the lock. (Called before the job is marked as running: no runner is missed.)"""
     directory = store.job_directory(job_id)
     directory.mkdir(mode=0o700, exist_ok=True)
     lock = processes.try_lock(directory / "lock")
@@ -130,7 +130,7 @@ def plan(db, jobs, now):
     """Bring the states of `jobs` (all unfinished ones, oldest first) up to date; return those that start now, already marked so.
 
     First come, first served: jobs that fit run together; behind the first that has to wait, all wait. A job that can never
-    run stands in nobody's way.
+    run does not block others.
     """
     by_id = {job["id"]: job for job in jobs}
     for job in jobs:
@@ -223,7 +223,7 @@ def mark_running(job, allocation, running, now):
 
 
 def kill_orphans(runners):
-    """Kill what a runner that was killed left to us: children of ours that are no runners, with all below them."""
+    """Kill what a killed runner left behind: our children that are no runners, and all processes below them."""
     for _ in range(100):
         orphans = [pid for pid in processes.children(os.getpid()) if pid not in runners]
         if not orphans:
@@ -235,7 +235,7 @@ def kill_orphans(runners):
 
 
 def recover_lost_jobs():
-    """Find the jobs that are marked as running though their runner is gone, and tell the truth about them."""
+    """Find the jobs that are marked as running but whose runner is gone, and correct their state."""
     with store.reading() as db:
         running = store.select(db, "state IN ('R', 'E')")
     for job in running:

@@ -1,6 +1,6 @@
-"""Where jobs are kept: one SQLite database in the user's own directory. A job is a dict, stored as JSON in its row.
+"""Where jobs are kept: one SQLite database in the user's own directory. A job is a dict, stored as JSON in a row.
 
-Every change is one transaction that is on the disk when it returns, so after a power cut a job is there whole or not at all. The
+Every change is a transaction that is on the disk when it returns, so after a power cut a job is stored completely or not at all. The
 rollback journal is kept (PERSIST), so that even a full disk can still take the few bytes that end a job.
 """
 
@@ -60,7 +60,7 @@ def _connect(path):
 
 @contextlib.contextmanager
 def transaction():
-    """A connection inside a transaction that commits at the end of the block, and takes everything back when it raises."""
+    """A connection inside a transaction, which commits at the end of the block and rolls back on an error."""
     path = home() / "jobs.sqlite"
     db = _connect(path)
     try:
@@ -124,7 +124,7 @@ def put(db, job, script=None):
 
 
 def forget():
-    """Forget the jobs that ended longer than HISTORY ago (arrays as a whole), but those that an unfinished job waits for."""
+    """Forget the jobs that ended longer than HISTORY ago (arrays as a whole), except those that an unfinished job waits for."""
     with transaction() as db:
         needed = {name.partition("[")[0] for job in select(db, UNFINISHED) for kind, names in job["depend"] if kind != "on" for name in names}
         for job in select(db, "state = 'F' AND idx IS NULL"):
@@ -153,9 +153,9 @@ def is_damage(error):
 
 
 def recover():
-    """Put a damaged database aside and carry over all that can be read of it; return the sentence that says so.
+    """Put a damaged database aside, and copy all rows that can be read into a new one; returns a sentence about it.
 
-    A process that nobody listens to passes the sentence to `leave_notice`.
+    A process without a terminal passes the sentence to `leave_notice`.
     """
     path = home() / "jobs.sqlite"
     with open(home() / "repair.lock", "w") as lock:
@@ -177,13 +177,13 @@ def recover():
 
 
 def leave_notice(sentence):
-    """Have the next command tell the user something."""
+    """Have the next command print a sentence."""
     with open(home() / "notice", "a") as file:
         file.write(f"{sentence}\n")
 
 
 def take_notices():
-    """What was left to be told, each only once."""
+    """The sentences of `leave_notice`; each is returned only once."""
     path = home(create=False) / "notice"
     try:
         os.rename(path, f"{path}.{os.getpid()}")
@@ -207,7 +207,7 @@ def _is_sound(path):
 
 
 def _salvage(path):
-    """The rows that a damaged database still gives, by job id, with those of jobs that had started; and the next job's number."""
+    """(job id -> row, from a damaged database and from the directories of jobs that had started; the number of the next job)."""
     rows, highest = {}, -1
     for record in (home() / "jobs").glob("*/job.json"):
         with contextlib.suppress(OSError, ValueError):
@@ -224,6 +224,6 @@ def _salvage(path):
 
 
 def note_number(seq):
-    """Write the number of the last job beside the database, so that numbers are not given twice should it ever be damaged."""
+    """Write the number of the last job beside the database, so that no number is given twice if the database is ever damaged."""
     with contextlib.suppress(OSError):
         (home() / "last-number").write_text(f"{seq}\n")

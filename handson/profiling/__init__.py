@@ -1,5 +1,6 @@
-"""Why is it not faster? Recording what the processes of a run do, reading such profiles, and telling what they say.
+"""Why is a run not faster? This package records what the processes of a run do, reads such profiles, and reports what they show.
 
-`record` runs a command under nvprof, nsys or the recorders of the two tracks; `readers` turn files of all of these into the
-`timeline` model; `analysis` has the shares and the verdict, `explain` where efficiency went, `figure` and `perfetto` draw.
+`tools` runs a command under nvprof, nsys or one of our `recorders`; `recording` is what a recorded process reports to them; `readers` turn the
+files of all tools into the `timeline` model; `analysis` computes the shares and the verdict, `explain` the causes of lost efficiency;
+`report`, `figure` and `perfetto` show the results. `usage` samples how busy devices are, and `watch` shows it.
 """

@@ -1,7 +1,7 @@
-"""What a run's timelines say: where each rank's time goes, who waits for whom, which operators take longest, and a verdict.
+"""What a run's timelines show: where each rank's time goes, who waits for whom, which operators take longest, and a verdict.
 
-Every moment of a step belongs to one of PARTS, so that they add up to the step. Something else that goes on at the same time as
-computation is hidden by it, and costs nothing.
+Every moment of a step belongs to one of PARTS, so the parts add up to the step. Whatever happens at the same time as computation is
+hidden by it and costs nothing.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ import numpy
 from handson.profiling import clocks, spans
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, LOADING, ProfileError
 
-CLOCK_ERROR = 5_000_000  # ns, more than what is left of the difference between clocks
+CLOCK_ERROR = 5_000_000  # ns; the clocks of ranks differ by less, once they are aligned
 PARTS = ("compute", "loading", "copy", "communication", "waiting", "host")
 WORDS = {
     "compute": "computation",
@@ -29,19 +29,19 @@ class Shares:
 
     rank: int
     steps: int
-    step: float  # seconds, mean
+    step: float  # mean length of a step in seconds
     parts: dict
-    communication: float  # seconds a step in all, hidden or not, with waiting
-    hidden: float  # of these, while the device computes
+    communication: float  # seconds a step, hidden or not, including waiting
+    hidden: float  # seconds a step of communication while the device computes
     waits: dict = field(default_factory=dict)
 
     def share(self, part):
-        """Of a part, 0 to 1."""
+        """The share of the step that `part` takes, 0 to 1."""
         return self.parts[part] / self.step
 
     @property
     def busy(self):
-        """The share of the time in which the device does work of its own: it computes, copies or (a core) loads data."""
+        """The share of the time in which the device itself works: it computes, copies or (on a core) loads data."""
         return self.share("compute") + self.share("copy") + self.share("loading")
 
     @property
@@ -58,7 +58,7 @@ def shares(run):
 
 
 def common_steps(run):
-    """For each rank the recorded steps, as Timeline.steps has them, that all ranks have. Raises ProfileError."""
+    """For each rank, the steps that all ranks have recorded, as Timeline.steps returns them. Raises ProfileError."""
     steps = [timeline.steps() for timeline in run.timelines]
     numbers = set.intersection(*(set(of_rank[:, 0].tolist()) for of_rank in steps))
     if not numbers:
@@ -67,7 +67,7 @@ def common_steps(run):
 
 
 def parts_of(timeline):
-    """The moments of compute, loading, copy and communication that nothing before them in this list hides; and all communication."""
+    """(part -> its moments that no part of higher priority hides, all moments of communication)."""
     compute, loading, copy, communication = (timeline.spans(kind) for kind in (COMPUTE, LOADING, COPY, COMMUNICATION))
     if timeline.on_gpu:  # the host loads while the GPU works
         copy = spans.without(copy, compute)
@@ -81,8 +81,8 @@ def parts_of(timeline):
 
 
 def waiting(collectives, index):
-    """Rank number `index`'s moments in collectives that the last rank has not reached: {number of that rank: moments}."""
-    together = collectives.begin.max(axis=1) <= collectives.end.min(axis=1) + CLOCK_ERROR  # others are not the same one: some were not recorded
+    """When rank number `index` waits in a collective for the last rank to enter it: {number of the last rank: moments}."""
+    together = collectives.begin.max(axis=1) <= collectives.end.min(axis=1) + CLOCK_ERROR  # if not, they are different ones: some were not recorded
     begins, ends = collectives.begin[together], collectives.end[together]
     if not len(begins):
         return {}
@@ -111,7 +111,7 @@ def _shares(run, index, steps, collectives):
 
 
 def operators(timeline, steps, kinds=(COMPUTE, COMMUNICATION, COPY)):
-    """[(name, seconds a step, calls a step), ...], longest first: events of a device, without what they call in turn."""
+    """[(name, seconds a step, calls a step), ...], longest first: events of a device, each without the time of the events that it calls."""
     times, calls = numpy.zeros(len(timeline.names)), numpy.zeros(len(timeline.names), int)
     for piece, within in timeline.pieces(steps):
         at = numpy.searchsorted(within[:, 0], piece.begin, "right") - 1
@@ -143,14 +143,14 @@ def self_times(begin, end):
 
 @dataclass
 class Finding:
-    """The verdict on a run. `kind`: one of PARTS, the one to do something about, or "compute" where there is none."""
+    """The verdict on a run. `kind`: the one of PARTS to improve, or "compute" where there is nothing to improve."""
 
     kind: str
     share: float  # of a step, 0 to 1
     sentence: str
-    rank: int | None = None  # that loses the time; None: all alike
-    slow_rank: int | None = None  # that rank waits for
-    cause: str | None = None  # what keeps the slow rank: one of PARTS
+    rank: int | None = None  # the rank that loses the time; None: all ranks do
+    slow_rank: int | None = None  # the rank that it waits for
+    cause: str | None = None  # the one of PARTS that delays the slow rank
 
 
 def verdict(run, of_ranks=None):
@@ -195,7 +195,7 @@ def _longest_collective(run):
 
 
 def _synchronisation(run):
-    """What a GPU's process calls that makes it wait for the GPU."""
+    """The function by which a GPU's process waits for the GPU, in words."""
     timeline, steps = run.timelines[0], common_steps(run)[0]
     for name in timeline.names if timeline.on_gpu else ():
         if "Synchronize" in name:

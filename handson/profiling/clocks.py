@@ -1,4 +1,4 @@
-"""Collectives that all ranks take part in: found in every rank's timeline, they tell how the ranks' clocks differ and who waits.
+"""Collectives that all ranks take part in. Their times in every rank's timeline show how the ranks' clocks differ, and who waits.
 
 No rank can leave an all-reduce before the last has entered it. In the ranks' true time every end is thus later than every begin,
 and the ends of one collective lie within the network's latency of each other.
@@ -13,7 +13,7 @@ from handson.profiling.timeline import COMMUNICATION
 
 @dataclass
 class Collectives:
-    """Those found on all ranks. `begin` and `end`: ns, (collectives, ranks); `step`, `name`: of each, sorted by begin on the first rank."""
+    """Collectives found on all ranks, sorted by begin on the first rank. `begin`, `end`: ns, (collectives, ranks); `step`, `name` of each."""
 
     begin: numpy.ndarray
     end: numpy.ndarray
@@ -22,9 +22,9 @@ class Collectives:
 
 
 def find(timelines):
-    """The Collectives of some ranks: the nth of a name in a step is the same one everywhere.
+    """The Collectives of some ranks: the nth of a name in a step is the same collective on all ranks.
 
-    Where the ranks have not equally many of a name in a step, some are of a smaller group, or not recorded, and none counts.
+    If the ranks have different numbers of a name in a step, some are of a smaller group or were not recorded; then none of them counts.
     """
     everybodys = [_by_key(timeline) for timeline in timelines]
     found = []
@@ -49,7 +49,7 @@ def _by_key(timeline):
 
 
 def align(timelines):
-    """Set all clocks by the first rank's; returns rank -> ns added. Ranks of one machine have one clock, which stays as it is.
+    """Set all clocks by that of the first rank; returns rank -> ns added. Ranks of one machine share a clock, and stay as they are to each other.
 
     One number for each rank: over the seconds of a recording, clocks drift apart by microseconds.
     """
@@ -69,8 +69,8 @@ def _offset(first, other):
         lowest = (both.begin[:, 0] - both.end[:, 1]).max()
         highest = (both.end[:, 0] - both.begin[:, 1]).min()
         middle = numpy.median(both.end[:, 0] - both.end[:, 1])
-        # Bounds that exclude each other come from clocks that drift: the median is the best that is left.
+        # If clocks drift, the bounds can exclude each other; the median is the best remaining estimate.
         return int(numpy.clip(middle, lowest, highest) if lowest <= highest else middle)
     mine, theirs = first.steps(), other.steps()
     apart = len(mine) and len(theirs) and (theirs[0, 1] > mine[-1, 2] or mine[0, 1] > theirs[-1, 2])
-    return int(mine[0, 1] - theirs[0, 1]) if apart else 0  # nothing to go by, but steps that begin together
+    return int(mine[0, 1] - theirs[0, 1]) if apart else 0  # there are no common collectives, so assume that steps begin together

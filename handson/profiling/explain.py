@@ -1,16 +1,16 @@
-"""``python -m handson explain ONE MORE``: where the efficiency goes that a run with more workers loses, from a profile of each.
+"""``python -m handson explain ONE MORE``: why a run with more workers loses efficiency, from a profile of each run.
 
-With equal batches per worker, a step of N workers would ideally take as long as a step of one. What it takes longer, in the mean of
-all recorded steps and ranks, is the loss to explain. It has four causes, each measured for itself in the same steps; what they leave is
-said to be not explained:
+With equal batches per worker, a step of N workers would ideally take as long as a step of one. The additional time, in the mean of all
+recorded steps and ranks, is the loss to explain. It has four causes, each measured separately in the same steps; the rest of the loss is
+reported as not explained:
 
-    communication   not hidden by computation, after the last rank has come to it
+    communication   not hidden by computation, after the last rank has entered it
     imbalance       waiting for the slowest rank
     contention      the same operators take longer: cores, caches, memory and links are shared
-    overhead        what a step does besides: more calls of operators, and time in which none is at work
+    overhead        additional calls of operators, and time in which no operator runs
 
-Beside this stands the loss that the clock of the whole runs measured (their result.json), which knows nothing of profiles: it is
-another number where the recorded steps are not like the others, as while other programs come and go on the machine.
+It is compared with the loss by the throughput of the whole runs (their result.json), which does not depend on profiles. The two differ
+if the recorded steps are not like the other steps, for instance because other programs ran at the same time.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ CAUSES = {
     "overhead": "overhead of each step",
 }
 REST = "not explained"
-APART = 5  # points that the explained loss and the one of throughput may differ by before something is to be done
+APART = 5  # percentage points by which the explained and the measured loss may differ without a warning
 STYLES = {"communication": ("#636363", ""), "imbalance": ("#FFFFFF", "/////"), "contention": ("#FDD9A0", "...."), "overhead": ("#C7B9DA", "||||")}
 
 
@@ -35,11 +35,11 @@ STYLES = {"communication": ("#636363", ""), "imbalance": ("#FFFFFF", "/////"), "
 class Explanation:
     """Seconds of a step with one worker and with more, and the causes of the difference as shares of the longer one."""
 
-    workers: tuple  # of both runs
-    recorded: tuple  # steps
+    workers: tuple  # their number in both runs
+    recorded: tuple  # number of steps
     steps: tuple  # seconds, means over recorded steps and ranks
     causes: dict  # of CAUSES -> share of the step with more workers; a negative one is a gain
-    whole: tuple | None  # seconds of a step by the whole runs' throughput in training iterations, where their results are known
+    whole: tuple | None  # seconds of a step, by the throughput of the whole runs' training iterations, where their results are known
 
     @property
     def loss(self):
@@ -58,7 +58,7 @@ class Explanation:
 
     @property
     def apart(self):
-        """The points between all that is explained and the measured loss; None where that is not known."""
+        """The difference of explained and measured loss in percentage points; None where the measured one is not known."""
         return self.whole and 100 * abs(sum(self.causes.values()) - self.measured)
 
 
@@ -105,9 +105,9 @@ def _mean(run):
 
 
 def _operators(of_one, of_more):
-    """Seconds that calls which both runs make take longer, and that calls take which one run alone makes.
+    """(seconds by which the calls that both runs make take longer, seconds of the calls that only one run makes).
 
-    Operators that hide each other on a GPU count for what they take of the step.
+    Operators that overlap on a GPU count with their share of the step.
     """
     longer = other = 0
     for name in of_one["operators"] | of_more["operators"]:
@@ -121,7 +121,7 @@ def _operators(of_one, of_more):
 
 
 def _whole(one, more):
-    """Seconds in which the workers of each of the whole runs take a batch, by result.json; None without these."""
+    """Seconds of a step of each whole run, by its result.json; None without results."""
     results = one.result, more.result
     if not all(result and result.train_seconds for result in results):
         return None
@@ -149,7 +149,7 @@ def _both(explanation, steps):
 
 
 def draw(explanation):
-    """A matplotlib Figure: the efficiency that is left, and what became of the rest; notebooks show it as it is."""
+    """A matplotlib Figure: the remaining efficiency, and the causes of the loss; notebooks show it as it is."""
     from matplotlib.figure import Figure
 
     drawing = Figure(figsize=(10, 2.4), layout="constrained")
@@ -173,7 +173,7 @@ def draw(explanation):
 
 
 def explain(one, more, figure_path="efficiency.png", say=print):
-    """Read two runs, `say` and draw where the efficiency goes. Raises ProfileError, ResultError or FigureError."""
+    """Read two runs, `say` and draw why efficiency is lost. Raises ProfileError, ResultError or FigureError."""
     runs = [run for path in (one, more) for run in readers.load([path])]
     explanation = split(*runs)
     lines = text(explanation)

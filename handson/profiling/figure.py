@@ -7,7 +7,7 @@ import numpy
 from handson.figures import save
 from handson.profiling import analysis, clocks, spans
 
-# Told apart by brightness and hatching too.
+# Brightness and hatching differ as well as colour.
 STYLES = {
     "compute": ("computation", "#9ECAE1", ""),
     "loading": ("data loading", "#FDD9A0", "...."),
@@ -16,7 +16,7 @@ STYLES = {
     "waiting": ("waiting for other ranks", "#FFFFFF", "/////"),
 }
 LANES = {"device": ("compute", "loading", "copy"), "comm.": ("communication", "waiting")}  # of each rank, from the top
-SMALLEST = 1 / 1500  # of the axis: shorter gaps and spans would not be seen
+SMALLEST = 1 / 1500  # share of the axis: shorter gaps and spans would be invisible
 
 
 def timeline(runs, steps=3):
@@ -48,7 +48,7 @@ def figure(runs, path, steps=3):
 
 
 def _window(run, steps):
-    """Begin and end (ns) of the steps to draw: from the middle of the recording, and with no evaluation between them, if it can be."""
+    """Begin and end (ns) of the steps to draw: from the middle of the recording, without an evaluation between them where possible."""
     common = analysis.common_steps(run)
     steps = min(steps, len(common[0]))
     starts = sorted(range(len(common[0]) - steps + 1), key=lambda start: abs(2 * start + steps - len(common[0])))
@@ -57,7 +57,7 @@ def _window(run, steps):
 
 
 def _draw(axes, run, window, shown):
-    """One run: for each rank what its device does, and under that what its communication does."""
+    """Draw one run: for each rank a lane for its device, and below that a lane for its communication."""
     from matplotlib.patches import Patch
 
     begin, end = window
@@ -89,7 +89,7 @@ def _draw(axes, run, window, shown):
 
 
 def _visible(moments, begin, end):
-    """Spans within the window in ms after its begin; those that could not be told apart become one."""
+    """The spans within the window, in ms after its begin; spans that are too close to be seen apart become one."""
     inside = spans.both(moments, numpy.array([[begin, end]]))
     gap = int((end - begin) * SMALLEST)
     joined = spans.union(inside[:, 0], inside[:, 1] + gap)
@@ -98,7 +98,7 @@ def _visible(moments, begin, end):
 
 
 def draw_usage(above, below, run):
-    """Under the timelines: how busy each device was during the whole run, its memory, and the recorded part of it all."""
+    """Draw below the timelines how busy each device was during the whole run, its memory, and which part of the run was recorded."""
     usage = run.usage
     for number, device in enumerate(usage["devices"]):
         style = dict(color=("black", "#D55E00", "#0072B2", "0.5")[number % 4], linestyle=("-", "--", ":", "-.")[number % 4], marker=".", label=device["name"])

@@ -1,12 +1,12 @@
-"""Which kind an event is, told from its name and from what its recorder calls its category. Shared by all readers."""
+"""The kind of an event, from its name and the category that its recorder gives it. All readers use this."""
 
 import re
 
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, HOST, LOADING, RANGE, STEP, step_number
 
-OPERATOR = 255  # of PyTorch, on a core: compute where the profile has no GPU, host where it has
+OPERATOR = 255  # PyTorch's operator on a core: compute if the profile has no GPU, else host
 COLLECTIVE_KERNEL = re.compile("nccl|rccl", re.IGNORECASE)
-COLLECTIVE = re.compile("(?:gloo|mpi|ucc):")  # as torch names what runs in a process group's own thread; NCCL has kernels
+COLLECTIVE = re.compile("(?:gloo|mpi|ucc):")  # torch's names for what runs in a process group's own thread; NCCL runs kernels instead
 LAUNCH = re.compile("c10d::|record_param_comms")  # an operator that only hands a collective to that thread
 LOADER = re.compile(r"enumerate\(DataLoader\)|data loading|loading")
 CATEGORIES = {  # of Chrome traces, in lower case
@@ -18,19 +18,19 @@ CATEGORIES = {  # of Chrome traces, in lower case
 
 
 def of_kernel(name):
-    """Of a GPU's kernel."""
+    """The kind of a GPU's kernel."""
     return COMMUNICATION if COLLECTIVE_KERNEL.search(name) else COMPUTE
 
 
 def of_range(name):
-    """Of a range that somebody named (NVTX, record_function)."""
+    """The kind of a named range (NVTX, record_function)."""
     if step_number(name) is not None:
         return STEP
     return LOADING if LOADER.match(name) else RANGE
 
 
 def of_event(category, name):
-    """Of a Chrome trace's event, or OPERATOR; None for one that is left out."""
+    """The kind of a Chrome trace's event, or OPERATOR; None for an event to leave out."""
     kind = CATEGORIES.get(category.lower())
     if kind == COMPUTE:
         return of_kernel(name)

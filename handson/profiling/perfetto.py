@@ -1,4 +1,4 @@
-"""All timelines of some runs as one Chrome trace, for ui.perfetto.dev or chrome://tracing: a process for each rank, clocks set alike."""
+"""All timelines of some runs as one Chrome trace, for ui.perfetto.dev or chrome://tracing: a process for each rank, with all clocks aligned."""
 
 import itertools
 import json
@@ -9,7 +9,7 @@ from handson.files import written_aside
 from handson.profiling.timeline import COLUMNS, KINDS, STEP, ProfileError
 
 AT_ONCE = 10_000  # events joined into one piece of text
-THREADS = 10_000  # of a process; Perfetto takes threads of one number in two processes for one, and 0 for none
+THREADS = 10_000  # thread numbers for each process: Perfetto merges threads of one number even across processes, and ignores number 0
 
 
 def write(runs, path):
@@ -39,7 +39,7 @@ def _events(runs):
             yield json.dumps({"ph": "M", "name": "process_name", "pid": process, "args": {"name": f"{run.name}, rank {timeline.rank}"}})
             yield json.dumps({"ph": "M", "name": "process_sort_index", "pid": process, "args": {"sort_index": process}})
             names, lanes, unended = [json.dumps(name) for name in timeline.names], [*timeline.lanes, "steps"], {}
-            order = numpy.lexsort((-timeline.end, timeline.begin))  # an event before those within it
+            order = numpy.lexsort((-timeline.end, timeline.begin))  # an event comes before those within it
             for chosen in numpy.array_split(order, len(order) // AT_ONCE + 1):
                 for begin, end, name, kind, lane in zip(*(getattr(timeline, column)[chosen].tolist() for column in COLUMNS)):
                     lane = len(lanes) - 1 if kind == STEP else lane
@@ -52,7 +52,7 @@ def _events(runs):
 
 
 def _row(unended, lane, begin, end):
-    """The first row of a lane where this event is within or after all others: Perfetto drops what overlaps an event in part.
+    """The first row of a lane in which no event overlaps this one in part, since Perfetto drops such events.
 
     unended: (lane, row) -> the ends of events that have not ended there.
     """

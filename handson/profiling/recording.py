@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VARIABLE = "HANDSON_PROFILE"
-recorder = None  # this process's, if it is recorded
+recorder = None  # that of this process, if it is recorded
 
 
 @dataclass
@@ -41,12 +41,12 @@ def step():
 
 
 def span(category, name):
-    """``with span("communication", "all-reduce"):`` a span of time in a recording of our own; of the categories of `kinds`."""
+    """``with span("communication", "all-reduce"):`` a span of time for our own recorders. category: one of `kinds.CATEGORIES`."""
     return recorder.span(category, name) if recorder else contextlib.nullcontext()
 
 
 def note(category, name, begin, end):
-    """A span that has been, ns."""
+    """Add a span that has ended; times in ns."""
     if recorder and recorder.state == "recording":
         recorder.add(begin, end, name, category)
 
@@ -58,19 +58,19 @@ def identify(rank, size=None):
 
 
 def forked(rank):
-    """This process was forked from one that is recorded: its steps count anew, and it is `rank`."""
+    """Call it in a process that was forked from a recorded one: its steps count from the start, and its rank is `rank`."""
     if recorder:
         recorder.ended, recorder.moments = -1, {}
     identify(rank)
 
 
 def seconds_writing():
-    """What this process has spent on writing a recording, which is no training."""
+    """Seconds that this process has spent on writing a recording; they do not count as training."""
     return recorder.seconds_writing if recorder else 0
 
 
 def finish():
-    """Write what is not yet written; called where a process ends."""
+    """Write the rest of the recording; called when the process ends."""
     global recorder
     if recorder:
         recorder.finish()

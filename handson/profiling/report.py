@@ -5,12 +5,12 @@ from pathlib import Path
 from handson.profiling import analysis, readers
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, COPY, STEP
 
-LONGEST = 4  # operators to name
+LONGEST = 4  # number of operators to list
 NAME = 60  # characters of an operator's name to show
 
 
 def report(paths, figure_path="timeline.png", export=None, steps=3, say=print):
-    """Read the runs in `paths`, `say` what there is to say, draw `steps` steps. Raises ProfileError, ResultError or FigureError."""
+    """Read the runs in `paths`, `say` the report, draw `steps` steps. Raises ProfileError, ResultError or FigureError."""
     from handson.profiling.figure import figure
     from handson.profiling.perfetto import write
 
@@ -26,7 +26,7 @@ def report(paths, figure_path="timeline.png", export=None, steps=3, say=print):
 
 
 def text(run):
-    """What there is to say about a run, as lines."""
+    """The report on a run, as lines."""
     of_ranks = analysis.shares(run)
     timelines = run.timelines
     lines = [f"{run.name}: {len(timelines)} rank{'s' * (len(timelines) > 1)}, {sum(map(len, timelines)):,} events, by {timelines[0].tool}"]

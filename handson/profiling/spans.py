@@ -1,4 +1,4 @@
-"""Sets of moments: sorted spans that don't overlap, as an int64 array (n, 2) of begins and ends in ns. NumPy alone."""
+"""Sets of moments: sorted spans that don't overlap, as an int64 array (n, 2) of begins and ends in ns."""
 
 import numpy
 
@@ -43,5 +43,5 @@ def either(*sets):
 
 
 def length(spans):
-    """How long all of it is, ns."""
+    """The total length of a set in ns."""
     return int((spans[:, 1] - spans[:, 0]).sum())

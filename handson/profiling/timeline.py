@@ -1,7 +1,7 @@
 """The model that all profiles are read into: a `Timeline` for each process, a `Run` for the processes of one training.
 
 Times are nanoseconds since 1970 by the clock of the process's machine. Events are columns, so that ten million of them take
-250 MB. What none of a process's events covers is idle time.
+250 MB. Time without any event of a process is idle time.
 """
 
 import re
@@ -23,15 +23,15 @@ RANGE = 5  # a name given to a span of time: NVTX, record_function
 STEP = 6  # an iteration, from one optimizer step to the next
 KINDS = ("compute", "communication", "copy", "loading", "host", "range", "step")
 
-EVALUATION, AFTER_TRAINING = NO_STEPS = "evaluation", "after training"  # ranges: a step in which one is, is none to measure
+EVALUATION, AFTER_TRAINING = NO_STEPS = "evaluation", "after training"  # names of ranges: steps that contain one are not measured
 
 
 COLUMNS = ("begin", "end", "name", "kind", "lane")
-AT_ONCE = 1_000_000  # events to work on at a time
+AT_ONCE = 1_000_000  # events to process at a time
 
 
 class ProfileError(OneSentence, ValueError):
-    """Why a profile cannot be read or told about."""
+    """Why a profile cannot be read or reported on."""
 
 
 @dataclass
@@ -48,11 +48,11 @@ class Timeline:
     rank: int | None = None  # None: the file doesn't say
     size: int | None = None  # ranks in all
     host: str | None = None
-    clock: str | None = None  # what tells the machine, and so its clock, from others; virtual nodes share one
+    clock: str | None = None  # identity of the machine, and so of its clock; virtual nodes share one
     pid: int | None = None
-    on_gpu: bool = False  # whether compute is of a GPU
-    source: str = ""  # file
-    tool: str = ""  # what recorded it
+    on_gpu: bool = False  # whether a GPU computes
+    source: str = ""  # path of the file
+    tool: str = ""  # the tool that recorded it
     unrecorded_step: float | None = None  # seconds that a step took before recording began
 
     def __len__(self):
@@ -64,13 +64,13 @@ class Timeline:
         return spans.union(self.begin[chosen], self.end[chosen])
 
     def count(self, kind):
-        """How many events are of a kind."""
+        """The number of events of a kind."""
         return int((self.kind == kind).sum())
 
     def steps(self):
         """(number, begin, end) of every recorded iteration but those in which there was an evaluation; int64 array (n, 3).
 
-        A profile without marks of iterations is one of number 0. An event of no length is kept, but is no step.
+        A profile without marks of iterations counts as a single step, number 0. Events without length are no steps.
         """
         chosen = numpy.flatnonzero((self.kind == STEP) & (self.end > self.begin))
         if not len(chosen):
@@ -83,13 +83,13 @@ class Timeline:
         return steps[[not len(spans.both(step[None, 1:], evaluation)) for step in steps]] if len(evaluation) else steps
 
     def between(self, begin, end):
-        """The Timeline of the events that are at work at some moment of [begin, end), and perhaps of others before it."""
+        """The Timeline of all events that overlap [begin, end), and perhaps of some earlier ones."""
         first = int(numpy.searchsorted(numpy.maximum.accumulate(self.end), begin))
         chosen = slice(first, max(first, int(numpy.searchsorted(self.begin, end))))
         return replace(self, **{column: getattr(self, column)[chosen] for column in COLUMNS})
 
     def pieces(self, steps):
-        """(Timeline, spans of steps) of AT_ONCE events, and of the next, and so on: what is derived from all at once takes much memory."""
+        """Yields (Timeline, spans of steps) for AT_ONCE events at a time, since arrays derived from all events would take much memory."""
         cuts = self.begin[AT_ONCE::AT_ONCE]
         edges = [steps[0, 1], *cuts[(cuts > steps[0, 1]) & (cuts < steps[-1, 2])], steps[-1, 2]]
         for begin, end in zip(edges, edges[1:]):
@@ -130,7 +130,7 @@ class Builder:
         self._adders = [column.append for column in self.columns.values()]
 
     def add(self, begin, end, name, kind, lane):
-        """One event: ns, ns, words, a kind, words."""
+        """Add an event: begin and end in ns, its name, one of the kinds, the name of its lane."""
         add_begin, add_end, add_name, add_kind, add_lane = self._adders
         add_begin(begin)
         add_end(end)

@@ -14,7 +14,7 @@ from handson.errors import OneSentence
 from handson.profiling.recording import VARIABLE, Plan
 from handson.training.options import launcher_rank
 
-FIRST_WITHOUT_NVPROF = (8, 0)  # compute capability; CUDA 13 has no nvprof any more
+FIRST_WITHOUT_NVPROF = (8, 0)  # compute capability; CUDA 13 no longer has nvprof
 RECORDERS = {"nvprof": "nvprof", "nsys": "nsys", "torch": "torch (PyTorch's profiler, Chainer's hooks)"}
 OVERHEAD = {
     "torch": "the recorded steps take some per cent longer, the others do not",
@@ -42,14 +42,14 @@ def record(command, tool, folder, skip, steps, say=print):
     if launcher_rank() == 0:
         say(f"Recording with {RECORDERS[tool]}, {why}: steps {skip + 1} to {skip + steps}, into {folder}; {OVERHEAD[tool]}.")
         sys.stdout.flush()
-    # Without the second, PyTorch's profiler writes lines of its own to standard error.
+    # KINETO_LOG_LEVEL keeps PyTorch's profiler from writing to standard error.
     environment = os.environ | {VARIABLE: str(Plan(tool, skip, steps, folder)), "KINETO_LOG_LEVEL": "99"}
     words = under(tool, folder) + command
     os.execvpe(words[0], words, environment)
 
 
 def choose(tool, gpu):
-    """(nvprof, nsys or torch, why it is that one). gpu: the compute capability of the GPU, as (7, 5); None without a GPU. Raises RecordError."""
+    """(nvprof, nsys or torch, why it is this one). gpu: the compute capability of the GPU, as (7, 5); None without a GPU. Raises RecordError."""
     nvprof, nsys = shutil.which("nvprof"), shutil.which("nsys")
     if tool != "auto":
         if tool != "torch" and not shutil.which(tool):
@@ -87,7 +87,7 @@ def default_folder():
 
 
 def under(tool, folder):
-    """The words before a command that have `tool` record it, from where our marks say so; a file for each process."""
+    """The words to put before a command so that `tool` records it, from the moment of our marks, into a file for each process."""
     if tool == "nvprof":
         return ["nvprof", "--profile-child-processes", "--profile-from-start", "off", "-o", f"{folder}/process%p.nvprof"]
     if tool == "nsys":

@@ -1,4 +1,4 @@
-"""How busy the devices of this machine are: GPUs as NVML tells it, or the cores of virtual GPUs. `watch` shows it, runs record it.
+"""How busy the devices of this machine are: GPUs by NVML, or the cores of virtual GPUs. `watch` shows it, training runs record it.
 
 A file of samples has a line of JSON for the devices, then one for each sample. It may be read while it is written.
 """
@@ -16,11 +16,11 @@ from handson.training import virtual_gpus
 
 INTERVAL = 1.0  # seconds between the samples of a training run
 MOST = 600  # samples of a run that its result keeps; more are averaged
-RESCAN = 5  # samples after which to look for new processes, and at once where a core has none
+RESCAN = 5  # samples after which to look for new processes; while a core has none, every sample does
 
 
 class Gpus:
-    """The GPUs that this process may use. Their memory counts that of all processes."""
+    """The GPUs that this process may use. Their memory is that of all processes."""
 
     def __init__(self, indices=None):
         """indices: of GPUs as CUDA counts them; None: all. Raises NVMLError where there are none."""
@@ -47,10 +47,10 @@ class Gpus:
 
 
 class Cores:
-    """Virtual GPUs: how busy their cores are, with whatever; the memory of this user's processes that are pinned to each."""
+    """Virtual GPUs: how busy their cores are, with any process; the memory of this user's processes that are pinned to each core."""
 
     def __init__(self, gpus=None):
-        """gpus: ids of virtual GPUs, for the memory of this batch job; None: one for each core that this process may use, for all of it."""
+        """gpus: ids of virtual GPUs; memory then counts processes of this batch job only. None: one for each core that this process may use."""
         self.job = None if gpus is None else _job("self")
         self.cores = sorted({virtual_gpus.core_of(gpu) for gpu in gpus}) if gpus is not None else virtual_gpus.cores()
         self.names = [f"core {core} (virtual GPU)" for core in self.cores]
@@ -125,18 +125,18 @@ class Samples:
         return sample
 
 
-# Held while a sample is taken, and by who forks: a process forked in the midst of it could inherit a lock that nobody releases.
+# Held while a sample is taken, and while this process forks: otherwise a child could inherit a lock that nobody releases.
 _at_work = threading.RLock()
 os.register_at_fork(before=lambda: _at_work.acquire(timeout=2), after_in_parent=lambda: _release(), after_in_child=lambda: _release())
 
 
 def _release():
-    with contextlib.suppress(RuntimeError):  # a sample that hangs has kept the lock
+    with contextlib.suppress(RuntimeError):  # not acquired within 2 s, because a sample hangs
         _at_work.release()
 
 
 def record(folder, gpus):
-    """Sample the devices `gpus` (ids as in -g) into `folder` from now on, until this process ends. Training scripts are not kept by errors."""
+    """Sample the devices `gpus` (ids as in -g) into `folder` from now on, until this process ends. An error never stops the training."""
     try:
         samples = Samples(Path(folder) / f"usage_{current_node()}.jsonl", devices(gpus), INTERVAL)
         threading.Thread(target=_keep_sampling, args=(samples,), name="usage of devices", daemon=True).start()
@@ -152,7 +152,7 @@ def _keep_sampling(samples):
         with _at_work:
             try:
                 samples.take()
-            except Exception:  # a full disk, a GPU that is lost: nothing that a training should end for
+            except Exception:  # such as a full disk or a lost GPU, for which no training should end
                 return
 
 
@@ -180,6 +180,6 @@ def read(folder):
 
 
 def _means(values, together):
-    """The means of so many neighbours each."""
+    """The means of each `together` neighbours."""
     groups = [values[at : at + together] for at in range(0, len(values), together)]
     return [round(sum(group) / len(group), 1) for group in groups]

@@ -11,7 +11,7 @@ from handson.profiling import usage
 
 
 class WatchError(OneSentence, OSError):
-    """Why samples cannot be kept."""
+    """Why samples cannot be written."""
 
 
 def watch(output=None, interval=2, count=None, say=print):
@@ -28,7 +28,7 @@ def watch(output=None, interval=2, count=None, say=print):
             time.sleep(max(0, due - time.monotonic()))
             sample = samples.take() if samples else list(of_devices.sample())
             if seen and sys.stdout.isatty():
-                say(f"\033[{len(sample) + 1}A\033[J", nl=False)  # over the last one
+                say(f"\033[{len(sample) + 1}A\033[J", nl=False)  # overwrite the last table
             for line in table(of_devices.names, sample, seen[-1] if seen else None, interval):
                 say(line)
             seen.append(sample)
@@ -39,7 +39,7 @@ def watch(output=None, interval=2, count=None, say=print):
 
 
 def table(names, sample, before, interval):
-    """A sample as lines: utilisation, memory, and power where the device tells its energy."""
+    """A sample as lines: utilisation, memory, and power if the device reports its energy."""
     width = max(map(len, names))
     lines = [f"{time.strftime('%H:%M:%S'):{width}}  utilisation       memory" + "    power" * (sample[0][2] is not None)]
     for index, (name, (utilisation, memory, energy)) in enumerate(zip(names, sample)):

@@ -4,7 +4,7 @@ import warnings
 
 from handson.profiling import recorders
 
-# torch 2.13 announces an option in its place that torch 2.11 lacks, and that does not do the same.
+# torch 2.13 recommends another option, which torch 2.11 lacks and which does something else.
 warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated", category=FutureWarning)
 
 recorders.begin("pytorch")

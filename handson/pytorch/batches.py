@@ -24,7 +24,7 @@ class EpochBatches(Sampler):
         self.length, self.seed, self.epoch = lengths[rank], seed, 0
 
     def set_epoch(self, epoch):
-        """Choose the order of the next pass. Forgotten, every epoch sees the same batches in the same order."""
+        """Choose the order of the next pass. Without it, every epoch has the same batches in the same order."""
         self.epoch = epoch
 
     def __len__(self):

@@ -25,7 +25,7 @@ from handson.training import data, mpi, virtual_gpus
 from handson.training.options import launcher_rank
 
 MEETING = timedelta(seconds=mpi.MEETING)  # for all ranks to start and to find each other
-NOT_COMPARED = {"out", "resume"}  # only rank 0 writes, and a node may have its files elsewhere
+NOT_COMPARED = {"out", "resume"}  # only rank 0 writes, and nodes may have their files in different places
 
 
 @dataclass
@@ -136,12 +136,12 @@ def _gpu_problem(gpus, nodes, rank):
 
 
 def _meet_by_environment():
-    """torchrun's way: it has told every rank its number and where the store is."""
+    """torchrun's way: environment variables name the rank and the address of the store."""
     return next(dist.rendezvous("env://", timeout=MEETING))
 
 
 def _meet_by_mpi():
-    """mpiexec's way: rank 0 opens a store and tells the others over MPI where. MASTER_PORT chooses its port, if need be."""
+    """mpiexec's way: rank 0 opens a store and sends its address to the others by MPI. MASTER_PORT can set the port."""
     MPI = mpi.start()
     world = MPI.COMM_WORLD
     promised = int(_launcher_variable("PMI_SIZE", "OMPI_COMM_WORLD_SIZE") or world.size)
@@ -164,7 +164,7 @@ def _meet_by_mpi():
 
 
 def _stop_for(problems, rank):
-    """End all ranks with the first of `problems` (None: no problem; all ranks know the same): rank 0 says it; status 2."""
+    """End all ranks with the first of `problems` (None: no problem), which are the same on all ranks. Rank 0 prints it; the status is 2."""
     for problem in filter(None, problems):
         if rank == 0:
             say(problem)
@@ -172,7 +172,7 @@ def _stop_for(problems, rank):
 
 
 def _finish(status):
-    """End this rank in agreement with the others, and tell MPI so."""
+    """End this rank together with the others, after finalizing MPI."""
     if "mpi4py.MPI" in sys.modules:
         sys.modules["mpi4py.MPI"].Finalize()
     leave(status)

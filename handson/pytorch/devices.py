@@ -43,7 +43,7 @@ def use(gpu):
 
 
 def place(gpu):
-    """What a worker on GPU `gpu` of this machine occupies: the GPU's id, or the core of a virtual one."""
+    """What a worker on GPU `gpu` of this machine uses: the GPU's id, or the core of a virtual GPU."""
     return gpu if torch.cuda.is_available() else virtual_gpus.core_of(gpu)
 
 
@@ -59,11 +59,11 @@ def describe(gpus, places=None):
 
 
 def library(backend):
-    """What carries the gradients under `backend`: "nccl" or "gloo"."""
+    """The library that carries the gradients under `backend`: "nccl" or "gloo"."""
     return "nccl" if "nccl" in backend else "gloo"
 
 
 def backend(places):
-    """The communication library for workers at `places` (GPU ids, or (machine, place)): NCCL wants a GPU for each; else gloo."""
+    """The communication library for workers at `places` (GPU ids, or (machine, place)): NCCL if each has a GPU of its own, else gloo."""
     shared = len(set(places)) < len(places)
     return "gloo" if shared or not torch.cuda.is_available() else "cpu:gloo,cuda:nccl"

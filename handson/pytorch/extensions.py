@@ -1,4 +1,4 @@
-"""pytorch-pfn-extras' extensions where the course needs a little more than they give: exact means, and output fit for a file."""
+"""Extensions of pytorch-pfn-extras with what the course needs beside: exact means, and output that can be read in a file."""
 
 import json
 import sys

@@ -1,7 +1,7 @@
-"""A watcher for one rank: so that a rank that is killed (out of memory, say) is named, although it can say nothing itself.
+"""A watcher for one rank. It names the rank if that is killed (when memory runs out, for instance), which the rank itself can't.
 
-mpiexec ends all ranks the moment one dies and doesn't tell which it was. The watcher is the process that mpiexec started; the
-rank goes on as its child, and the watcher tells how the child ended before mpiexec can know.
+mpiexec ends all ranks when one dies, and doesn't say which it was. The watcher is the process that mpiexec started; the rank goes on as
+its child, and the watcher prints how the child ended before mpiexec notices.
 """
 
 import os
@@ -24,7 +24,7 @@ def watch(name):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: os.kill(rank, number))
     status = os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1])
-    if status == -signal.SIGALRM:  # set by the communicator, for MPI's start itself waits without a limit
+    if status == -signal.SIGALRM:  # the communicator sets this alarm, because the start of MPI has no limit of its own
         print(f"{name} has waited in vain for the other ranks to start", file=sys.stderr, flush=True)
     elif status < 0:
         print(f"{name} was killed by {signal.Signals(-status).name}; all ranks end", file=sys.stderr, flush=True)
@@ -32,6 +32,6 @@ def watch(name):
 
 
 def _end_with_watcher(name, watcher_lives):
-    os.read(watcher_lives, 1)  # returns when the watcher is gone, however it went
+    os.read(watcher_lives, 1)  # returns when the watcher has ended, however it ended
     print(f"{name} was killed; all ranks end", file=sys.stderr, flush=True)
     os._exit(1)

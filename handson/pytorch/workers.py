@@ -33,9 +33,9 @@ def spawn(worker, args, train_set, test_set):
     print(name_devices(args.gpu))
     check_division(len(train_set), size, args.batchsize)
     loopback()
-    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # it would announce each process it stops
+    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # it would print a line for each process that it stops
     sys.stdout.flush()
-    resource_tracker.ensure_running()  # started in the block, it would let Ctrl-C through again
+    resource_tracker.ensure_running()  # if the block below started it, it would unblock Ctrl-C
     with tempfile.TemporaryDirectory() as folder:
         try:
             with deaf_to_ctrl_c():
@@ -47,7 +47,7 @@ def spawn(worker, args, train_set, test_set):
             raise
         except mp.ProcessExitedException as error:
             if error.exit_code == 2:
-                raise SystemExit(2) from None  # the worker has said what its user can mend
+                raise SystemExit(2) from None  # the worker has printed what the user can fix
             how = f"was killed by {error.signal_name}" if error.signal_name else f"ended with status {error.exit_code}"
             raise WorkerError(f"worker {error.error_index} (GPU {args.gpu[error.error_index]}) {how}; all workers were stopped") from None
         except mp.ProcessRaisedException as error:
@@ -62,7 +62,7 @@ def _worker(rank, worker, *arguments):
         worker(rank, *arguments)
     except RuntimeError as error:
         if lost_peer(error):
-            time.sleep(10)  # the parent is about to name the worker that died, and to stop this one
+            time.sleep(10)  # meanwhile the parent names the worker that died, and stops this one
         raise
 
 
@@ -95,7 +95,7 @@ class Communicator:
         return things
 
     def scatter(self, parts):
-        """Rank 0's `parts`, one for each rank: returns this rank's. What the others pass is not used."""
+        """Rank 0's `parts`, one for each rank: returns this rank's. The values of other ranks are ignored."""
         mine = [None]
         dist.scatter_object_list(mine, parts if self.rank == 0 else None, src=0)
         return mine[0]
@@ -121,7 +121,7 @@ def stop_together(problem):
         raise SystemExit(2)
     finally:
         if dist.is_initialized():
-            dist.barrier()  # whoever ends first has the others stopped, and rank 0 has to speak before that
+            dist.barrier()  # when one rank ends, the others are stopped; rank 0 must have printed its sentence before
 
 
 def lost_peer(error):
@@ -132,7 +132,7 @@ def lost_peer(error):
 def leave(status):
     """End this process without Python's teardown of the process group, which sometimes aborts after the work is done.
 
-    C's own exit is called, since MPICH takes its leave of mpiexec there.
+    It calls C's exit, in which MPICH signs off from mpiexec.
     """
     recording.finish()
     sys.stdout.flush()

@@ -60,7 +60,7 @@ class LossTable:
 
 
 class TableOutput:
-    """Standard output for PrintReport: in a file, its code that clears a terminal's line is left out."""
+    """Standard output for PrintReport, without the code that clears a terminal's line where the output is a file."""
 
     def write(self, text):
         sys.stdout.write(text if sys.stdout.isatty() else text.replace("\033[J", ""))

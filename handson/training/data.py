@@ -103,7 +103,7 @@ def _like(images, matrix):
 
 
 def data_folder():
-    """Where downloads and prepared files land: the folder HANDSON_DATA, or datasets/."""
+    """Where downloads and prepared files go: the folder HANDSON_DATA, or datasets/."""
     return Path(os.environ.get("HANDSON_DATA") or EMBEDDED).expanduser()
 
 
@@ -137,7 +137,7 @@ def find(dataset):
 
 
 def read(path, entry):
-    """The checked arrays of the .npz file `path`, of which the catalog says `entry`. Raises DataError.
+    """The checked arrays of the .npz file `path`, whose entry in the catalog is `entry`. Raises DataError.
 
     Arrays: train_images and test_images, uint8 or float, (samples, 1 or 3 channels, height, width); train_labels and test_labels,
     whole numbers from 0; classes, the labels' names; maximum, the pixel value of full brightness.
@@ -161,7 +161,7 @@ def read(path, entry):
     try:
         with numpy.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}  # reading an array verifies its CRC
-    except Exception as error:  # foreign bytes: there is no telling over what the reader stumbles
+    except Exception as error:  # a file of any other kind: the reader can fail in any way
         raise DataError(f"{path} is truncated, altered or no .npz file ({type(error).__name__}: {error}): {cure}") from None
     if problem := _what_is_wrong(arrays, entry.get("archive")):
         raise DataError(f"{path} {problem}: {cure}")
@@ -169,7 +169,7 @@ def read(path, entry):
 
 
 def _what_is_wrong(arrays, archive):
-    """What makes `arrays` unfit as a data set, as the end of a sentence; None when nothing does."""
+    """Why `arrays` are no data set, as the end of a sentence; None when they are one."""
     names = ("train_images", "train_labels", "test_images", "test_labels", "classes", "maximum")
     if missing := [name for name in names if name not in arrays]:
         return f"lacks {', '.join(missing)}"

@@ -1,4 +1,4 @@
-"""The start of MPI: both tracks import mpi4py.MPI here, so that no rank waits for ever for one that can't start."""
+"""The start of MPI: both tracks import mpi4py.MPI here, so that no rank waits for ever for a rank that can't start."""
 
 import signal
 

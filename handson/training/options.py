@@ -33,9 +33,9 @@ class OneSentenceParser(argparse.ArgumentParser):
 
 
 def _end_in_mpi(rank, sentence):
-    """End with status 2, and all other ranks too: where all come here, as they mostly do, rank 0 speaks for them.
+    """End all ranks with status 2. Where all ranks come here, as is usual, only rank 0 prints the sentence.
 
-    mpiexec ends the others with this rank only once it has met them in MPI; before that, they would wait for it for ever.
+    mpiexec ends the other ranks with this one only after all have met in MPI. Before that, they would wait for this rank for ever.
     """
     from mpi4py import MPI
 
@@ -125,7 +125,7 @@ def add_out(parser, name, track):
 
 
 def parse(gpus, add_options=None):
-    """The options of the running training script. What can be refused is refused here, before any worker starts. See training_parser."""
+    """The options of the running training script. Bad values are refused here, before any worker starts. See training_parser."""
     parser = training_parser(sys.argv[0], gpus, add_options)
     options = parser.parse_args()
     if options.resume and not options.resume.is_file():
@@ -148,9 +148,9 @@ def make_out(parser, out):
 
 
 def _one_sentence(kind, error, traceback):
-    """Instead of a traceback, where an error is a sentence for the user: print it, clean up, and end with the error's status."""
+    """The excepthook: where an error is a sentence for the user, print it instead of a traceback, clean up, and end with the error's status."""
     if kind is KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # once is enough
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt the clean-up
         kill_all()
         error = Stopped("stopped by Ctrl-C before the end, so it leaves no result")
     elif not issubclass(kind, OneSentence):

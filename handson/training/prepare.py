@@ -19,7 +19,7 @@ from handson.training.data import DataError
 CHUNK = 2**20  # bytes
 SILENCE = 30  # seconds without a byte, after which a download is given up
 LONGEST_DOWNLOAD = 3600  # seconds
-ABANDONED = 3600  # seconds without a byte, after which nobody writes a .part file any more
+ABANDONED = 3600  # seconds without a byte, after which a .part file counts as left behind
 
 RECORD = 1 + 3 * 32 * 32  # bytes: the label, then the red, green and blue planes; https://www.cs.toronto.edu/~kriz/cifar.html
 LARGEST_MEMBER = 10_000 * RECORD
@@ -29,7 +29,7 @@ CLASSES = "cifar-10-batches-bin/batches.meta.txt"
 
 
 def prepare(name, archive=None, say=print):
-    """Make the data set `name`, unless it is there and sound, from `archive` or else from its origin; returns its path.
+    """Make the data set `name` from `archive`, or from its origin, unless it exists and is sound. Returns its path.
 
     `say` is called with each line meant for the user. Raises DataError.
     """
@@ -68,7 +68,7 @@ def fetch(archive, folder, say=print):
         verify(path, archive)
         return path
     for part in folder.glob("*.part"):  # of a run that was killed
-        with contextlib.suppress(OSError):  # gone by itself, or somebody else's
+        with contextlib.suppress(OSError):  # another process has removed it, or it belongs to another user
             if time.time() - part.stat().st_mtime > ABANDONED:
                 part.unlink()
     say(f"Downloading {archive['url']} ({archive['size']:,} bytes) to {path}")
@@ -136,7 +136,7 @@ def verify(path, archive):
 def read_cifar10(path):
     """The training records, the test records (uint8, (samples, RECORD)) and the class names of CIFAR-10's binary archive.
 
-    Members are read into memory one at a time, by name, and none larger than it may be. Raises DataError.
+    Members are read into memory one at a time, by name; one that is too large is refused. Raises DataError.
     """
     import numpy
 
@@ -164,7 +164,7 @@ def write(path, train, test, classes, entry):
     """Write the share entry["fraction"] of `train` and of `test` records, drawn at random, as the data set `path`. Raises OSError."""
     import numpy
 
-    random = numpy.random.RandomState(entry.get("seed", 0))  # whose numbers no NumPy version changes
+    random = numpy.random.RandomState(entry.get("seed", 0))  # gives the same numbers in every version of NumPy
 
     def choose(records):
         chosen = random.permutation(len(records))[: round(len(records) * entry.get("fraction", 1))]

@@ -16,7 +16,7 @@ from handson.files import written_aside
 from handson.profiling import recording, usage
 from handson.training import identity
 
-OPTIONAL = ("usage",)  # results of earlier versions have none
+OPTIONAL = ("usage",)  # earlier versions of the course wrote results without it
 LARGEST_FILE = 16 * 2**20  # bytes; ours have a few thousand
 LARGEST_NUMBER = 1e15
 
@@ -125,7 +125,7 @@ def _plain(value):
 
 
 def _what_is_wrong(content):
-    """Why `content`, a dict of Result's fields, is no result, as half a sentence; None when it is one."""
+    """Why `content`, a dict of Result's fields, is no result, as the end of a sentence; None when it is one."""
     if not isinstance(content, dict):
         return "it is no JSON object"
     if missing := [field.name for field in fields(Result) if field.name not in content and field.name not in OPTIONAL]:

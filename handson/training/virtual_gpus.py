@@ -9,12 +9,12 @@ COUNT = 8  # ids 0 to 7 exist on every machine, so that the same command lines w
 
 
 def cores():
-    """The cores that this process may run on, in order: virtual GPU i is core i of them, counted round where there are fewer."""
+    """The cores that this process may run on, in order: virtual GPU i is core i of them, counted from the start again where there are fewer."""
     return sorted(os.sched_getaffinity(0))
 
 
 def core_of(gpu):
-    """The core of virtual GPU `gpu`. To be asked before `pin`."""
+    """The core of virtual GPU `gpu`. Call it before `pin`, which leaves this process one core."""
     available = cores()
     return available[gpu % len(available)]
 
@@ -26,10 +26,10 @@ def pin(gpu):
 
 
 def keep_freed_memory():
-    """Have malloc keep what is freed, for the next step needs the same again.
+    """Have malloc keep freed memory, because the next step needs as much again.
 
-    Given back to the kernel and fetched anew in every step, the large arrays of 32 images cost a third of the training time in
-    page faults. Sets mallopt's M_MMAP_THRESHOLD (-3), M_TRIM_THRESHOLD (-1) and M_TOP_PAD (-2), in bytes; glibc alone has it.
+    If the large arrays of 32 images went back to the kernel after every step, page faults would take a third of the
+    training time. Sets mallopt's M_MMAP_THRESHOLD (-3), M_TRIM_THRESHOLD (-1) and M_TOP_PAD (-2), in bytes; only glibc has it.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     for parameter, value in ((-3, 1 << 30), (-1, 1 << 30), (-2, 64 << 20)) if mallopt else ():
@@ -37,7 +37,7 @@ def keep_freed_memory():
 
 
 def machine():
-    """What tells this machine from others: virtual nodes have names of their own, but share its cores."""
+    """An identity of this machine. Its virtual nodes have different host names, but share its cores."""
     try:
         return linux.boot_id()
     except OSError:

@@ -14,7 +14,7 @@ def deaf_to_ctrl_c():
     """Processes that are started in this block never notice Ctrl-C. Their parent notices it when the block is over."""
     pressed = []
     handler = signal.signal(signal.SIGINT, lambda *_: pressed.append(True))
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # is inherited, even by programs; of this process, other threads may hear it
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # children inherit this; other threads of this process may still get the signal
     try:
         yield
     finally:

@@ -10,11 +10,11 @@ from handson.profiling.readers import chrome, sqlite
 from handson.profiling.timeline import ProfileError, Run
 
 SUFFIXES = (".json", ".json.gz", ".sqlite", ".db", ".nvvp", ".nvprof")
-NO_PROFILES = ("result.json",)  # what else a run leaves that ends so
+NO_PROFILES = ("result.json",)  # other files of a run with the suffix of a profile
 
 
 def read(path):
-    """The Timelines in a file, one for each process, no ranks given to those that have none. Raises ProfileError."""
+    """The Timelines in a file, one for each process; a rank that the file does not name stays None. Raises ProfileError."""
     path = Path(path)
     try:
         with open(path, "rb") as file:
@@ -39,9 +39,9 @@ def read(path):
 
 
 def load(paths):
-    """The Runs in files and folders, in the order given. A folder is a run; so are the files given of one folder.
+    """The Runs in files and folders, in the given order. A folder is a run; files of one folder are a run, too.
 
-    Clocks of different machines are set alike. Raises ProfileError.
+    The clocks of different machines are aligned. Raises ProfileError.
     """
     groups = {}
     for path in map(Path, paths):
@@ -72,7 +72,7 @@ def _run(folder, files):
 
 
 def _give_ranks(timelines):
-    """Let processes without a rank follow, by process id, those that have one. Raises ProfileError for two of one rank."""
+    """Give the next ranks, by process id, to processes that have none. Raises ProfileError if two processes have one rank."""
     taken = {}
     for timeline in timelines:
         if timeline.rank is not None and (other := taken.setdefault(timeline.rank, timeline)) is not timeline:

@@ -1,6 +1,6 @@
 """Chrome traces ("Trace Event Format"): what torch.profiler and our Chainer recorder write, plain or gzipped, of any size.
 
-Events are read one by one (ijson), so that memory goes into the columns of the timeline alone.
+Events are read one by one (ijson), so that only the columns of the timeline need memory.
 """
 
 import gzip
@@ -12,7 +12,7 @@ import ijson
 from handson.profiling import kinds
 from handson.profiling.timeline import COMPUTE, HOST, Builder, ProfileError
 
-HEAD, TAIL = 2**20, 2**16  # bytes at both ends of a trace in which its facts stand
+HEAD, TAIL = 2**20, 2**16  # bytes at the beginning and the end of a trace, in which its facts are
 GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
 
 
@@ -43,7 +43,7 @@ def _open(path):
 
 
 def _ends(file):
-    """The first and the last part of a trace, as text: between them there are only events."""
+    """The beginning and the end of a trace, as text; between them there are only events."""
     head = tail = file.read(HEAD)
     if isinstance(file, gzip.GzipFile):
         while more := file.read(HEAD):
@@ -55,7 +55,7 @@ def _ends(file):
 
 
 def _facts(head, tail):
-    """What a trace says of itself outside its events: rank, size, host, and the moment (ns) that its times count from."""
+    """The facts of a trace outside its events: rank, size, host, and the moment (ns) from which its times count."""
     before, after = head.split('"traceEvents"')[0], tail.rpartition("]")[2]
 
     def value(name, pattern):

@@ -1,4 +1,4 @@
-"""The SQLite files of nvprof (-o) and of Nsight Systems (nsys export --type sqlite). A table is there only if it has rows.
+"""The SQLite files of nvprof (-o) and of Nsight Systems (nsys export --type sqlite). A table exists only if it has rows.
 
 Schemas: CUPTI's activity records in both; nsys adds StringIds and serialised process ids, documented with "nsys export".
 """
@@ -13,11 +13,11 @@ from handson.profiling.timeline import COPY, HOST, Builder, ProfileError
 PUSH_POP, START_END, MARK = 59, 60, 34  # nsys: NVTX_EVENTS.eventType
 MARKER_BEGIN, MARKER_END = 2, 4  # nvprof: flags of CUPTI_ACTIVITY_KIND_MARKER
 COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}  # CUpti_ActivityMemcpyKind
-# CUPTI's numbers of the functions of the CUDA runtime that matter here (cupti_runtime_cbid.h).
+# CUPTI's numbers of the CUDA runtime functions that are used here (cupti_runtime_cbid.h).
 FUNCTIONS = {20: "cudaMalloc", 22: "cudaFree", 31: "cudaMemcpy", 41: "cudaMemcpyAsync", 51: "cudaMemsetAsync", 131: "cudaStreamSynchronize",
              135: "cudaEventRecord", 137: "cudaEventSynchronize", 165: "cudaDeviceSynchronize", 211: "cudaLaunchKernel"}  # fmt: skip
-WHO = re.compile(r"handson: rank (\d+) of (\d+) on (.*)")  # the mark by which our recorder tells both tools who a process is
-EMIT_NVTX = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*")  # what torch's emit_nvtx adds to the names of ranges
+WHO = re.compile(r"handson: rank (\d+) of (\d+) on (.*)")  # the mark with which our recorder names the process to both tools
+EMIT_NVTX = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*")  # torch's emit_nvtx adds this to the names of ranges
 COPY_TABLES = {"CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"}
 UNNAMED = "without a name"
 PID = "(({} >> 24) & 16777215)"
@@ -59,7 +59,7 @@ class _Processes:
         self.builders[pid].add(begin, end, name, kind, lane)
 
     def range(self, pid, begin, end, name, lane):
-        """A range, or a mark where `end` is None."""
+        """Add a range; a mark, if `end` is None."""
         name = EMIT_NVTX.sub("", name)
         if found := WHO.fullmatch(name):
             self.who[pid] = {"rank": int(found[1]), "size": int(found[2]), "host": found[3]}
@@ -77,7 +77,7 @@ class _Processes:
         return timelines
 
     def nsys(self, database, tables):
-        """All processes that used a GPU or NVTX."""
+        """Read an export of nsys: all processes that used a GPU or NVTX."""
         names = dict(database.execute("SELECT id, value FROM StringIds"))
         for kind in tables & {"CUPTI_ACTIVITY_KIND_KERNEL"}:
             query = f"SELECT start, end, {PID.format('globalPid')}, deviceId, streamId, demangledName FROM {kind}"
@@ -94,7 +94,7 @@ class _Processes:
         for kind in tables & {"NVTX_EVENTS"}:
             query = f"SELECT start, end, {PID.format('globalTid')}, globalTid & 16777215, eventType, text, textId FROM {kind}"
             for begin, end, pid, thread, way, name, number in database.execute(f"{query} WHERE eventType IN ({PUSH_POP}, {START_END}, {MARK})"):
-                if way == MARK or end is not None:  # one that was never closed has no end
+                if way == MARK or end is not None:  # a range that was never closed has no end
                     self.range(pid, begin, None if way == MARK else end, name or names.get(number, UNNAMED), f"thread {thread}")
         for kind in tables & {"TARGET_INFO_SESSION_START_TIME"}:
             [start] = database.execute(f"SELECT utcEpochNs FROM {kind}").fetchone() or [0]
@@ -102,7 +102,7 @@ class _Processes:
         return self.timelines()
 
     def nvprof(self, database, tables):
-        """The process, as -o FILE%p makes a file for each; where a file has several, a kernel is of the one that launched it."""
+        """Read a file of nvprof. With -o FILE%p it has one process; with several, a kernel belongs to the process that launched it."""
         names = dict(database.execute("SELECT _id_, value FROM StringTable"))
         functions = sorted(tables & {"CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER"})
         pids = {pid for kind in functions for (pid,) in database.execute(f"SELECT DISTINCT processId FROM {kind}")}
@@ -122,7 +122,7 @@ class _Processes:
             for begin, end, correlation, device, way in database.execute(f"SELECT start, end, correlationId, deviceId, {_way(kind)} FROM {kind}"):
                 self.add(launched_by.get(correlation, only), begin, end, _copy(kind, way), COPY, f"GPU {device}, copies")
         for kind in tables & {"CUPTI_ACTIVITY_KIND_MARKER"}:
-            begun = {}  # a range is two rows of one id, of which the first has the name
+            begun = {}  # a range is two rows with one id; the first has the name
             for number, flags, moment, name in database.execute(f"SELECT id, flags, timestamp, name FROM {kind} ORDER BY timestamp, _id_"):
                 if flags & MARKER_BEGIN:
                     begun[number] = moment, names.get(name, UNNAMED)

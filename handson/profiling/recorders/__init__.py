@@ -1,4 +1,4 @@
-"""What records a training process: PyTorch's profiler, a trace of our own for Chainer, or marks for nvprof and nsys, which record from outside.
+"""The recorders of a training process: PyTorch's profiler, a trace of our own for Chainer, and marks for nvprof and nsys, which record from outside.
 
 `begin` chooses one of them; handson.pytorch and handson.chainer call it when they are imported.
 """

@@ -9,7 +9,7 @@ from handson.training.options import launcher_rank
 
 
 class Recorder:
-    """Counts steps and tells when to record. Tools override `start`, `mark`, `stop` and perhaps `span`."""
+    """Counts steps, and calls `start` and `stop` around those to record. Subclasses override `start`, `mark`, `stop` and perhaps `span`."""
 
     def __init__(self, asked, steps_ended=0):
         self.plan, self.ended, self.state = asked, steps_ended, "before"
@@ -42,16 +42,16 @@ class Recorder:
         """A step has ended, another begins."""
 
     def stop(self):
-        """Write the recording: step number `last` has ended, or the training before it."""
+        """Write the recording: step number `last` has ended, or the training has ended before it."""
 
     def span(self, category, name):
         return contextlib.nullcontext()
 
     def add(self, begin, end, name, category):
-        """An event of this thread, ns."""
+        """Add an event of this thread; times in ns."""
 
     def unrecorded_step(self):
-        """The median time (s) of a step before the last of those to skip, in which a tool may warm up; None if there was none."""
+        """The median time (s) of the skipped steps, without the last one, in which a tool may warm up; None if there are none."""
         return self._median(2, self.plan.skip - 1)
 
     def _median(self, first, last):
@@ -59,7 +59,7 @@ class Recorder:
         return statistics.median(times) if times else None
 
     def finish(self):
-        """The process ends: write a recording that has fewer steps than were asked for, and have rank 0 say how it went."""
+        """The process ends: write a recording that is still open (with fewer steps than planned); rank 0 prints a summary."""
         if self.state == "recording":
             self.state = "after"
             self.stop()
@@ -67,7 +67,7 @@ class Recorder:
             print(self.sentence(), file=sys.stderr, flush=True)
 
     def sentence(self):
-        """How the recording went, with its overhead."""
+        """A summary of the recording, with its overhead."""
         before, during = self.unrecorded_step(), self._median(self.plan.skip + 1, self.last)
         if during is None:
             return f"Nothing was recorded: the training ended after {self.ended} steps, of which {self.plan.skip} were to be skipped (--skip)"

@@ -1,4 +1,4 @@
-"""Where a Chainer process tells a recording what it does: its functions (a TimerHook), batches, updates, steps and collectives."""
+"""Hooks by which a Chainer process reports to a recording: its functions (a TimerHook), batches, updates, steps and collectives."""
 
 import functools
 import time
@@ -15,7 +15,7 @@ COLLECTIVES = ("multi_node_mean_grad", "bcast_data", "bcast_obj", "allgather", "
 
 
 class SpanHook(TimerHook):
-    """Chainer's TimerHook, which adds to its times of functions when they began."""
+    """Chainer's TimerHook, which also notes when functions began."""
 
     def __init__(self, recorder):
         super().__init__()
@@ -23,14 +23,14 @@ class SpanHook(TimerHook):
 
     def _postprocess(self, function):
         super()._postprocess(function)
-        end = time.time_ns()  # a GPU has finished, as TimerHook has waited for it
+        end = time.time_ns()  # TimerHook has already waited for the GPU
         name, seconds = self.call_history.pop()
         if self.recorder.state == "recording":
             self.recorder.add(end - round(1e9 * seconds), end, name, "compute")
 
 
 def install(recorder):
-    """Have this process, and those forked from it, tell `recorder` all but collectives."""
+    """Let this process, and those forked from it, report everything but collectives to `recorder`."""
     chainer.get_function_hooks()[SpanHook.name] = SpanHook(recorder)
     SerialIterator.next = _recorded(SerialIterator.next, "loading", "data loading: iterator")
     convert._call_converter = _recorded(convert._call_converter, "loading", "data loading: converter")
@@ -39,7 +39,7 @@ def install(recorder):
 
 
 def install_steps(recorder):
-    """Have `recorder` know where steps begin: at an update."""
+    """Let each update report the begin of a step to `recorder`."""
     update = StandardUpdater.update
 
     @functools.wraps(update)
@@ -51,7 +51,7 @@ def install_steps(recorder):
 
 
 def watch(communicator):
-    """Have a recording know the rank and the collectives of a ChainerMN communicator, which keeps others from setting attributes."""
+    """Report the rank and the collectives of a ChainerMN communicator. (It refuses ordinary setting of attributes, hence `vars`.)"""
     recording.identify(communicator.rank, communicator.size)
     for name in COLLECTIVES:
         vars(communicator)[name] = _recorded(getattr(communicator, name), "communication", f"mpi:{name}")

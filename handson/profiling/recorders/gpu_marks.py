@@ -1,4 +1,4 @@
-"""What nvprof and nsys are told by the process that they record: when to record, which rank it is, and where its steps are (NVTX)."""
+"""Marks by which a process tells nvprof and nsys when to record, which rank it is, and where its steps are (NVTX)."""
 
 import contextlib
 import sys
@@ -49,7 +49,7 @@ class GpuMarks(Recorder):
                 self.push(f"step {self.ended + 1}")
 
     def stop(self):
-        if self.ended < self.last:  # the step that is open did not end
+        if self.ended < self.last:  # the last step did not end
             self.push(AFTER_TRAINING)
             self.pop()
             self.pop()

@@ -15,7 +15,7 @@ class OwnRecorder(Recorder):
     """A Chrome trace of the steps, and of what `span` and `add` were called with."""
 
     def __init__(self, asked):
-        super().__init__(asked, steps_ended=-1)  # `step` is called where a step begins
+        super().__init__(asked, steps_ended=-1)  # here `step` is called where a step begins
         self.events, self.step_began = [], None
 
     def start(self):
@@ -38,11 +38,11 @@ class OwnRecorder(Recorder):
             self.add(begin, time.time_ns(), name, category)
 
     def add(self, begin, end, name, category):
-        """An event of this thread, ns."""
+        """Add an event of this thread; times in ns."""
         self.events.append((begin, end, name, category, threading.get_ident()))
 
     def stop(self):
-        events = [event for event in self.events if event[0] < self.step_began]  # the others are of a step that did not end
+        events = [event for event in self.events if event[0] < self.step_began]  # later events belong to a step that did not end
         base, threads = min((event[0] for event in events), default=0), {}
         facts = {
             "handson": {"unrecorded_step_seconds": self.unrecorded_step()},

@@ -13,20 +13,20 @@ from handson.profiling.recorders.base import Recorder
 from handson.profiling.timeline import AFTER_TRAINING
 from handson.training import virtual_gpus
 
-MEMORY = 16 * 2**20  # bytes a recorded step
+MEMORY = 16 * 2**20  # bytes for each recorded step
 
 
 def _touch_memory(length):
-    """Take memory from the kernel, and free it, which leaves it to this process (see virtual_gpus.keep_freed_memory).
+    """Take memory from the kernel and free it. It then stays with this process (see virtual_gpus.keep_freed_memory).
 
-    The profiler's small blocks come to lie where a step's large arrays were, which then need new memory. Without this, page faults
-    (4,096 a step of task 1) make a recorded step 10 % longer, with it 1 %.
+    The profiler's small blocks take the place of a step's large arrays, which then need new memory. Without this function, page faults
+    (4,096 in a step of task 1) make a recorded step 10 % longer; with it 1 %.
     """
     numpy.ones(length, numpy.uint8)
 
 
 def count_steps(recorder):
-    """Have `recorder` count a step where the first optimizer that makes one has made it: another may step as well in every iteration."""
+    """Let `recorder` count the steps of the first optimizer that makes one. (An iteration may have steps of several optimizers.)"""
     first = None
 
     def stepped(optimizer, arguments, options):
@@ -64,7 +64,7 @@ class TorchRecorder(Recorder):
 
     def stop(self):
         if self.ended < self.last:
-            with record_function(AFTER_TRAINING):  # the profiler takes what comes now for a step
+            with record_function(AFTER_TRAINING):  # the profiler counts what follows as one more step
                 pass
         self.profiler.stop()
 
