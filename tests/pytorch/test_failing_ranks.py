@@ -59,7 +59,8 @@ if __name__ == "__main__":
 PROGRAMS = sysconfig.get_path("scripts")
 START = {
     "mpiexec": [f"{PROGRAMS}/mpiexec", "-n", "2", sys.executable],
-    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"],
+    # By itself it looks after its ranks ten times a second, and may end one before that has said why it ends.
+    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--monitor-interval=1"],
     "spawn": [sys.executable],
 }
 pytestmark = pytest.mark.slow
