@@ -1,4 +1,4 @@
-"""``python -m grader check UNIT``: the self-check in a terminal; and the instructor's commands, which students don't receive."""
+"""``python -m grader check UNIT``: the self-check in a terminal. With it, the instructor's commands, which students don't receive."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def check(
 
 
 def _interrupted(number, frame):
-    """Answer at once: until all processes have ended, seconds may pass."""
+    """Answer Ctrl-C at once: it may take seconds until all processes have ended."""
     os.write(sys.stderr.fileno(), b"\n" * sys.stderr.isatty() + b"Interrupted.\n")  # print could be interrupted itself
     sys.exit(128 + number)
 

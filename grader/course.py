@@ -1,6 +1,6 @@
-"""What the course consists of: its units, found by their names.
+"""The units of the course, found by the names of their folders.
 
-What students work on in the unit `topic` is in solutions/NN_topic; what is checked there is in grader/units/topic.
+What students work on in the unit `topic` is in solutions/NN_topic; its checks are in grader/units/topic.
 """
 
 import functools
@@ -16,7 +16,7 @@ NOTEBOOK = "notebook"  # how unit.py names the unit's notebook
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a unit: its place below the course's folder, its track ("" where both share it), and its gaps' checks."""
+    """One file of a unit: its path below the course's folder, its track ("" if both tracks share it), and the checks of its gaps."""
 
     file: str
     track: str
@@ -24,7 +24,7 @@ class Part:
 
 
 def _found():
-    """The Parts of each unit, by its topic, in the order of the units' numbers."""
+    """{topic: the unit's Parts}, in the order of the units' numbers."""
     units = {}
     for folder in exercises.folders():
         topic = folder.split("_", 1)[1]
@@ -45,7 +45,7 @@ UNITS = _found()
 
 @functools.cache
 def most_points(unit):
-    """The most points that a student can get in a unit, in whichever track."""
+    """The most points that a student can get in a unit: those of what both tracks share, and of the track that gives more."""
     of_tracks = {}
     for part in UNITS[unit]:
         worth = sum(criterion.points for check in part.checks for criterion in check.criteria)

@@ -56,12 +56,12 @@ class Row:
 
     @property
     def hint(self):
-        """Whoever is stuck gets one, whatever the reason; what passed, or isn't the student's fault, needs none."""
+        """The hint; "" for what passed, and for what failed through the grader's fault."""
         return "" if self.first.status in (PASSED, GRADER_FAULT) else self.first.hint
 
 
 def rows(checked):
-    """The rows of each gap's table, gap by gap."""
+    """For each gap, the list of its Rows."""
     for _, of_gap in groupby(checked.verdicts, lambda verdict: (verdict.track, verdict.gap)):
         yield [Row(alike[0].gap, alike) for _, alike in _by_result(of_gap)]
 
@@ -71,14 +71,14 @@ def _by_result(verdicts):
 
 
 def summary(checked):
-    """The result in a line."""
+    """The result in one line."""
     track = next((f", {verdict.track} track" for verdict in checked.verdicts if verdict.track), "")
     ungraded = " (some could not be graded: run it again)" if any(v.points is None for v in checked.verdicts) else ""
     return f"{checked.unit}{track}: {checked.points:g} of {checked.max_points:g} points{ungraded}"
 
 
 def html(checked):
-    """The table for a notebook. Whatever comes from a student's code is escaped."""
+    """The table for a notebook. All text that comes from a student's code is escaped."""
     head = "".join(f'<th scope="col">{heading}</th>' for heading in HEADINGS)
     body = "".join(f"<tbody>{_html_rows(of_gap)}</tbody>" for of_gap in rows(checked))
     caption = f"<caption><b>{escape(summary(checked))}</b></caption>"
@@ -103,12 +103,12 @@ def _html_rows(of_gap):
 
 
 def _marked(text):
-    """A sentence as HTML; what stands between backticks is code."""
+    """A sentence as HTML; text between backticks is shown as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def text(checked):
-    """The result for a terminal, as wide as that is."""
+    """The result as text that fits the terminal's width."""
     width = min(shutil.get_terminal_size().columns, 120) - 1
     lines = [summary(checked)]
     for row in (row for of_gap in rows(checked) for row in of_gap):
@@ -120,7 +120,7 @@ def text(checked):
 
 
 class Progress:
-    """Says which gap is being checked: in one place of a notebook's output, or on the terminal's line."""
+    """Shows which gap is being checked, in one place of a notebook's output or on one line of the terminal."""
 
     def __init__(self, unit, notebook):
         self.unit, self.place = unit, None
@@ -131,11 +131,11 @@ class Progress:
         self.line = not notebook and sys.stderr.isatty()
 
     def now(self, gap, done, total):
-        """`done` of `total` criteria have been checked, and the gap `gap` comes next."""
+        """Show that `done` of `total` criteria have been checked, and that `gap` is checked now."""
         self._say(f"Checking {self.unit}: {gap} ({done} of {total} done)", f'<progress value="{done}" max="{total}"></progress> ')
 
     def end(self, words):
-        """Leave these words in a notebook, and nothing in a terminal."""
+        """Replace the progress by `words` in a notebook, and remove it from a terminal."""
         if self.place:
             self.place.update(self._page(escape(words)))
         elif self.line:

@@ -1,5 +1,5 @@
-"""The exercises as they were given out, against which a student's files are read: made from the solutions, or, in what students
-receive, read from exercises.json beside this file."""
+"""The exercises as they were given out; a student's files are compared with them to find the gaps. They are made from the solutions,
+or, in what students receive, read from exercises.json beside this file."""
 
 import functools
 import json
@@ -26,7 +26,7 @@ def given_out(file):
 
 
 def folders():
-    """The names of the units' folders, NN_topic, in their order."""
+    """The names of the units' folders, NN_topic, sorted."""
     if GIVEN_OUT.exists():
         named = {Path(file).stem if file.endswith(".ipynb") else file.split("/")[1] for file in _recorded()}
     else:
@@ -35,21 +35,22 @@ def folders():
 
 
 def handed_in(file, data, executed=()):
-    """The text of a student's `file` (bytes; None if there is none), or None. executed: see grader.notebook_cells.text. Raises NotebookError."""
+    """The text of a student's `file`, or None if there is none. data: its bytes, or None; executed: see grader.notebook_cells.text. Raises
+    NotebookError."""
     if file.endswith(".ipynb") and (data is not None or executed):
         return notebook_cells.text(data, given_out(file), executed)
     return None if data is None else normal(data)
 
 
 def solution(file):
-    """The source of `file`; students don't receive it."""
+    """The path of the solution that `file` is made from; students don't receive it."""
     room, path = file.split("/", 1)
     name = Path(path)
     return ROOT / "solutions" / (name if room == "exercises" else f"{name.stem}/{name.stem}.py")
 
 
 def recorded(given):
-    """The text of exercises.json for the Exercises of `given`, by file."""
+    """The text of exercises.json. given: {file: its Exercise}."""
     entries = {}
     for file, one in sorted(given.items()):
         gaps = [[gap.name, gap.hint, gap.first, gap.end] for gap in one.gaps]

@@ -1,11 +1,11 @@
-"""Gaps: from a solution to the exercise that students get, and from what a student hands in back to the code in one gap.
+"""Gaps: makes the exercise that students get from a solution, and finds the code of each gap in what a student hands in.
 
     ### BEGIN SOLUTION name: the hint that students read
     the solution
     ### GIVEN a line that students get in place of the solution: of a job script, or of code that runs, but badly
     ### END SOLUTION
 
-The markers are nbgrader's, so that its tools understand the sources too. Only text is handled here; nothing of a student's is run.
+The markers are nbgrader's, so that its tools understand the sources too. This module handles only text, and runs no student's code.
 """
 
 import ast
@@ -23,12 +23,12 @@ GIVEN = re.compile(r"( *)### GIVEN(?: (.*))?")
 LIKE_A_MARKER = re.compile(r"\s*#+\s*(begin|end|given)\b|.*\b(begin|end)\s*_?solution", re.IGNORECASE)
 TO_DO = "PUT YOUR CODE"
 RAISES = re.compile(rf' *raise NotImplementedError\("{TO_DO}: ')
-UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # a null character, brackets nested too deep: what ast.parse says of no Python
-CELL = "# %%"  # how a cell begins in a percent script, the text of a notebook
+UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # from ast.parse: bad syntax, a null character, nested too deep
+CELL = "# %%"  # begins a cell in a percent script, which is the text of a notebook
 
 
 class GapError(OneSentence, ValueError):
-    """What is wrong with the markers of a solution, with file and line."""
+    """A sentence on what is wrong with the markers of a solution, with file and line."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,17 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Fragment:
-    """What a student wrote into a gap: `code`, dedented, which begins at `line` of the file (from 1); "" if nothing was written."""
+    """What a student wrote into a gap: `code`, dedented, "" if nothing was written. It begins at `line` of the file, counted from 1."""
 
     code: str
     line: int
 
 
 def exercise(solution, kind, where="text"):
-    """The Exercise that the source of a solution gives; kind: the file's suffix, ".py" or ".sh". Raises GapError.
+    """The Exercise made from the source of a solution. kind: the file's suffix, ".py" or ".sh". Raises GapError.
 
-    In Python an unfilled gap raises NotImplementedError with its name, so that running it says which one it is; unless lines are given.
+    In Python an unfilled gap raises NotImplementedError with its name, so that running the file tells which gap is missing. A gap with
+    GIVEN lines has these instead.
     """
     lines, gaps, begun = [], [], None
     for number, line in enumerate(solution.splitlines(), start=1):
@@ -103,15 +104,15 @@ def exercise(solution, kind, where="text"):
 
 
 def normal(data):
-    """The bytes of a student's file as text with "\\n" line ends, spaces for tabs, and no byte order mark."""
+    """The bytes of a student's file as text with "\\n" line ends, spaces in place of tabs, and no byte order mark."""
     return data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n").replace("\r", "\n").expandtabs(4)
 
 
 def find(exercise, name, submitted):
     """The Fragment in gap `name` of `exercise` of a `submitted` text (see `normal`), or None if its place can't be found.
 
-    The lines that were given show where the gap is, so that a student may remove hints and add code elsewhere. Given lines beside
-    the gap that were changed count as part of the answer.
+    The given lines around the gap show where it is, so a student may remove hints and add code elsewhere. If a student changed given
+    lines next to the gap, these count as part of the answer.
     """
     gap = exercise.gap(name)
     given, same = _aligned(exercise, submitted)
@@ -125,13 +126,13 @@ def find(exercise, name, submitted):
     while lines and not lines[0].strip():
         lines.pop(0)
         first += 1
-    code = textwrap.dedent("\n".join(lines)).rstrip() or "pass"  # all that was given may have been deleted
+    code = textwrap.dedent("\n".join(lines)).rstrip() or "pass"  # the student may have deleted all lines of the gap
     return Fragment(code if _attempted(exercise, exercise.lines[gap.first : gap.end], lines) else "", first + 1)
 
 
-@functools.lru_cache(maxsize=2)  # it is asked for every gap of a file
+@functools.lru_cache(maxsize=2)  # called for every gap of a file
 def _aligned(exercise, submitted):
-    """The given lines, as (number, line), and pairs of the numbers that a given line has in the exercise and in what was submitted."""
+    """The given lines, as (number, line), and for those that were found again (number in the exercise, number in what was submitted)."""
     of_gaps = {number for gap in exercise.gaps for number in range(gap.first, gap.end)}
     given = [(number, line.rstrip()) for number, line in enumerate(exercise.lines) if number not in of_gaps and line.strip()]
     theirs = [(number, line.rstrip()) for number, line in enumerate(submitted.splitlines()) if line.strip()]
@@ -141,7 +142,7 @@ def _aligned(exercise, submitted):
 
 
 def _attempted(exercise, given, lines):
-    """Whether the `lines` in a gap are more than those `given` in it; where code was given to be mended, whether they are other code."""
+    """Whether the `lines` in a gap are more than the lines `given` in it; if working code was given, whether they are other code."""
     if exercise.kind == ".py" and not any(RAISES.match(line) for line in given):
         return _code(given) != _code(lines)
     given_out = {line.strip() for line in given}
@@ -155,9 +156,9 @@ def _near(pair, edge, given, direction):
     return pair is not None and pair[0] in numbers[:3]
 
 
-@functools.lru_cache(maxsize=2)  # it is asked for every gap of a file
+@functools.lru_cache(maxsize=2)  # called for every gap of a file
 def unreadable(code):
-    """None if `code` is Python, else (line, what is wrong with it)."""
+    """None if `code` is valid Python, else (line, what is wrong there)."""
     try:
         ast.parse(code)
     except SyntaxError as error:
@@ -168,7 +169,7 @@ def unreadable(code):
 
 
 def _does_something(code):
-    """Whether there is more in `code` than comments, strings and `pass`; what can't be parsed is an attempt."""
+    """Whether `code` has more than comments, strings and `pass`. Code that can't be parsed counts as an attempt."""
     try:
         statements = ast.parse(code).body
     except UNREADABLE:
@@ -180,7 +181,7 @@ def _does_something(code):
 
 
 def _code(lines):
-    """The code in some lines, without comments and layout; the text of what can't be parsed."""
+    """The code in some lines, without comments and layout; their text if they can't be parsed."""
     text = textwrap.dedent("\n".join(lines))
     try:
         return ast.dump(ast.parse(text))
@@ -189,7 +190,7 @@ def _code(lines):
 
 
 def answers(solution):
-    """The solution's code of each gap, dedented, by the gap's name."""
+    """{gap's name: the solution's code, dedented}."""
     found, name = {}, None
     for line in solution.splitlines():
         if begin := BEGIN.fullmatch(line):
@@ -203,7 +204,7 @@ def answers(solution):
 
 
 def fill(exercise, answers):
-    """The text of an exercise in which the gaps named in `answers` are filled with that code, and the others are left."""
+    """The text of an exercise. answers: {gap's name: the code to fill it with}; gaps that are not named stay unfilled."""
     lines, position = [], 0
     for gap in exercise.gaps:
         lines += exercise.lines[position : gap.first]

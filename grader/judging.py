@@ -1,4 +1,4 @@
-"""From what a student handed in to verdicts: finds each gap's code, has it probed in a box, and applies the criteria."""
+"""Makes verdicts of what a student handed in: finds each gap's code, runs its probe in a box, and applies the criteria."""
 
 import re
 import secrets
@@ -21,21 +21,21 @@ from grader.verdict import (
     Verdict,
 )
 
-BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT)  # of several ranks that ended badly, the first of these is told
+BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT)  # if several ranks failed, the first of these statuses is reported
 LONGEST_FILE = 60_000  # characters
 MOST_LINES = 3_000
-OUTSIDE = re.compile(  # what code mentions that wants more than to fill its gap; see docs/grading.md
+OUTSIDE = re.compile(  # names that code needs only to reach beyond its gap; see docs/grading.md
     r"\b(grader|_getframe|f_back|sys\.modules|settrace|builtins|ctypes|importlib|inspect|gc\.get_\w+|os\.write)\b|/proc|__subclasses__"
 )
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Read error")
 
 
 def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, track=None):
-    """The Verdicts on one unit, a gap after the other as an iterator.
+    """Yields the Verdicts on one unit, gap by gap.
 
-    parts: the unit's grader.checks.Part list; read(file) gives the text of a file that the student has, or None, or raises
-    NotebookError; hidden: cases to add, by (unit, track, gap); seed: of the inputs, or None for new ones each time; track: only this
-    one (and what both share).
+    parts: the unit's grader.course.Parts; read(file) returns the text of a student's file, or None, or raises NotebookError;
+    readable: as in grader.box.Server.run; hidden: {(unit, track, gap): cases to add}; seed: of the inputs, or None for new inputs each
+    time; track: check only this track and what both tracks share.
     """
     for part in parts:
         if track and part.track not in (track, ""):
@@ -74,7 +74,11 @@ def _cases(unit, check, hidden, seed):
 
 
 def _judge_gap(check, cases, part, given, server, readable, shared):
-    """(status, message, outcome) for each criterion of a check. given: as `_source`; shared: what it gave together with other gaps."""
+    """(status, message, outcome) for each criterion of a check.
+
+    given: what `_source` returned; shared: what the gap gave when it ran together with other gaps, or None. If that is not entirely right,
+    the gap runs again alone.
+    """
     try:
         found, odd = _apply(check, cases, given, server, readable, shared)
         if shared and (odd or any(status != PASSED for status, _, _ in found)):
@@ -87,7 +91,7 @@ def _judge_gap(check, cases, part, given, server, readable, shared):
 
 
 def _apply(check, cases, given, server, readable, shared=None):
-    """As `_judge_gap`, and what a criterion, or a probe that only reads, could not cope with, or "". Raises BoxFault."""
+    """(what `_judge_gap` returns, the error that a criterion or a reading probe raised, or ""). Raises BoxFault."""
     source, status, message = given
     if status:
         return [(status, message, None)] * len(check.criteria), ""
@@ -96,7 +100,7 @@ def _apply(check, cases, given, server, readable, shared=None):
         seen, bad = (shared, None) if shared else observing.alone(check, cases, source, server, readable)
     except BoxFault:
         raise
-    except Exception as error:  # of a probe that reads the text
+    except Exception as error:  # raised by a probe that only reads the text
         odd = f"{type(error).__name__}: {error}"
         return [(FAILED, f"what is in it can't be read ({odd})", None)] * len(check.criteria), odd
     found = [(PASSED, message, seen[-1][2] if seen else None)] * len(check.criteria)
@@ -117,7 +121,7 @@ def _apply(check, cases, given, server, readable, shared=None):
 
 
 def _works_for_the_solution(check, cases, part, server, readable):
-    """Whether the check, which met something it can't cope with, does what it should for the right answer: then the student's is to blame."""
+    """Whether the check passes the solution. If so, an error that the check raised is the student's fault, else the grader's."""
     try:
         solution = exercises.solution(part.file).read_text()
     except OSError:  # students don't have it
@@ -128,7 +132,7 @@ def _works_for_the_solution(check, cases, part, server, readable):
 
 
 def _source(check, part, text):
-    """(source, None, "" or a note for the student), or (None, a status, a sentence) where there is nothing to run."""
+    """(source, None, "" or a note for the student), or (None, a status, a sentence) if there is nothing to run."""
     exercise = exercises.given_out(part.file)
     source = {"file": part.file.rsplit("/", 1)[1], "text": text, "code": "", "line": 1}
     if check.whole:
@@ -153,14 +157,14 @@ def _source(check, part, text):
 
 
 def _reaching(exercise, text):
-    """A note for people if the student's own lines mention what is outside of a gap, else "". It changes no points."""
+    """A note for the instructor if the student's own lines match OUTSIDE, else "". It changes no points."""
     given = set(map(str.strip, exercise.lines))
     found = next(filter(None, (OUTSIDE.search(line) for line in text.splitlines() if line.strip() not in given)), None)
     return f" [this file mentions `{found[0]}`: a person should look at it]" if found else ""
 
 
 def _what_went_wrong(outcome, source):
-    """(status, message) of the rank to blame for a run that went wrong."""
+    """(status, message) for a run that failed: those of the rank to blame."""
     bad = [(rank, of_rank) for rank, of_rank in enumerate(outcome.ranks) if of_rank.status]
     if not bad:
         return ERROR, "something else came back than what was asked for"
@@ -179,7 +183,7 @@ def _what_went_wrong(outcome, source):
 
 
 def _place(line, source):
-    """Where a line is, as students count: those of a notebook see the lines of a cell."""
+    """Where a line is, as students count: in a notebook, from the beginning of its cell."""
     if not source["file"].endswith(".ipynb"):
         return f"line {line} of {source['file']}"
     before = source["text"].splitlines()[:line]
@@ -187,7 +191,7 @@ def _place(line, source):
 
 
 def _with(case):
-    """In what case something was wrong, where that says more than one process."""
+    """A note with the case's number of ranks, if it has more than one, else ""."""
     ranks = case.get("ranks", 1)
     return f" (with {ranks} ranks)" if ranks > 1 else ""
 

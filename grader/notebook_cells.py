@@ -1,5 +1,5 @@
-"""A student's notebook as text in which gaps can be found: the percent script of the notebook that was given out, with the student's
-cells in place of those that have gaps. Cells that were deleted, moved, copied or broken harm no others."""
+"""Turns a student's notebook into text in which gaps can be found: the percent script of the notebook that was given out, with the
+student's cells in place of those that have gaps. A cell that was deleted, moved, copied or broken does not affect other cells."""
 
 import ast
 import json
@@ -11,20 +11,20 @@ from grader.gaps import CELL
 from handson.errors import OneSentence
 
 MAGIC = re.compile(r"^([ \t]*(?:!|%%?[a-zA-Z]|\?).*|[\w.]+\?\??[ \t]*)$", re.MULTILINE)
-LOST = "# There is no cell with the gap"  # in place of such a cell
-LONGEST, MOST_CELLS = 200_000, 1000  # characters of code; reading takes more than proportional time
-ALIKE = 0.5  # the part of a cell's given lines that a student must have kept for it to be that cell
+LOST = "# There is no cell with the gap"  # stands in place of a cell that was not found
+LONGEST, MOST_CELLS = 200_000, 1000  # characters of code, cells; reading time grows faster than these
+ALIKE = 0.5  # the share of a cell's given lines that a student's cell must have to count as that cell
 
 
 class NotebookError(OneSentence, ValueError):
-    """Why a notebook can't be read."""
+    """A sentence on why a notebook can't be read."""
 
 
 def text(data, given, executed=()):
     """The text of notebook `data` (bytes; None if there is none), whose Exercise is `given`. Raises NotebookError.
 
-    executed: the sources of cells that were run, the latest last; they count more than what was saved. Of several copies of a cell the
-    last one that was filled counts. Functions, classes and imports of the student's own cells are kept.
+    executed: the sources of cells that were run, the latest last; they take precedence over what was saved. Of several copies of a cell
+    the last one that was filled counts. Functions, classes and imports of the student's own cells are kept.
     """
     released, found, own = cells(given), {}, []
     for source in [*(sources(data) if data is not None else ()), *map(without_magics, executed)]:
@@ -55,13 +55,13 @@ def cells(given):
 
 
 def kept_lines(cell):
-    """What students keep of a cell with gaps."""
+    """The lines of a cell that are outside of its gaps, stripped; students keep these."""
     in_gaps = {number for gap in cell.gaps for number in range(gap.first, gap.end)}
     return [line.strip() for number, line in enumerate(cell.lines) if number not in in_gaps and line.strip() and not line.startswith(CELL)]
 
 
 def which(released, source):
-    """The number of the cell with gaps that `source` is most like; None if it is like none."""
+    """The number of the cell with gaps that `source` is most similar to; None if it is similar to none."""
     theirs = {line.strip() for line in source.splitlines()}
     shares = {
         number: sum(line in theirs for line in kept) / len(kept)
@@ -73,7 +73,7 @@ def which(released, source):
 
 
 def attempted(cell, source):
-    """Whether one of the cell's gaps is filled."""
+    """Whether at least one of the cell's gaps is filled."""
     found = (gaps.find(cell, gap.name, gaps.normal(source.encode(errors="replace"))) for gap in cell.gaps)
     return any(fragment and fragment.code for fragment in found)
 
@@ -97,12 +97,12 @@ def sources(data):
 
 
 def without_magics(source):
-    """A cell's source with IPython's own lines (``!ls``, ``%matplotlib``) as comments, as in a percent script."""
+    """A cell's source with IPython's own lines (``!ls``, ``%matplotlib``) turned into comments, as in a percent script."""
     return MAGIC.sub(r"# \1", source)
 
 
 def definitions(source):
-    """The lines of a cell's functions, classes and imports; none if it is no Python."""
+    """The lines of a cell's functions, classes and imports; none if it is not valid Python."""
     kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
     try:
         statements = ast.parse(source).body

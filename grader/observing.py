@@ -1,4 +1,4 @@
-"""Runs probes, of one gap or of several in the same ranks, and oracles: what comes of it is not yet judged here."""
+"""Runs probes, of one gap or of several gaps in the same ranks, and oracles. grader/judging.py judges what they return."""
 
 import json
 
@@ -7,24 +7,24 @@ from grader.probes.cases import MARK
 from grader.sandbox import Limits
 
 CASES = "grader.probes.cases"
-LIMITS = Limits(cpu_seconds=6, wall_seconds=60, memory_bytes=1 << 30)  # of a gap in one case, which takes well under a second
-KNOWN = 200  # what oracles said that is kept
+LIMITS = Limits(cpu_seconds=6, wall_seconds=60, memory_bytes=1 << 30)  # for a gap in one case, which needs well under a second
+KNOWN = 200  # results of oracles that are kept
 LONGEST_TEXT = 2000  # characters of a string that a probe observed, or of a message
 _known = {}
 
 
 def longest(check, hidden):
-    """Seconds that judging one gap can take at the very most, with a number of `hidden` cases."""
+    """The most seconds that judging one gap can take, with a number of `hidden` cases."""
     if callable(check.probe):
         return 0
-    times = 3  # in ranks shared with other gaps, alone, and with the solution, if it can't be judged
+    times = 3  # in ranks shared with other gaps; alone; and the solution's answer, if the student's can't be judged
     return times * (len(check.cases) + hidden) * LIMITS.wall_seconds + Limits().wall_seconds
 
 
 def alone(check, cases, source, server, readable):
-    """Run a gap: [(case, observations of its ranks, outcome)] up to the first run that goes wrong, and the outcome of that one, or None.
+    """Run a gap. Returns [(case, observations of its ranks, outcome)] up to the first run that fails, and this run's outcome, or None.
 
-    Raises BoxFault, and whatever a probe raises that only reads.
+    Raises BoxFault, and whatever a probe raises that only reads the text.
     """
     seen = []
     for ranks, group in _by_ranks(cases):
@@ -41,12 +41,12 @@ def alone(check, cases, source, server, readable):
 
 
 def together(checks, cases, sources, server, readable):
-    """What gaps give that run in the same ranks, one after the other: {gap: [(case, observations of its ranks, outcome)]}.
+    """Run several gaps one after the other in the same ranks: {gap: [(case, observations of its ranks, outcome)]}.
 
-    To start processes costs more than most gaps do. But what one gap does could spoil the processes for the next: what is wrong here, or
-    missing, says nothing, and has to be run `alone`. cases, sources: by gap; a source is None where there is nothing to run.
+    Starting processes takes longer than most gaps. But one gap could spoil the processes for the next, so a wrong or missing result here
+    proves nothing: such a gap has to run again `alone`. cases, sources: by gap; a source is None if there is nothing to run.
     """
-    works = {}  # by the number of ranks, and gap
+    works = {}  # number of ranks -> gap -> works, as grader.probes.cases takes them
     for check in checks:
         if sources[check.gap] and not callable(check.probe):
             for ranks, group in _by_ranks(cases[check.gap]):
@@ -63,11 +63,11 @@ def together(checks, cases, sources, server, readable):
 
 
 def _in_the_same_ranks(gaps, ranks, server, readable):
-    """One run of all works of {gap: works}: as `together`, without the gaps that something stopped."""
+    """One run of all works of {gap: works}. Returns what `together` does, without the gaps that raised an error."""
     works = [work for of_gap in gaps.values() for work in of_gap]
     try:
         outcome = server.run(f"{CASES}:independent", [works], ranks, LIMITS, readable)
-    except (BoxFault, OSError):  # if it was the machine's, it comes again
+    except (BoxFault, OSError):  # if the machine is at fault, running the gaps alone will show it
         return {}
     printed = [rank.output.split(MARK) for rank in outcome.ranks]
     if not _complete(outcome, len(works)) or any(len(pieces) != len(works) for pieces in printed):
@@ -84,12 +84,12 @@ def _in_the_same_ranks(gaps, ranks, server, readable):
 
 
 def _complete(outcome, works):
-    """Whether all ranks came to the end, with something for each of the works."""
+    """Whether all ranks finished, with one observation for each of the works."""
     return all(rank.status is None and isinstance(rank.observations, list) and len(rank.observations) == works for rank in outcome.ranks)
 
 
 def _by_ranks(cases):
-    """(ranks, cases) of each run: cases with the same number of ranks share it."""
+    """(ranks, cases) of each run: cases with the same number of ranks share a run."""
     runs = {}
     for case in cases:
         runs.setdefault(case.get("ranks", 1), []).append(case)
@@ -97,8 +97,8 @@ def _by_ranks(cases):
 
 
 def expected(check, cases, server):
-    """What the check's oracle gives for each case. It runs when the student's code has ended, and never in the same process; for the
-    same cases, as a class has them, only once. Raises BoxFault."""
+    """What the check's oracle returns for each case. It runs after the student's code has ended, and never in the same process. For the
+    same cases it runs only once: a class has the same cases for all students. Raises BoxFault."""
     if not check.oracle or not cases:
         return [None] * len(cases)
     key = check.oracle, json.dumps(cases, sort_keys=True)
@@ -117,7 +117,7 @@ def _oracle(check, cases, server):
 
 
 def _bounded(thing):
-    """Observations without long strings, which some criteria would take too long for."""
+    """Observations with long strings cut: some criteria would take too long for them."""
     if isinstance(thing, str):
         return bounded_text(thing)
     if isinstance(thing, list):
@@ -126,6 +126,6 @@ def _bounded(thing):
 
 
 def bounded_text(text):
-    """Text of any origin that can be stored, and is not too long."""
+    """Text of any origin, made valid UTF-8 and cut to a bounded length."""
     text = text.encode(errors="replace").decode()
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} [... {len(text) - LONGEST_TEXT} characters cut ...]"

@@ -1,9 +1,9 @@
-"""Runs the ranks of a check in processes of their own, and says how each ended, whatever they do.
+"""Runs the ranks of a check in processes of their own, and reports how each rank ended, whatever it did.
 
     caller -> server (libraries loaded, one thread; forks) -> box (reads, watches, kills) -> init (may be confined) -> ranks
 
-The caller is trusted, and so are the server, the box and init; only in the ranks is a student's code run. Everything between them
-goes through sockets as JSON and plain arrays of bounded size.
+The caller, the server, the box and init are trusted: a student's code runs only in the ranks. All these processes exchange JSON and
+plain arrays of bounded size through sockets.
 """
 
 from grader.box.client import BoxFault, Outcome, RankOutcome, Server

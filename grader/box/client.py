@@ -1,4 +1,4 @@
-"""The caller's end: start a server, have it run ranks, and get to know how each of them ended."""
+"""The caller's end: start a server, let it run ranks, and receive how each rank ended."""
 
 import socket
 import subprocess
@@ -17,7 +17,7 @@ STOPPING = 5  # seconds for a server to end by itself
 
 
 class BoxFault(Exception):
-    """The box itself failed: no word about the code in it."""
+    """The box itself failed. This says nothing about the student's code."""
 
 
 @dataclass
@@ -28,13 +28,13 @@ class RankOutcome:
     observations: object = None
     message: str = ""  # what went wrong, in a sentence
     line: int | None = None  # of the student's file
-    waiting: str = ""  # the collective in which it waits for others
+    waiting: str = ""  # the collective in which it waits for other ranks
     output: str = ""
 
 
 @dataclass
 class Outcome:
-    """How all ranks ended; `cpu_seconds` of all of them, `seconds` by the clock."""
+    """How all ranks ended. `cpu_seconds`: the sum over all ranks; `seconds`: wall-clock time."""
 
     ranks: list
     cpu_seconds: float = 0.0
@@ -48,14 +48,17 @@ class Outcome:
 def begin(module, end, libraries, **options):
     """Start a process that serves at the socket `end`; returns the Popen, made with `options`."""
     command = [sys.executable, "-P", "-m", module, str(end.fileno()), *libraries]
-    # Of its own environment a process keeps copies in its memory: secrets must not come in.
+    # A process keeps copies of its first environment in memory, where a student's code could read them: pass no secrets.
     environment = {**harmless_environment(tempfile.gettempdir()), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **HUGE_PAGES}
     return subprocess.Popen(command, env=environment, pass_fds=[end.fileno()], stdin=subprocess.DEVNULL, start_new_session=True, **options)
 
 
 @dataclass
 class Server:
-    """Starts with the first `run`, and is kept: later runs only fork. `libraries`: modules to import before; `cores`: where ranks run, () for all."""
+    """A server process. The first `run` starts it; later runs use the same process, which only forks.
+
+    `libraries`: modules that it imports first; `cores`: the cores on which ranks run, () for all.
+    """
 
     libraries: tuple = ()
     cores: tuple = field(default=(), init=False)
@@ -63,7 +66,7 @@ class Server:
     connection: object = field(default=None, init=False)
 
     def start(self):
-        """Begin to start, without waiting for it."""
+        """Start the server, without waiting until it is ready."""
         if self.process and self.process.poll() is None:
             return
         self.stop()
@@ -75,8 +78,8 @@ class Server:
     def run(self, function, arguments=(), ranks=1, limits=None, readable=None):
         """Run ``function(rank, ranks, *arguments)``, named "module:name", in `ranks` processes; returns an Outcome.
 
-        They start in an empty folder that is removed afterwards. readable: the paths that a sandbox around them shows, or None for
-        plain processes. Raises BoxFault.
+        They start in an empty folder that is removed afterwards. readable: the paths that the sandbox around them shows, or None to run
+        them without a sandbox. Raises BoxFault.
         """
         with tempfile.TemporaryDirectory(prefix="handson-check-", ignore_cleanup_errors=True) as workplace:
             work = {
@@ -111,11 +114,11 @@ class Server:
         return Outcome([RankOutcome(**rank) for rank in answer["ranks"]], answer["cpu_seconds"], answer["seconds"])
 
     def stop(self):
-        """End the server and all that it runs."""
+        """End the server and everything that it runs."""
         if self.connection:
             self.connection.close()
         if self.process:
-            self.process.terminate()  # it takes notice only while it loads libraries
+            self.process.terminate()  # works only while it loads libraries; later it ends because the connection is closed
             try:
                 self.process.wait(STOPPING)
             except subprocess.TimeoutExpired:

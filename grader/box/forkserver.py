@@ -1,6 +1,7 @@
-"""Libraries that are loaded once for all servers on a machine: a process that has them forks one for everybody who connects.
+"""Loads libraries once for all servers on a machine: a process that has loaded them forks a server for each client that connects.
 
-Usage: python -m grader.box.forkserver DESCRIPTOR MODULE... (a socket that listens; what to import). Ends when its starter does.
+Usage: python -m grader.box.forkserver DESCRIPTOR MODULE... (a listening socket; the modules to import). It ends when the process that
+started it ends.
 """
 
 import os
@@ -18,7 +19,7 @@ from handson import linux
 
 @dataclass
 class Forked(Server):
-    """A server from the process that shares its libraries in `folder`; where there is none, it loads them itself."""
+    """A server forked by the process that listens in `folder`. If no process listens there, the server loads the libraries itself."""
 
     folder: str = ""
 
@@ -36,7 +37,7 @@ class Forked(Server):
 
 @contextmanager
 def started(folder, libraries):
-    """While `libraries` are loaded, and then shared with whoever may look into `folder`. Waits for nothing."""
+    """In a `with`: a process loads `libraries` and forks servers for every process that can open `folder`. Does not wait for the loading."""
     with socket.socket(socket.AF_UNIX) as listening:
         _at(folder, libraries, listening.bind)
         listening.listen()
@@ -49,7 +50,7 @@ def started(folder, libraries):
 
 
 def _at(folder, libraries, call):
-    """Call a function with the socket's path; it is short, as a socket's must be, however long that of the folder is."""
+    """Call a function with the socket's path. A socket's path must be short, so this one goes through /proc, however long `folder` is."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         call(f"/proc/self/fd/{descriptor}/{libraries[-1]}")
@@ -58,9 +59,9 @@ def _at(folder, libraries, call):
 
 
 def fork_servers(listening, libraries):
-    """Be the process that has the libraries."""
+    """Load the libraries, then fork a server for every connection; never returns."""
     load(libraries)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how servers end
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # servers that have ended disappear, without a wait
     while True:
         connection, _ = listening.accept()
         if os.fork() == 0:

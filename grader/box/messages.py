@@ -1,4 +1,4 @@
-"""Messages between the processes of a box: JSON, with NumPy arrays as raw bytes behind it. Nothing that is read can execute code."""
+"""Messages between the processes of a box: JSON, followed by the raw bytes of NumPy arrays. Reading a message never executes code."""
 
 import json
 import math
@@ -6,19 +6,19 @@ import struct
 
 import numpy
 
-LENGTHS = struct.Struct("!II")  # of the JSON, of all arrays, in bytes
+LENGTHS = struct.Struct("!II")  # bytes of the JSON, bytes of all arrays
 LIMIT = 64 << 20  # bytes
 KINDS = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"}
 ARRAY = "__array__"
-DEEPEST = 50  # lists and dictionaries in one another; what one process can read, another with less room on its stack could not
+DEEPEST = 50  # levels of nested lists and dictionaries: deeper ones could be read here but overflow another process's smaller stack
 
 
 class BadMessage(ValueError):
-    """What came is no message."""
+    """The bytes received are not a message."""
 
 
 def pack(thing):
-    """JSON-able `thing`, in which arrays may stand anywhere, as bytes."""
+    """`thing` as bytes. It is what JSON can hold, with arrays anywhere in it. Raises BadMessage, TypeError."""
     arrays = []
 
     def plain(value):
@@ -36,7 +36,7 @@ def pack(thing):
 
 
 def unpack(data):
-    """The thing in `data`, made by `pack`. Raises BadMessage for anything else."""
+    """The thing that `pack` has made into `data`. Raises BadMessage for any other bytes."""
     try:
         text_length, arrays_length = LENGTHS.unpack_from(data)
         if len(data) != LENGTHS.size + text_length + arrays_length:
@@ -75,7 +75,7 @@ def _check_depth(thing, left):
 
 
 def whole(buffer, limit=LIMIT):
-    """Whether `buffer` holds a whole message yet. Raises BadMessage when the message would have more than `limit` bytes."""
+    """Whether `buffer` already holds a whole message. Raises BadMessage if the message would have more than `limit` bytes."""
     if len(buffer) < LENGTHS.size:
         return False
     length = LENGTHS.size + sum(LENGTHS.unpack_from(buffer))
@@ -91,16 +91,16 @@ def receive(connection):
 
 
 def read(connection):
-    """The bytes of the next message, in a bytearray of which there is no copy; None at the end. Raises BadMessage."""
+    """The bytes of the next message, or None at the end. The bytearray is the only copy, so the caller can erase it. Raises BadMessage."""
     lengths = _exactly(connection, LENGTHS.size)
     if lengths is None:
         return None
-    whole(lengths)  # not too long
+    whole(lengths)  # raises if the message is too long
     return _exactly(connection, sum(LENGTHS.unpack(lengths)), lengths)
 
 
 def _exactly(connection, count, begin=b""):
-    """`begin` and the next `count` bytes; None when the stream ends before."""
+    """`begin` and the next `count` bytes; None if the stream ends before that."""
     data = bytearray(len(begin) + count)
     data[: len(begin)] = begin
     left = memoryview(data)[len(begin) :]

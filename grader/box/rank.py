@@ -1,4 +1,4 @@
-"""One rank: the process in which a student's code is run. It calls a probe and sends what the probe observed."""
+"""One rank: a process that runs a student's code. It calls a probe and sends what the probe observed to the box."""
 
 import faulthandler
 import importlib
@@ -15,14 +15,14 @@ from handson import linux
 
 
 class Wrong(Exception):
-    """Raised by a probe: the student's code can't be probed further; a sentence for the student."""
+    """Raised by a probe that can't go on because of the student's code. Its text is a sentence for the student."""
 
 
 def be_rank(number, work, limits, channel, output, stack):
-    """Run the probe of `work`, send its observations or what went wrong, and wait to be ended; never returns."""
+    """Run the probe of `work`, send its observations or its error, and wait until the box kills this process; never returns."""
     try:
         _prepare(limits, channel, output, stack)
-    except BaseException as error:  # not the student's
+    except BaseException as error:  # the grader's error, not the student's
         channel.sendall(b"?" + describe(error).encode())
         os._exit(1)
     try:
@@ -38,19 +38,19 @@ def be_rank(number, work, limits, channel, output, stack):
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
     except Exception:
-        pass  # closed by the student's code, or something else by now
+        pass  # the student's code may have closed or replaced the stream
     channel.sendall(answer)
     while True:
-        signal.pause()  # a rank that ended now would look to the others as if it had died
+        signal.pause()  # if this rank ended now, the ranks that still run would see a lost peer
 
 
 def _prepare(limits, channel, output, stack):
-    """Leave this process nothing but what a student's code may have."""
+    """Take from this process everything that a student's code must not have."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     for descriptor, replaced in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(descriptor, replaced)
     sys.stdout.reconfigure(line_buffering=True)
-    for asked in (signal.SIGUSR1, signal.SIGXCPU):  # asked by the box; or out of CPU time, and then ended
+    for asked in (signal.SIGUSR1, signal.SIGXCPU):  # the box asks where the rank is; its CPU time is used up, which then ends it
         faulthandler.register(asked, file=stack, all_threads=True, chain=asked == signal.SIGXCPU)
     linux.end_with_parent()
     close_other_files((channel.fileno(), stack))
@@ -59,19 +59,19 @@ def _prepare(limits, channel, output, stack):
 
 
 def _told(error, limits):
-    """What the box is told of an exception."""
+    """What the rank tells the box about an exception."""
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "bad_alloc" in str(error):
         return {"status": OUT_OF_MEMORY, "message": f"it wants more memory than the {limits.memory_bytes >> 20} MiB it may have", "line": _line(error)}
     return {"status": ERROR, "message": describe(error), "line": _line(error)}
 
 
 def describe(error):
-    """An exception in a line or two, as Python would print it last."""
+    """An exception as in the last lines of Python's traceback, at most 1,000 characters."""
     return "".join(traceback.format_exception_only(error)).strip()[:1000]
 
 
 def _line(error):
-    """The innermost line of the student's file that took part."""
+    """The innermost line of the student's file in the traceback, or None."""
     if isinstance(error, SyntaxError) and str(error.filename).startswith(STUDENT):
         return error.lineno
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(STUDENT)]

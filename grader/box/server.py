@@ -1,6 +1,6 @@
-"""The process that has the libraries loaded: forks a box for every piece of work that comes, one at a time.
+"""The server process: it has the libraries loaded, and forks a box for every piece of work that it receives, one at a time.
 
-Usage: python -m grader.box.server DESCRIPTOR MODULE... (a connected socket; what to import). Ends when its caller does.
+Usage: python -m grader.box.server DESCRIPTOR MODULE... (a connected socket; the modules to import). It ends when its caller ends.
 """
 
 import gc
@@ -19,23 +19,23 @@ from handson import linux
 
 def load(libraries):
     """Import modules, for processes that are forked from this one."""
-    gc.disable()  # a fifth of the time
+    gc.disable()  # garbage collection would take a fifth of the time
     for library in libraries:
         importlib.import_module(library)
-    gc.freeze()  # a collection in a rank would touch, and so copy, all that was loaded
+    gc.freeze()  # else a garbage collection in a forked rank would write to all loaded objects, and so copy their memory
     gc.enable()
 
 
 def serve(connection):
-    """Fork a box for each piece of work that comes over a connection, until that ends."""
+    """Fork a box for each piece of work that a connection brings, until the connection ends."""
     linux.adopt_orphans()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # from now on it ends when its caller hangs up, after all that it runs
-    sandbox.bound_together(sandbox.Limits())  # its layers are tried once, and known to all boxes
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # from now on the server ends when its caller closes the connection, after its boxes
+    sandbox.bound_together(sandbox.Limits())  # this also tries the sandbox's layers once, for all boxes forked later
     while (work := messages.read(connection)) is not None:
         box = os.fork()
         if box == 0:
             _box(connection, work)
-        work[:] = bytes(len(work))  # later boxes begin as copies of this process: what is left of earlier ones could be found there
+        work[:] = bytes(len(work))  # later boxes begin as copies of this process: they must not find earlier students' code in memory
         if not _wait(box, connection):
             return
 
@@ -54,25 +54,25 @@ def _box(connection, work):
 
 
 def _wait(box, connection):
-    """Until the box has ended; kills it, and returns False, when the caller has gone."""
+    """Wait until the box has ended. If the caller has closed the connection, kill the box and return False."""
     ended = os.pidfd_open(box)
     try:
         ready, _, _ = select.select([ended, connection], [], [])
-        gone = ended not in ready and not connection.recv(1, socket.MSG_PEEK)  # what can be read may be the next piece of work
+        gone = ended not in ready and not connection.recv(1, socket.MSG_PEEK)  # else the caller has sent its next piece of work
         if gone:
             os.kill(box, signal.SIGKILL)
         _, status = os.waitpid(box, 0)
     finally:
         os.close(ended)
-        watch.end_children()  # whose box was killed
+        watch.end_children()  # the processes of a box that was killed
     if status and not gone:
         connection.sendall(messages.pack({"died": True}))
     return not gone
 
 
 if __name__ == "__main__":
-    linux.end_with_parent()  # also while it still imports
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller's terminal means the caller
+    linux.end_with_parent()  # also while it is still importing
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the caller's terminal is for the caller
     with socket.socket(fileno=int(sys.argv[1])) as caller:
         load(sys.argv[2:])
         serve(caller)

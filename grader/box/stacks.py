@@ -1,9 +1,9 @@
-"""Where a rank hangs, from the stacks that faulthandler wrote: in which collective, and at which line of the student's code."""
+"""Finds where a rank hangs, in the stacks that faulthandler wrote: the collective, and the line of the student's code."""
 
 import re
 
 FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d{1,9}) in (?P<function>\S+)', re.MULTILINE)
-STUDENT = "student:"  # how the names of files with student code begin, in compiled code
+STUDENT = "student:"  # compiled student code has file names that begin with this
 COLLECTIVES = (
     "torch/distributed/distributed_c10d.py",
     "grader/probes/communicator.py",
@@ -14,7 +14,7 @@ COLLECTIVES = (
 
 
 def where(text):
-    """The collective in which a thread waits ("" if none does) and the innermost line of the student's code (None if in none)."""
+    """(the collective in which a thread waits, "" if none; the innermost line of the student's code, None if no thread is in it)."""
     waiting, line = "", None
     for thread in re.split(r"\n(?=(?:Current thread|Thread) )", text):
         frames = [match.groupdict() for match in FRAME.finditer(thread)]
@@ -26,7 +26,7 @@ def where(text):
 
 
 def _collective(frames):
-    """The outermost function of the library that carries out collectives: the name that a student would know."""
+    """The collective in these frames, or "": the outermost function of the library, which is the name that students know."""
     named = [frame["function"] for frame in frames if frame["file"].endswith(COLLECTIVES) and not frame["function"].startswith(("_", "wrapper"))]
     if named:
         return named[-1]

@@ -1,4 +1,4 @@
-"""The box: starts init and the ranks, reads what they send, and ends them all: at the end, at a limit, or when they wait in vain."""
+"""The box: starts init and the ranks and reads what they send. It kills all of them when they are done, at a limit, or in a deadlock."""
 
 import contextlib
 import json
@@ -17,21 +17,21 @@ from grader.sandbox import Confinement, Limits, enter, prepare
 from grader.verdict import DEADLOCK, ERROR, FAILED, KILLED, OUT_OF_MEMORY, TIMEOUT
 from handson import linux
 
-STILL = 2.0  # seconds in which no process computes: they wait for each other
-GRACE = 0.5  # seconds for the other ranks when one has failed, and to say where they are
+STILL = 2.0  # seconds in which no process computes, after which they count as waiting for each other
+GRACE = 0.5  # seconds that ranks get to finish when another one has failed, or to report where they hang
 TICK = 0.1
 OUT_OF_TIME = "it was still running when its time was up: does a loop never end?"
 LONGEST_ANSWER = 4 << 20  # bytes that a rank may send
-STATUSES = [FAILED, ERROR, OUT_OF_MEMORY]  # what a rank may say of itself
+STATUSES = [FAILED, ERROR, OUT_OF_MEMORY]  # the statuses that a rank may report itself
 
 
 class _Rank:
-    """What the box knows of a rank, and its ends of the rank's pipes."""
+    """What the box knows about a rank, and the box's ends of the rank's pipes."""
 
     def __init__(self, number):
         self.number = number
         self.channel, self.theirs = socket.socketpair()
-        self.channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # the kernel names the sender in the reader's PID namespace
+        self.channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # the kernel gives the sender's PID as the box's namespace counts
         self.output, self.output_end = os.pipe()
         self.stack, self.stack_end = os.pipe()
         self.pid = self.status = self.answer = None
@@ -72,9 +72,9 @@ class Kept:
 
 
 def run(work):
-    """Run the ranks of `work`, and return how they ended, as grader.box.client understands it."""
+    """Run the ranks of `work`. Returns how they ended: the dictionary that grader.box.client makes an Outcome of."""
     if work["cores"]:
-        with contextlib.suppress(OSError):  # it may no longer run there
+        with contextlib.suppress(OSError):  # these cores may no longer be allowed
             os.sched_setaffinity(0, work["cores"])
     if work["readable"] is not None:
         prepare()
@@ -107,7 +107,7 @@ def run(work):
 
 
 def _be_init(work, limits, ranks, control):
-    """Be the parent of the ranks, confined if that is asked for; never returns."""
+    """Be the parent of the ranks, in a sandbox if `work` asks for one; never returns."""
     try:
         os.chdir(work["workplace"])
         if work["readable"] is not None:
@@ -125,7 +125,7 @@ def _be_init(work, limits, ranks, control):
             rank.close_theirs()
         with contextlib.suppress(ChildProcessError):  # all have ended
             while True:
-                pid, status = os.wait()  # what student code left behind is reaped too
+                pid, status = os.wait()  # this also reaps processes that student code has started
                 if pid in pids:
                     control.sendall(json.dumps([pids.pop(pid), os.waitstatus_to_exitcode(status)]).encode() + b"\n")
     except BaseException as error:
@@ -135,7 +135,7 @@ def _be_init(work, limits, ranks, control):
 
 
 def _watch(ranks, control, limits):
-    """Until all ranks are done, or none can go on; returns why they were stopped (a status, or None) and CPU seconds seen."""
+    """Wait until all ranks are done, or none can go on. Returns why they were stopped (a status, or None) and the CPU seconds seen."""
     start, told = time.monotonic(), bytearray()
     deadline, why, cpu, moved, look = None, None, 0.0, start, start + 0.5
     selector = selectors.DefaultSelector()
@@ -187,7 +187,7 @@ def _watch(ranks, control, limits):
 
 
 def _read(what, rank, file):
-    """Take in what has come from a rank or from init; returns it, b"" at its end."""
+    """Read what a rank or init has sent, and keep it. Returns these bytes, or b"" at the end of the stream."""
     try:
         if what == "control":
             return file.recv(1 << 16)
@@ -202,7 +202,7 @@ def _read(what, rank, file):
         if rank.pid is None and data:
             credentials = next(value for _, kind, value in ancillary if kind == socket.SCM_CREDENTIALS)
             rank.pid = int.from_bytes(credentials[:4], sys.byteorder)
-            if data[:1] != b"!":  # the first byte, with the credentials, is not yet the student's
+            if data[:1] != b"!":  # the rank sends the first byte, which has the credentials, before it runs the student's code
                 raise RuntimeError(f"a rank could not be prepared: {data[1:].decode(errors='replace')}")
             rank.received += data[1:]
         elif rank.answer is None:
@@ -219,7 +219,7 @@ def _read(what, rank, file):
 
 
 def _readable(rank):
-    """Whether something of a rank that has ended is still to be read."""
+    """Whether a rank that has ended has sent something that was not read yet."""
     with selectors.DefaultSelector() as selector:
         selector.register(rank.channel, selectors.EVENT_READ)
         if not selector.select(0):
@@ -228,7 +228,7 @@ def _readable(rank):
 
 
 def _activity():
-    """CPU seconds of all processes below, and whether one of them computes now (or would, on a less busy machine)."""
+    """CPU seconds of all processes below this one, and whether one of them computes now (or is ready to, on a busy machine)."""
     ticks, running = 0, False
     for process in _below(os.getpid()):
         ticks += sum(map(int, (linux.stat(process) or [])[11:15]))  # utime, stime, cutime, cstime
@@ -237,7 +237,7 @@ def _activity():
 
 
 def _below(process):
-    """The numbers of all processes below a process."""
+    """The numbers of a process's children, their children, and so on."""
     for child in linux.children(process):
         yield child
         yield from _below(child)
@@ -249,7 +249,7 @@ def _kill(process, number):
 
 
 def _end_ranks(init):
-    """Kill all below init, which counts what they used, as nobody does when a PID namespace ends with its init; then init ends."""
+    """Kill all processes below init; init then ends by itself. Init counts their CPU time; if init were killed first, it would be lost."""
     ended, deadline = os.pidfd_open(init), time.monotonic() + GRACE
     try:
         while time.monotonic() < deadline:
@@ -262,7 +262,7 @@ def _end_ranks(init):
 
 
 def end_children():
-    """Kill all children of this process, and those that come to it when their parents have died."""
+    """Kill all children of this process, and the orphans that it adopts meanwhile."""
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         for child in linux.children("self"):
@@ -276,7 +276,7 @@ def end_children():
 
 
 def _outcome(rank, why, limits):
-    """How `rank` ended, in the words of client.RankOutcome."""
+    """How `rank` ended: the fields of client.RankOutcome."""
     outcome = {"status": None, "output": rank.printed.text()}
     answer = rank.answer
     if answer and "observations" in answer:

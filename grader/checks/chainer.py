@@ -1,4 +1,4 @@
-"""Checks of the Chainer track's scripts that several units have: what a gap must do, in public cases."""
+"""Checks of the Chainer track's scripts that several units share: what a gap must do, in public cases."""
 
 from grader.checks import criteria, training
 from grader.checks.check import Check, Criterion
@@ -74,7 +74,7 @@ CONVERTED = Criterion("batches are converted for the device", 1, converted_for_d
 
 
 def throughput(lengths, devices=False):
-    """Every batch is full and every part as long as others, so that all ways to count agree."""
+    """The check of `images` and `throughput`. All batches are full and all parts equally long, so that all right ways to count agree."""
     common = {"lengths": lengths, "batchsize": 6, "epoch": 4, "devices": devices}
     return Check(
         "throughput",
@@ -88,7 +88,7 @@ def throughput(lengths, devices=False):
 
 
 def run(task, **case):
-    """The check of a whole script. A step has all images: what comes out must not depend on their order."""
+    """The check of a whole script. Each step takes all images, because the result must not depend on their order."""
     return Check(
         "run",
         f"{PROBES}:run",

@@ -1,4 +1,4 @@
-"""What a check is made of. The tables in this folder hold nothing else; grader/judging.py applies them."""
+"""The parts of a check. The units' tables consist of these; grader/judging.py applies them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 class Criterion:
     """One thing that a gap's code must get right.
 
-    judge(seen, case, expected) returns None, or what is wrong, in a sentence for the student; `seen` has the observations of every
-    rank, `expected` what the oracle gave (None without one).
+    judge(seen, case, expected) returns None if it is right, else a sentence for the student that says what is wrong. `seen`: the
+    observations of each rank; `expected`: the oracle's values, or None without an oracle.
     """
 
     title: str
@@ -20,13 +20,14 @@ class Criterion:
 
 @dataclass(frozen=True)
 class Check:
-    """How one gap is checked: the probe runs with each case, and every criterion must hold in each.
+    """How one gap is checked: the probe runs with each case, and every criterion must hold in each case.
 
-    whole: not a gap, but the file as a whole is probed, once all its gaps are filled.
+    whole: the probe runs the whole file, not one gap, once all its gaps are filled.
 
-    probe and oracle are named "module:function"; both get the case, the oracle runs without the student's code. A case is a
-    dictionary: "ranks", how many processes (1 if absent), and whatever the probe wants; "unit" and "seed" are added to it, and what
-    `given` makes of such a case. Where the gap is only read and never run, the probe is a function of the file's text and the case.
+    probe and oracle are named "module:function". Both get the case; the oracle runs without the student's code. A case is a
+    dictionary: "ranks" is the number of processes (1 if absent), and the probe defines the other keys. The grader adds "unit" and "seed",
+    and the dictionary that `given` returns for this case. For a gap that is only read and never run, the probe is a function of the
+    file's text and the case.
     """
 
     gap: str

@@ -1,4 +1,4 @@
-"""How observations are compared with what is right, and the sentences that say what is not. NumPy only; nothing of a student's runs here."""
+"""Compares observations with what is right, and words what is wrong. Needs NumPy only; no student's code runs here."""
 
 import numpy
 
@@ -6,7 +6,7 @@ TOLERANCE = 1e-8  # relative; probes compute in double precision
 
 
 def close(one, other, tolerance=TOLERANCE):
-    """Whether two arrays are the same but for rounding."""
+    """Whether two arrays are equal up to rounding. `tolerance` is relative to the largest number of `other`, if that is above 1."""
     one, other = numpy.asarray(one, dtype="float64"), numpy.asarray(other, dtype="float64")
     if one.shape != other.shape or not (numpy.isfinite(one).all() and numpy.isfinite(other).all()):
         return False
@@ -14,9 +14,9 @@ def close(one, other, tolerance=TOLERANCE):
 
 
 def explained(found, right, misconceptions):
-    """None if `found` is `right`; else the sentence of the first misconception whose values were found, or "" if none was.
+    """None if `found` is `right`. Else the sentence of the first misconception that leads to `found`, or "" if none does.
 
-    misconceptions: sentence -> the values it leads to.
+    misconceptions: sentence -> the values that this misconception leads to.
     """
     if close(found, right):
         return None
@@ -24,29 +24,29 @@ def explained(found, right, misconceptions):
 
 
 def explained_by(found, expected):
-    """As `explained`, of an oracle's values: what is "right" there, and sentences with what they lead to."""
+    """As `explained`, for an oracle's values: a dictionary of "right" and of misconceptions, as `explained` takes them."""
     return explained(found, expected["right"], {sentence: values for sentence, values in expected.items() if sentence != "right"})
 
 
 def images_counted(images, right, misconceptions, who=""):
-    """None if a run that trained on `right` images says so, else what is wrong with its number."""
+    """None if a run reports `right`, the number of images that it trained on; else a sentence on what is wrong with its number."""
     problem = explained(images, right, misconceptions)
     return problem if problem is None else because(f"{who}images = {images:g}, but {right} went through the network", problem)
 
 
 def because(sentence, problem):
-    """A sentence with its explanation, if there is one."""
+    """`sentence`, followed by the explanation `problem` if that is not empty."""
     return f"{sentence}: {problem}" if problem else sentence
 
 
 def equal_on_all_ranks(values, what):
-    """None, or which ranks have another `what` than rank 0."""
+    """None, or a sentence that names the ranks whose `what` differs from that of rank 0."""
     others = [rank for rank, value in enumerate(values) if not close(value, values[0])]
     return f"{what} of {ranks(others)} differ from those of rank 0: they must be equal on all ranks" if others else None
 
 
 def partition(parts, samples):
-    """None if every one of `samples` samples is in exactly one of the ranks' parts, else what is wrong."""
+    """None if each of `samples` samples is in exactly one of the ranks' parts, else a sentence on what is wrong."""
     numbers = numpy.concatenate([numpy.asarray(part, dtype="int64") for part in parts])
     if strange := [number for number in numbers if not 0 <= number < samples]:
         return f"there is no image {strange[0]}: they are numbered from 0 to {samples - 1}"
@@ -72,7 +72,7 @@ def balanced(parts):
 
 
 def at_random(parts):
-    """None if the parts were drawn at random from sample numbers; a cut in order, or dealing in turn, is told apart."""
+    """None if the parts are random sample numbers, else a sentence: they were cut off in order, or dealt out in turn."""
     steps = {int(step) for part in parts for step in numpy.diff(part)}
     if sum(map(len, parts)) >= 8 and len(steps) == 1:
         how = "cut off in order" if steps == {1} else f"each rank takes every {ordinal(steps.pop())} image"
@@ -81,7 +81,7 @@ def at_random(parts):
 
 
 def dealt_at_random(parts):
-    """As `at_random`, in whatever order each part has its samples."""
+    """As `at_random`, but the order of the samples within a part does not count."""
     if len(parts) < 2:
         return None
     if all(max(part) - min(part) < len(part) for part in parts):

@@ -1,5 +1,5 @@
-"""The checks of the job scripts: what their #PBS lines ask for, read as the course's qsub reads them and held against the site. A script
-is never run here."""
+"""The checks of the job scripts: their #PBS lines are read as the course's qsub reads them, and compared with the site. No script is
+run here."""
 
 import re
 
@@ -15,9 +15,14 @@ SHORTEST = 60  # seconds that a training needs at least
 
 
 def requests(text, case):
-    """What a job script asks for: {"queue", "select", "place", "group", "walltime"}, each a text or None, then {"problems"}, by the same
-    names, what is wrong with the line that should say so; {"ranks"}, the number that its mpiexec starts (None where that follows from the node
-    file), {"mpiexec"}, whether there is one; and the `site`."""
+    """What a job script asks for, a dictionary:
+
+    "queue", "select", "place", "group", "walltime": each a text, or None if no line asks for it
+    "problems": the same names -> a sentence on what is wrong with the line
+    "ranks": the number of ranks that its mpiexec starts; None if that follows from the node file
+    "mpiexec": whether the script calls it
+    "site": the chosen Site
+    """
     found = dict.fromkeys(KEYS) | {"problems": {}, "site": site.read(site.chosen())}
     commands = False
     for line in text.splitlines():
@@ -33,7 +38,7 @@ def requests(text, case):
 
 
 def _directive(line, commands):
-    """What a line asks for, by the names above, and what is wrong with it, or None."""
+    """({name: what the line asks for}, with the names of `requests`; a sentence on what is wrong with the line, or None)."""
     shown = f"`{line.strip()}`"
     if not line.startswith("#PBS "):
         return {}, f"{shown} is a comment to PBS: a directive begins with `#PBS`, in capitals, at the very start of the line"
@@ -61,12 +66,12 @@ def _directive(line, commands):
 
 
 def _missing(seen, key, wanted):
-    """What is wrong with the line for `key` itself, or that there is none; None where it can be looked at."""
+    """A sentence if the line for `key` is missing or can't be read; None if its value can be judged."""
     return seen["problems"].get(key) or (f"no line asks for it: `{wanted}`" if seen[key] is None else None)
 
 
 def _chunks(seen):
-    """The chunks of the select statement and None; or None and why there are none."""
+    """(the chunks of the select statement, None), or (None, a sentence that says why there are none)."""
     if problem := _missing(seen, "select", "#PBS -l select=..."):
         return None, problem
     try:
@@ -171,7 +176,7 @@ def right_walltime(seen, case, expected):
 
 
 def checks(nodes, processes):
-    """The checks of a job script that wants `nodes` nodes with as many processes each, and a GPU for each process."""
+    """The checks of a job script for `nodes` nodes, with `processes` processes on each node and a GPU for each process."""
     scatter = (Criterion("a node for each chunk", 0.5, scattered, "`-l place=` says where chunks may go: pack, free or scatter."),)
     check = Check(
         "resources",

@@ -1,8 +1,7 @@
-"""The checks of notebooks' gaps: functions that compute, read a table or plan; choices with one right answer; and predictions, where any
-sensible number counts.
+"""The checks of notebooks' gaps: functions, choices with one right answer, and predictions, for which any sensible number passes.
 
-Units call these in their notebook.py. Right answers are in units/TOPIC/instructors/notebook.py, which students don't have. Their checks
-take cases from units/TOPIC/recorded.json, which `python -m grader release` makes of the answers: inputs, and the values that are due.
+Units call these in their notebook.py. Right answers are in units/TOPIC/instructors/notebook.py, which students don't have. Students'
+checks take cases from units/TOPIC/recorded.json: inputs and right values, which `python -m grader release` computes from the answers.
 """
 
 import functools
@@ -26,8 +25,8 @@ CALLS = 6  # of a student's function in one check
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a gap's function: its arguments by name, encoded as in grader.probes.notebooks; the right value; and for the sentence of
-    each typical mistake the value that this mistake gives."""
+    """A call of a gap's function. given: its arguments by name, encoded as in grader.probes.notebooks; right: the right value; mistakes:
+    the sentence of each typical mistake -> the value that this mistake gives."""
 
     given: dict
     right: object
@@ -35,22 +34,22 @@ class Call:
 
 
 def function(gap, title, hint, points=2):
-    """The check of a gap that is the body of a function."""
+    """The check of a gap that is a function's body."""
     return Check(gap, f"{PROBES}:value", ({"gap": gap},), (Criterion(title, points, _computes, hint),), given=_given)
 
 
 def choice(gap, title, hint, points=1, of="prediction"):
-    """The check of an assignment to the gap's name that has one right answer, a number, or with of="word" a text."""
+    """The check of an assignment to the gap's name with one right answer: a number, or with of="word" a text."""
     return Check(gap, f"{PROBES}:{of}", ({"gap": gap, "name": gap},), (Criterion(title, points, _chosen, hint),))
 
 
 def prediction(gap, low, high, why, hint="Write a number that you have a reason for; it need not come true."):
-    """The check of a prediction, an assignment to the gap's name."""
+    """The check of a prediction: an assignment of a number from `low` to `high` to the gap's name."""
     return Check(gap, f"{PROBES}:prediction", ({"name": gap},), (Criterion("a prediction", 1, sensible(low, high, why), hint),))
 
 
 def sensible(low, high, why):
-    """A judge of predictions: between low and high."""
+    """A judge of predictions: numbers from `low` to `high` pass; `why` says what is wrong with other numbers."""
 
     def judge(seen, case, expected):
         value = seen[0]["value"]
@@ -60,7 +59,7 @@ def sensible(low, high, why):
 
 
 def calls(case):
-    """The Calls of a case: new ones, drawn by its seed, where the answers are at hand, and else some of those recorded."""
+    """The Calls of a case, drawn with its seed: new ones where the instructors' answers are present, else some of those recorded."""
     unit, gap, seed = case["unit"], case["gap"], case["seed"]
     if (FOLDER / unit / "instructors").is_dir():
         return _new(unit, gap, seed)
@@ -69,20 +68,20 @@ def calls(case):
     return [Call(given, right, dict(zip(entry["mistakes"], values))) for given, right, values in drawn]
 
 
-@functools.lru_cache(100)  # a class has the same seed
+@functools.lru_cache(100)  # all students of a class get the same seed
 def _new(unit, gap, seed):
     return importlib.import_module(f"grader.units.{unit}.instructors.notebook").ANSWERS[gap].calls(seed)
 
 
 @functools.cache
 def recorded(unit):
-    """What is recorded of a unit's gaps, by gap."""
+    """The content of a unit's recorded.json: gap -> what is recorded for it."""
     return json.loads((FOLDER / unit / "recorded.json").read_text())
 
 
 def digest(gap, value):
-    """What is recorded of a choice in place of the answer."""
-    value = value.strip().lower() if isinstance(value, str) else float(value) + 0.0  # there is a -0.0
+    """The digest of an answer to a choice; recorded.json has it in place of the answer."""
+    value = value.strip().lower() if isinstance(value, str) else float(value) + 0.0  # adding 0.0 makes 0.0 of -0.0
     return hashlib.sha256(f"{gap} {value!r}".encode()).hexdigest()
 
 
@@ -91,14 +90,14 @@ def _given(case):
 
 
 def _computes(seen, case, expected):
-    """The function gives what is due in each call."""
+    """A judge: the function returns the right value in each call."""
     made, found = calls(case), seen[0]["values"]
     if len(found) != len(made):
         return f"it was called {len(made)} times, and {len(found)} values were returned"
     for call, value in zip(made, found):
         if criteria.close(value, call.right):
             continue
-        for sentence in call.mistakes:  # a mistake must explain all calls: one may come out right by chance
+        for sentence in call.mistakes:  # a mistake must explain all calls: a single call may agree with it by chance
             if all(criteria.close(one, of_one.mistakes[sentence]) for of_one, one in zip(made, found)):
                 return sentence
         if any(criteria.close(value, numpy.round(call.right, digits)) for digits in range(4)):
@@ -108,7 +107,7 @@ def _computes(seen, case, expected):
 
 
 def _chosen(seen, case, expected):
-    """The answer has the digest of the right one."""
+    """A judge: the answer has the digest of the right answer."""
     value, entry = seen[0]["value"], recorded(case["unit"])[case["gap"]]
     found = digest(case["gap"], value)
     value = value.strip().lower() if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""Checks of the PyTorch track's scripts that several units have: what a gap must do, in public cases."""
+"""Checks of the PyTorch track's scripts that several units share: what a gap must do, in public cases."""
 
 import numpy
 
@@ -156,8 +156,8 @@ THROUGHPUT_OF_RANKS = Check(
 
 
 def run(task, *cases):
-    """The check of a whole script. On a single GPU batches are cut and shuffled; else a step has all images, which are the same,
-    for what comes out must not depend on who gets which."""
+    """The check of a whole script. On a single GPU the images differ and are shuffled into batches. With several ranks all images are
+    equal, because the result must not depend on which rank gets which image."""
     return Check(
         "run",
         f"{PROBES}:run",

@@ -1,16 +1,16 @@
-"""SGD with momentum, as the lecture has it in both tracks, and what students mistake in it."""
+"""SGD with momentum, as in the lecture's scripts of both tracks, and the typical mistakes in it."""
 
 MOMENTUM = 0.9
 
 
 def step(velocity, gradient, lr, momentum=MOMENTUM, nesterov=False):
-    """The next velocity, and what is added to the parameters."""
+    """(the next velocity, the change of the parameters)."""
     velocity = momentum * velocity - lr * gradient
     return velocity, momentum * velocity - lr * gradient if nesterov else velocity
 
 
 def mistakes(library, default):
-    """{sentence: the arguments of `step` that this mistake leads to}; default: the learning rate of the track's library."""
+    """{sentence: the arguments of `step` that this mistake leads to}. default: the default learning rate of the track's library."""
     rules = {
         "it updates without momentum": {"momentum": 0},
         f"the learning rate is not args.lr ({library}'s default, {default}, is used)": {"lr": default},

@@ -1,4 +1,4 @@
-"""What the gaps of training scripts must do in either track: judges of what probes observed (see grader.checks.check.Criterion)."""
+"""Judges for the gaps of training scripts, for both tracks: each judges what probes observed (see grader.checks.check.Criterion)."""
 
 import re
 
@@ -21,7 +21,10 @@ def right_gpu(seen, case, expected):
 
 
 def new_order_every_epoch(why):
-    """A judge: the images of each part ("parts") come in another order in each epoch ("orders", of each part); `why` they mostly don't."""
+    """A judge: each epoch has another order of the images. `why`: the most common reason why all epochs have the same order.
+
+    The observations: "parts", the images of each part, and "orders", for each part the order in each epoch.
+    """
 
     def judge(seen, case, expected):
         for part, orders in zip(seen[0]["parts"], seen[0]["orders"]):
@@ -38,8 +41,8 @@ def new_order_every_epoch(why):
 
 
 def one_big_batch(seen, case, expected):
-    """The parameters (steps, numbers) after each step are those that one process has that takes all workers' images in one batch. Judged
-    are as many ranks as the oracle has."""
+    """A judge: after each step the parameters (steps, numbers) equal those of one process that takes all workers' images as one batch. It
+    judges as many ranks as the oracle has values for."""
     right = expected["right"]
     found = numpy.stack([of_rank["parameters"] for of_rank in seen])[: len(right)]
     problem = criteria.explained_by(found, expected)
