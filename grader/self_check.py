@@ -1,6 +1,6 @@
-"""``from grader import check; check("multi_gpu")``: what a student gets to know in the notebook, or in a terminal.
+"""``from grader import check; check("multi_gpu")``: checks a student's work and shows the result in a notebook or a terminal.
 
-Scripts are read from the exercises folder, a notebook's gaps from what was run in it. The code is run in processes of their own.
+Scripts are read from the exercises folder, a notebook's gaps from the cells that were run in it. The code runs in other processes.
 """
 
 import atexit
@@ -22,7 +22,7 @@ TRACKS = ("pytorch", "chainer")
 
 
 class CheckError(OneSentence, ValueError):
-    """What was asked for that can't be checked."""
+    """A sentence: there is no such task or track."""
 
 
 class Stopped(OneSentence):
@@ -31,7 +31,7 @@ class Stopped(OneSentence):
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check found. It is shown as a table in a notebook; as text it is the points, which nbgrader takes for a cell's value."""
+    """What a check found. A notebook shows it as a table. As text it is the number of points, which nbgrader reads as the cell's value."""
 
     unit: str
     verdicts: tuple
@@ -53,9 +53,9 @@ class Checked:
 
 
 def check(unit, track=None, folder=None):
-    """Check a unit and show the result; returns a Checked. folder: the course's, if not the one around the working directory.
+    """Check a unit, show the result, and return it as a Checked. folder: the course's folder; by default that around the working directory.
 
-    Raises CheckError for a unit or a track that there isn't, and Stopped on Ctrl-C.
+    Raises CheckError if there is no such unit or track, and Stopped on Ctrl-C.
     """
     if unit not in UNITS:
         raise CheckError(f"there is no task {unit!r:.40}; the tasks are: {', '.join(UNITS)}")
@@ -82,7 +82,7 @@ def check(unit, track=None, folder=None):
 
 
 def course_folder():
-    """The folder with exercises/ that the working directory is in, or the one that this package is in."""
+    """The folder with exercises/ that the working directory is in, else the folder that this package is in."""
     here = Path.cwd()
     return next((folder for folder in (here, *here.parents) if (folder / "exercises").is_dir()), exercises.ROOT)
 
@@ -97,14 +97,14 @@ def read(folder, file, executed):
 
 
 def executed_cells():
-    """The sources of the cells that were run in this kernel, in that order; none outside of IPython."""
+    """The sources of the cells that were run in this kernel, in the order in which they ran; none outside of IPython."""
     ipython = shell()
     return tuple(ipython.history_manager.input_hist_raw) if ipython else ()
 
 
 @functools.cache
 def _server(libraries):
-    """A server, kept, since loading libraries takes seconds."""
+    """A server that is kept for later checks, since loading libraries takes seconds."""
     server = Server(libraries)
     atexit.register(server.stop)
     return server

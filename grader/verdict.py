@@ -1,9 +1,9 @@
-"""What a check says of one gap: the one record that self-checks show, and that the grader stores, exports and reports."""
+"""A verdict: what a check found in one gap. Self-checks show verdicts; the grader stores, exports and reports them."""
 
 from dataclasses import dataclass, replace
 
 PASSED = "passed"
-FAILED = "failed"  # ran, and did the wrong thing
+FAILED = "failed"  # it ran, and its result is wrong
 NOT_ATTEMPTED = "not attempted"  # the gap is as it was given out
 NOT_FOUND = "not found"  # the file, the cell or the place of the gap is missing
 ERROR = "error"  # the student's code raised
@@ -11,19 +11,19 @@ DEADLOCK = "deadlock"  # ranks wait in a collective for ranks that never come
 TIMEOUT = "timeout"
 OUT_OF_MEMORY = "out of memory"
 KILLED = "killed"  # ended by a signal, or by os._exit
-GRADER_FAULT = "grader fault"  # ours: never a 0, but ungraded
+GRADER_FAULT = "grader fault"  # the grader failed, not the student: ungraded, never 0 points
 
 STATUSES = (PASSED, FAILED, NOT_ATTEMPTED, NOT_FOUND, ERROR, DEADLOCK, TIMEOUT, OUT_OF_MEMORY, KILLED, GRADER_FAULT)
 
 
 def sign(status):
-    """A status as one character, for those who do not tell colours apart."""
+    """A status as one character, so that it can be read without colours."""
     return {PASSED: "✓", NOT_ATTEMPTED: "–", NOT_FOUND: "–", GRADER_FAULT: "?"}.get(status, "✗")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One check's answer. `points` lies between 0 and `max_points`; None only with GRADER_FAULT: not graded."""
+    """The result of one criterion. `points` lies between 0 and `max_points`, or is None with GRADER_FAULT: not graded."""
 
     unit: str  # the task: "multi_gpu"
     track: str  # "pytorch", "chainer", or "" for a job script or a notebook
@@ -32,9 +32,9 @@ class Verdict:
     status: str
     points: float | None
     max_points: float
-    message: str = ""  # for the student: what was found, and against what
+    message: str = ""  # for the student: what was found, and what it was compared with
     hint: str = ""
-    output: str = ""  # what the student's code printed, bounded, a cut marked
+    output: str = ""  # what the student's code printed; long output is cut, and the cut is marked
     seconds: float = 0.0
     cpu_seconds: float = 0.0
 
@@ -43,9 +43,8 @@ class Verdict:
 
 
 def counted(verdicts):
-    """The verdicts that make up the score: of a unit's two tracks, only the one with more points (ties: the one with more attempted).
-
-    Job scripts and notebooks (track "") always count.
+    """The verdicts that count for the score: of a unit's two tracks only the track with more points, or at equal points the one with more
+    attempted checks. Job scripts and notebooks (track "") always count.
     """
 
     def worth(unit, track):

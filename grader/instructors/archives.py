@@ -1,7 +1,7 @@
-"""Reading what a student handed in, a folder or an archive, as the hostile input that it may be.
+"""Reads what a student handed in, a folder or an archive, which may be hostile.
 
-Only files that are asked for are ever read, into memory and up to a size; nothing is unpacked by its own name, so that a link, a
-device or a path that leads elsewhere has no place to go. Such things are refused all the same: an honest submission has none.
+It reads only the files that are asked for, into memory and up to a size. It unpacks nothing under a name from the archive, so a link, a
+device or a path that leads elsewhere can do no harm. Submissions with such entries are refused nevertheless: an honest one has none.
 """
 
 import contextlib
@@ -18,24 +18,25 @@ from dataclasses import dataclass
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
 ENTRIES = 10_000
-KEPT = 64_000_000  # bytes of all files together that are read
-UNPACKED = 500_000_000  # bytes, as an upper limit; and
-RATIO = 200  # times the archive's own size, from
-SMALL = 20_000_000  # bytes on: texts that repeat themselves pack well
-HEADER = 64_000  # bytes of one header of a tar, or
-CONTENTS = 4_000_000  # of the list of files of a zip
+KEPT = 64_000_000  # bytes: the most that is read of all files together
+UNPACKED = 500_000_000  # bytes: the most that an archive may unpack to
+RATIO = 200  # an archive may unpack to this many times its own size, and
+SMALL = 20_000_000  # bytes: to this size in any case, since repetitive texts compress well
+HEADER = 64_000  # bytes: the largest header in a tar
+CONTENTS = 4_000_000  # bytes: the longest list of files in a zip
 IGNORED = {"__MACOSX", "__pycache__", "venv", "env", "node_modules", "handson", "results", "datasets", "jobs"}  # and .git, .venv, ...
 BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, OverflowError, RecursionError,
           NotImplementedError, RuntimeError, IndexError, struct.error)  # fmt: skip
 
 
 class Refused(Exception):
-    """Why a submission is not looked at; reads on from the name of the file or folder."""
+    """Why a submission is refused: a sentence without its subject, which is the name of the file or folder."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """What was asked for and found: bytes by name; what to tell about the rest; when it was written, in seconds since 1970."""
+    """What was read. files: {name: bytes} of the files asked for; problems: sentences on missing and other files; time: when the files or
+    the archive were last written, in seconds since 1970."""
 
     files: dict
     problems: list
@@ -43,10 +44,10 @@ class Content:
 
 
 def read(path, limits, known=()):
-    """The Content of a folder or an archive. limits: the names asked for, with the most bytes of each; known: others that are no
-    surprise. Raises Refused.
+    """The Content of a folder or an archive. limits: {name of a file asked for: its largest size in bytes}; known: names of files that
+    the course gives out, too. Raises Refused.
 
-    One folder around it all is allowed. Hidden files and what comes with the course or from running it are ignored.
+    The files may all be inside of one more folder. Hidden files, and files that belong to the course or that runs write, are ignored.
     """
     found, names, problems, kept = {}, {}, [], 0  # found: the folder around it ("" for none) -> name -> bytes
     newest = 0.0
@@ -92,7 +93,7 @@ def read(path, limits, known=()):
 
 
 def shown(name):
-    """A name that may be anything, as a short text that is safe to show."""
+    """A name of any content as a short text that is safe to show."""
     text = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
     return text if len(text) <= 80 else f"{text[:60]}…{text[-19:]}"
 
@@ -106,7 +107,7 @@ def _ignored(part):
 
 
 def _parts(name):
-    """The folders and the name of an entry; Windows' separators count, too. Raises Refused if they lead out of the archive."""
+    """The folders and the name of an entry, split at slashes and backslashes. Raises Refused if they lead out of the archive."""
     if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
         raise Refused(f"holds a file name that is not UTF-8 ({shown(name)}): rename it")
     name = name.replace("\\", "/")
@@ -117,7 +118,7 @@ def _parts(name):
 
 
 def _entries(path):
-    """(name, kind, time, content) of each entry; content(limit) reads it, up to `limit` bytes, before the next entry is asked for."""
+    """Yields (name, kind, time, content) for each entry. content(limit) reads up to `limit` bytes of it; call it before the next entry."""
     with _readable():
         if path.is_symlink():
             raise Refused("is a link: put the folder or the archive itself there")
@@ -133,10 +134,10 @@ def _entries(path):
 
 @contextlib.contextmanager
 def _readable():
-    """What reading broken archives raises is a reason to refuse them."""
+    """In a `with`: turns the errors that broken archives cause into Refused."""
     try:
         yield
-    except UnicodeDecodeError:  # zipfile's, of a name that claims to be UTF-8
+    except UnicodeDecodeError:  # from zipfile, for a name that is marked as UTF-8 and is not
         raise Refused("holds a file name that is not UTF-8: rename it") from None
     except BROKEN as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -169,7 +170,7 @@ def _plain(path, limit):
 
 
 class _ZipFile(io.FileIO):
-    """A file of which nobody reads much at once: zipfile wants a zip's whole list of files in memory."""
+    """A file that refuses large reads: zipfile reads a zip's whole list of files into memory."""
 
     def read(self, size=-1):
         if size is not None and size > CONTENTS:
@@ -197,9 +198,9 @@ def _of_zip(archive, entry, limit):
 
 
 class _Forward:
-    """A stream as tarfile may read it: forwards only, headers of a modest size only, and not beyond a limit.
+    """A stream for tarfile that can only be read forwards, with a limit for each header and for all of it.
 
-    Older versions of tarfile go back and forth for ever at a negative size, and take hours for the digits of one header.
+    Older versions of tarfile loop for ever at a negative size, and need hours for a header with very many digits.
     """
 
     def __init__(self, stream, path):
@@ -243,6 +244,6 @@ def _tar(path):
 
 
 def _enough(size, path):
-    """Refuse an archive that holds more than `size` may be."""
+    """Raise Refused if `size`, the unpacked bytes of an archive so far, is over the limit."""
     if size > min(UNPACKED, max(SMALL, RATIO * path.stat().st_size)):
         raise Refused(f"unpacks to more than {size // 10**6} MB: hand in exercises/ and notebooks/ alone")

@@ -1,4 +1,4 @@
-"""What students receive, as one archive: the built exercises and notebooks, what runs and checks them, and nothing that solves them."""
+"""Writes what students receive into one archive: the built exercises and notebooks, what runs and checks them, and no solutions."""
 
 import os
 import zipfile
@@ -12,17 +12,17 @@ from handson.files import written_aside
 
 TOP = "handson-course"  # the archive's one folder
 FOR_STUDENTS = "for_students"  # the folder with what students receive besides exercises and notebooks, mostly as links
-LEFT_OUT = {"instructors", "__pycache__", "CHOSEN"}  # folders and files of these names are not for students
+LEFT_OUT = {"instructors", "__pycache__", "CHOSEN"}  # students don't receive folders and files with these names
 FOR_TESTS = "# Students do without what follows"  # in requirements.txt
 BEGINNING = (1980, 1, 1, 0, 0, 0)  # the time of every entry, so that the same course gives the same archive
 
 
 class BundleError(OneSentence):
-    """Why there is no bundle."""
+    """A sentence on why there is no bundle."""
 
 
 def refuse_unwritable(path):
-    """Raise BundleError where no archive can come, before anything is built."""
+    """Raise BundleError if no archive can be written at `path`; called before anything is built."""
     if path.suffix != ".zip":
         raise BundleError(f"the bundle {path} would be a zip archive: give it a name that ends in .zip")
     if not path.parent.is_dir():
@@ -30,7 +30,7 @@ def refuse_unwritable(path):
 
 
 def bundle(built, path, site=None, root=exercises.ROOT):
-    """Write the archive at `path`, of what was `built` for `site`, and of the course at `root`. Raises BundleError."""
+    """Write the archive at `path`: what was `built` for `site`, and what the course at `root` has for students. Raises BundleError."""
     name = site or sites.chosen()
     here, files = sites.read(name), {}
     for path_inside, source in _for_students(root / FOR_STUDENTS):
@@ -53,7 +53,7 @@ def bundle(built, path, site=None, root=exercises.ROOT):
 
 
 def _for_students(folder):
-    """(path in the bundle, file) of everything in `folder`; links are followed."""
+    """Yields (path in the bundle, file) for each file for students in `folder`; links are followed."""
     for place, folders, names in os.walk(folder, followlinks=True):
         folders[:] = sorted(name for name in folders if _is_for_students(name))
         for name in sorted(filter(_is_for_students, names)):

@@ -7,9 +7,9 @@ from grader.instructors.scores import scores
 
 
 def adjust(folder, student, unit, gap, points, reason, author, say=print):
-    """Set or take back points in the gradebook in `folder`, write all that is told anew, and say what changed. Raises OneSentence errors."""
+    """Set or take back points in the gradebook in `folder`, write all reports again, and say what changed. Raises OneSentence errors."""
     with Gradebook(folder, writing=False):
-        pass  # only `grade` makes a gradebook, and its folder
+        pass  # raises if there is no gradebook: only `grade` makes one
     with Gradebook(folder) as book:
         before = _score(book, student)
         book.adjust(student, unit, gap, points, reason, author)

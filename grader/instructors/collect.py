@@ -1,10 +1,10 @@
-"""Collecting what a class handed in: who, which attempt, which files. Called by ``python -m grader grade`` and ``similarity``.
+"""Collects what a class handed in: the student, the attempt and the files. Called by ``python -m grader grade`` and ``similarity``.
 
-The names are those of Moodle's and Canvas's downloads, or plain ones (a student's name as the name of a folder or archive):
+It knows the names in Moodle's and Canvas's downloads, and plain ones (a student's name as the name of a folder or archive):
 
     Jane Doe_12345_assignsubmission_file_/...      Jane Doe_12345_assignsubmission_file_homework.zip         (Moodle)
     doejane_LATE_12345_67890_homework-1.zip: name, late or not, number of the student, number of the file    (Canvas)
-    LATE_anon_aB3xZ_67890_homework.zip: the same where Canvas grades anonymously, and tells no number of the student
+    LATE_anon_aB3xZ_67890_homework.zip: the same where Canvas grades anonymously, without the number of the student
 
 Sources: Moodle's mod/assign/classes/downloader.php, Canvas's lib/content_zipper.rb.
 """
@@ -24,35 +24,35 @@ MOODLE = re.compile(r"(?P<name>.+)_(?P<number>\d+)_assignsubmission_file(_.*)?")
 CANVAS = re.compile(r"(?P<name>[^_]+)_((?P<late>LATE)_)?(?P<number>\d+)_(?P<order>\d+)_.+")
 ANONYMOUS = re.compile(r"((?P<late>LATE)_)?(?P<name>anon_[^_]+)(?P<number>)_(?P<order>\d+)_.+")
 IGNORED = re.compile(r"^\.|^__MACOSX$|_assignsubmission_(?!file)")  # Moodle's online texts are in folders of their own
-MISTAKEN = (".7z", ".rar", ".gz", ".bz2", ".xz", ".ipynb", ".py", ".sh")  # no archives that are read, but somebody's work
+MISTAKEN = (".7z", ".rar", ".gz", ".bz2", ".xz", ".ipynb", ".py", ".sh")  # can't be read as archives, but are a student's work
 NOTEBOOK, SCRIPT = 20_000_000, 1_000_000  # bytes, at most
 
 
 class CollectError(OneSentence, OSError):
-    """Why there are no submissions."""
+    """A sentence on why there are no submissions."""
 
 
 @dataclass(frozen=True)
 class Submission:
     """One attempt of a student. The highest attempt counts."""
 
-    student: str  # unlike any other's, and safe to show: "Jane Doe_12345", "doejane_12345" or "jane"
-    name: str  # as people read it
-    number: str  # the learning platform's for the student; "" with plain names
-    attempt: int  # from 1 on, the newest has the highest
+    student: str  # unique, and safe to show: "Jane Doe_12345", "doejane_12345" or "jane"
+    name: str  # for people to read
+    number: str  # the learning platform's number for the student; "" with plain names
+    attempt: int  # counted from 1; the newest attempt has the highest number
     time: float  # when the archive or the files were last written, in seconds since 1970
-    late: bool  # says the platform
-    path: Path | None  # a folder with those of the expected files that are there, and nothing else; None if refused
+    late: bool  # according to the platform
+    path: Path | None  # a folder with those expected files that were handed in, and nothing else; None if refused
     digest: str  # sha256 of those files, in hex; "" if refused
-    problems: tuple  # sentences about what is missing, or not asked for
-    refused: str | None  # why the submission is not looked at, in a sentence
+    problems: tuple  # sentences about files that are missing or were not asked for
+    refused: str | None  # a sentence on why the submission is refused, or None
 
 
 def collect(submissions, workplace, expected, say=lambda line: None):
     """Every attempt of every student in the folder `submissions`, sorted by student and attempt, unpacked below `workplace`.
 
-    expected: the names of the files asked for, such as "notebooks/02_multi_gpu.ipynb". What can't be read is in the list as well,
-    with the reason. Files that are nobody's work, such as notes.txt, are left out, which is said. Raises CollectError.
+    expected: the names of the files asked for, such as "notebooks/02_multi_gpu.ipynb". The list includes attempts that can't be read,
+    with the reason. `say` reports files that are no student's work, such as notes.txt, and they are left out. Raises CollectError.
     """
     submissions, workplace = Path(submissions), Path(workplace)
     if not submissions.is_dir():
@@ -90,12 +90,12 @@ def released():
 
 
 def newest(submissions):
-    """The submissions that count: each student's last."""
+    """The submissions that count: the last attempt of each student."""
     return list({submission.student: submission for submission in sorted(submissions, key=lambda one: one.attempt)}.values())
 
 
 def file_name(student):
-    """A name for a student's files: readable where possible, safe on any disk, and unlike any other student's."""
+    """A name for a student's files: readable if possible, valid on any disk, and unique."""
     name = re.sub(r"[^\w .@+-]", "_", student)
     if name == student and len(name.encode()) <= 200 and not re.match(r"$|[. -]|.*([. ]|-[0-9a-f]{12})$", name):
         return name
@@ -103,7 +103,7 @@ def file_name(student):
 
 
 def _stray(entry):
-    """Whether an entry is a file that nobody handed in, by its name."""
+    """Whether an entry is a file that, by its name, is no student's work. What matches IGNORED does not count as such."""
     name = entry.name.lower()
     if IGNORED.search(name) or entry.is_symlink() or any(kind.fullmatch(entry.name) for kind in (MOODLE, ANONYMOUS, CANVAS)):
         return False
@@ -111,20 +111,20 @@ def _stray(entry):
 
 
 def _handed_in(entry):
-    """What is to be read for an entry: itself, or the archives in a folder that has nothing but files (as in Moodle's downloads)."""
+    """The paths to read for an entry: itself, or the archives in it if it is a folder of files only (as in Moodle's downloads)."""
     if entry.is_symlink() or not entry.is_dir():
         return [entry]
     try:
         inside = [path for path in sorted(entry.iterdir()) if not IGNORED.search(path.name)]
     except OSError:
-        return [entry]  # reading it will say so
+        return [entry]  # reading it will raise the same error, which is then reported
     if any(path.is_dir() for path in inside):
         return [entry]
     return [path for path in inside if path.name.lower().endswith(archives.SUFFIXES)] or [entry]
 
 
 def _who(entry):
-    """(student, name, number, late, the platform's order among the attempts) by the name of an entry."""
+    """(student, name, number, late, the platform's order among the attempts), read from the name of an entry."""
     if named := MOODLE.fullmatch(entry.name):
         name, number, late, order = named["name"], named["number"], False, 0
     elif named := ANONYMOUS.fullmatch(entry.name) or CANVAS.fullmatch(entry.name):
@@ -151,6 +151,6 @@ def _read(student, path, name, number, late, order, limits, given_out):
 
 
 def _clean(name):
-    """A name in which nothing is hidden, and no two names get alike."""
+    """A name without invisible characters. Different names stay different."""
     name = unicodedata.normalize("NFC", name)
     return "".join(letter if letter.isprintable() and letter != "\\" else f"\\{ord(letter):x};" for letter in name)

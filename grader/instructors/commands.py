@@ -42,7 +42,7 @@ def grade(
     trusted: Annotated[bool, typer.Option("--trusted", help="Run students' code without a sandbox.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Grade anew what is graded already.")] = False,
 ):
-    """Grade a class on an ipyparallel cluster. Interrupted, the same command goes on where it stopped."""
+    """Grade a class on an ipyparallel cluster. After an interruption, the same command goes on where it stopped."""
     from grader.instructors.grade.grading import grade
 
     grade(submissions, out, engines, profile, cluster_file, trusted, force, unit, typer.echo)
@@ -64,7 +64,7 @@ def tour(
 
 @app.command()
 def doctor():
-    """Say how well a student's code can be confined on this machine, and what would improve it."""
+    """Show how well a student's code can be confined on this machine, and what would improve it."""
     from grader.sandbox.doctor import report
 
     for line in report():
@@ -81,7 +81,7 @@ def adjust(
     gap: Annotated[str, typer.Option(help="The gap; without it, the points are for the whole unit.")] = "",
     points: Annotated[float | None, typer.Option(help="In place of what the checks gave; without it, an earlier adjustment is taken back.")] = None,
 ):
-    """Set a student's points by hand, and write all that `report` writes anew. The checks' points and all reasons are kept."""
+    """Set a student's points by hand, and write the reports again. The checks' points and all reasons are kept."""
     from grader.instructors.by_hand import adjust
 
     adjust(folder, student, unit, gap, points, reason, author, typer.echo)
@@ -89,7 +89,7 @@ def adjust(
 
 @app.command()
 def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")]):
-    """Write all tables and pages anew from the gradebook, which may be growing meanwhile."""
+    """Write all tables and pages again from the gradebook, also while `grade` is still running."""
     from grader.instructors.gradebook import Gradebook
     from grader.instructors.reports import tell
 
@@ -102,7 +102,7 @@ def similarity(
     submissions: Annotated[Path, typer.Argument(help="What the class handed in: a folder or archive for each student.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page that shows them side by side.")] = Path("similarity.html"),
 ):
-    """List pairs of submissions that share filled-in code beyond what exercise and solution have."""
+    """List pairs of submissions that share filled-in code which neither the exercise nor the solution has."""
     from tempfile import TemporaryDirectory
 
     from grader.instructors.collect import collect, released

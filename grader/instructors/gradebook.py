@@ -1,24 +1,24 @@
-"""The gradebook: what was handed in, what the checks said of it, and what people changed by hand. Nothing in it is ever changed or deleted.
+"""The gradebook: what was handed in, the verdicts on it, and what people changed by hand. No row in it is ever changed or deleted.
 
-`gradebook.sqlite` is an SQLite database, user_version 1. Times are in seconds since 1970. The newest row (highest id) counts; three
-views show what counts now, everything else is history.
+`gradebook.sqlite` is an SQLite database, user_version 1. Times are in seconds since 1970. The newest row (highest id) counts. Three
+views show the rows that count now; all other rows are history.
 
     submissions   student, name, number (the platform's, or ""), attempt, time (of the files), late, digest (sha256 of the files; "" if
                   refused), problems (JSON list of sentences), refused (a sentence, or NULL), recorded
                   -> current_submissions: one for each student
-    results       student, digest, unit, version (of the checks), resources (what it was graded on), ungraded (1 if a verdict is a
+    results       student, digest, unit, version (of the checks), resources ("sandbox" or "trusted"), ungraded (1 if a verdict is a
                   grader fault), verdicts (JSON list of objects with the fields of grader.verdict.Verdict), stored
                   -> current_results: one for each current submission and unit
     adjustments   student, unit, gap ("" for the whole unit), points (instead of what the checks gave; NULL takes an adjustment back),
                   reason, author, time
                   -> current_adjustments: one for each student, unit and gap
 
-Results belong to what was handed in (student and digest), not to when it was collected: going back to an older attempt costs nothing.
+Results belong to the files that were handed in (student and digest), so an older attempt that counts again needs no new grading.
 
-It is written in SQLite's rollback mode, not in WAL: WAL keeps its index in memory that the processes of one machine share, so it does
-not work on network file systems, where home directories of clusters are. One writer at a time is all that is needed. The lock that
-keeps a second grader out is a POSIX record lock (fcntl): it works over NFS, children don't inherit it, and the system takes it back
-when the process ends, however it ends.
+The database uses SQLite's rollback mode, not WAL: WAL keeps its index in memory that the processes of one machine share, so it does not
+work on network file systems, where clusters have their home directories. Rollback mode allows one writer at a time, which is enough. A
+POSIX record lock (fcntl) keeps a second grader out: it works over NFS, children don't inherit it, and the system releases it when the
+process ends, however it ends.
 """
 
 import contextlib
@@ -59,12 +59,12 @@ CREATE VIEW current_adjustments AS SELECT * FROM adjustments WHERE id IN (SELECT
 
 
 class GradebookError(OneSentence, OSError):
-    """Why the gradebook can't be used, or a change to it can't be made."""
+    """A sentence on why the gradebook can't be used, or why a change to it can't be made."""
 
 
 class Gradebook:
-    """The gradebook in `folder`, made if it isn't there. With `writing`, nobody else can write until it is closed; without, it must be
-    there, and may be written by somebody else meanwhile. Use it in a `with`. Raises GradebookError."""
+    """The gradebook in `folder`. Use it in a `with`. With `writing`, it is made if it does not exist, and no other process can write to it
+    until it is closed. Without `writing`, it must exist, and another process may write to it meanwhile. Raises GradebookError."""
 
     def __init__(self, folder, writing=True):
         self.folder, self._lock, self._database = Path(folder), None, None
@@ -106,7 +106,7 @@ class Gradebook:
         self.close()
 
     def record(self, submissions):
-        """Write down what `collect` found. What is written down already is not again, unless another attempt counts now."""
+        """Store the submissions that `collect` found. One that is stored already is stored again only if it counts now and did not before."""
         with self._transaction():
             for counting in newest(submissions):
                 latest = self._one("SELECT * FROM current_submissions WHERE student = ?", counting.student)
@@ -126,8 +126,9 @@ class Gradebook:
             self._database.execute(f"INSERT INTO submissions ({', '.join(columns)}) VALUES ({places})", row)
 
     def what_is_missing(self, submissions, versions, resources=""):
-        """The (submission, unit) to grade: of each student's newest attempt, what has no result of these `versions` of the checks (a
-        dict by unit) on these `resources`, and what the grader failed to grade. In the order of `submissions`, then of `versions`."""
+        """The (submission, unit) pairs to grade: of each student's newest attempt, the units without a result from these `versions` of the
+        checks ({unit: version}) on these `resources`, and those that the grader failed to grade. In the order of `submissions`, then of
+        `versions`."""
         graded = {(row["student"], row["digest"], row["unit"]): row for row in self._all(
             "SELECT student, digest, unit, version, resources, ungraded FROM results WHERE id IN "
             "(SELECT max(id) FROM results GROUP BY student, digest, unit)")}  # fmt: skip
@@ -140,8 +141,8 @@ class Gradebook:
         return missing
 
     def store(self, submission, unit, verdicts, version, resources=""):
-        """Make `verdicts` the one current result of a submission's unit, entirely or not at all. On the disk when it returns, or when
-        the `together` around it ends."""
+        """Make `verdicts` the current result of a submission's unit. They are stored all or not at all, and are on the disk when this
+        function returns, or when the `together` around it ends."""
         for verdict in verdicts:
             ungraded = verdict.points is None
             if verdict.unit != unit or verdict.status not in STATUSES or ungraded != (verdict.status == GRADER_FAULT):
@@ -157,12 +158,12 @@ class Gradebook:
             )
 
     def adjust(self, student, unit, gap, points, reason, author):
-        """Give a student other points for a gap, or for the whole unit if `gap` is ""; None takes that back. Holds for later attempts,
-        too, until adjusted again. Raises GradebookError."""
+        """Set a student's points for a gap, or for the whole unit if `gap` is ""; points=None takes an adjustment back. It also holds for
+        later attempts, until it is adjusted again. Raises GradebookError."""
         student, unit, gap, reason, author = map(_text, (student, unit, gap, reason.strip(), author.strip()))
         if self._one("SELECT * FROM current_submissions WHERE student = ?", student) is None:
             raise GradebookError(f"there is no student {student!r} in {self.folder / NAME}: see the first column of grades.csv")
-        units = {row["unit"]: row for row in self._all("SELECT * FROM current_results ORDER BY student = ?", student)}  # theirs last
+        units = {row["unit"]: row for row in self._all("SELECT * FROM current_results ORDER BY student = ?", student)}  # this student's last
         if unit not in units:
             raise GradebookError(f"nobody has a result in {unit!r}: {_one_of(units)}")
         verdicts = _verdicts(units[unit])
@@ -181,23 +182,23 @@ class Gradebook:
             self._database.execute("INSERT INTO adjustments (student, unit, gap, points, reason, author, time) VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
     def submissions(self):
-        """What counts now: a Submission for each student (`path` is None), sorted by student."""
+        """The Submission of each student that counts now (its `path` is None), sorted by student."""
         rows = map(dict, self._all("SELECT * FROM current_submissions ORDER BY student"))
         fields = [field.name for field in dataclasses.fields(Submission)]
         return [Submission(**{name: {"path": None, **row, "late": bool(row["late"]), "problems": tuple(json.loads(row["problems"]))}[name]
                               for name in fields}) for row in rows]  # fmt: skip
 
     def results(self):
-        """What counts now: (student, unit) -> Verdicts, as the checks gave them."""
+        """The results that count now: {(student, unit): Verdicts}, as the checks gave them."""
         return {(row["student"], row["unit"]): _verdicts(row) for row in self._all("SELECT * FROM current_results")}
 
     def adjustments(self):
-        """What counts now: (student, unit, gap) -> a dict with points, reason, author and time."""
+        """The adjustments that count now: {(student, unit, gap): a dict with points, reason, author and time}."""
         rows = self._all("SELECT * FROM current_adjustments WHERE points IS NOT NULL ORDER BY id")
         return {(row["student"], row["unit"], row["gap"]): dict(row) for row in rows}
 
     def history(self, student):
-        """Everything that ever was, oldest first: dicts with the columns of their table, and `table`."""
+        """All rows on a student, oldest first: dicts with the columns of their table, and its name as `table`."""
         rows = [
             (row[when], row["id"], {"table": table, **dict(row)})
             for table, when in (("submissions", "recorded"), ("results", "stored"), ("adjustments", "time"))
@@ -206,7 +207,7 @@ class Gradebook:
         return [row for _, _, row in sorted(rows, key=lambda entry: entry[:2])]
 
     def together(self):
-        """What is stored in a `with` of this is on the disk at its end, all of it or nothing: writing it once takes as long as one result."""
+        """In a `with`: what is stored inside is written to the disk at its end, all or nothing. That takes as long as writing one result."""
         return self._transaction()
 
     @contextlib.contextmanager
@@ -232,7 +233,7 @@ class Gradebook:
 
 
 def _locked(folder):
-    """The lock file of a folder, open: the lock lasts as long as that, and no longer than the process. Raises GradebookError."""
+    """The open lock file of a folder. The lock is held until the file is closed or the process ends. Raises GradebookError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / "gradebook.lock", "a+")
@@ -260,7 +261,7 @@ def _verdicts(row):
 
 
 def _most(verdicts):
-    """The most points there are in a unit or gap: of its two tracks, one counts."""
+    """The most points that a student can get for these verdicts of a unit or gap: of two tracks, only the one that gives more counts."""
     of_track = {}
     for verdict in verdicts:
         of_track[verdict.track] = of_track.get(verdict.track, 0) + verdict.max_points
@@ -272,5 +273,5 @@ def _one_of(names):
 
 
 def _text(text):
-    """Text of a command line, which may be no text."""
+    """A command line's argument as valid UTF-8."""
     return text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Cases that only the grader adds to the public checks: other sizes, numbers of workers and edges. Never given to students.
+"""Cases that only the grader adds to the public checks: other sizes, other numbers of workers, edge cases. Students never receive them.
 
 grader/units/topic/instructors/hidden_TRACK.toml has a list of cases for each gap ("run" for the whole script), as
 grader.checks.check.Check describes them.
@@ -13,7 +13,7 @@ UNITS = Path(__file__).resolve().parents[1] / "units"
 
 @functools.cache
 def cases():
-    """The cases by (unit, track, gap); the track of files that both tracks share is ""."""
+    """{(unit, track, gap): cases}; the track of files that both tracks share is ""."""
     found = {}
     for path in sorted(UNITS.glob("*/instructors/hidden_*.toml")):
         unit, track = path.parts[-3], path.stem.removeprefix("hidden_")

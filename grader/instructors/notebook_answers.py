@@ -1,6 +1,6 @@
-"""Right answers and typical mistakes of notebooks' gaps, and what of them is recorded for students' checks.
+"""Right answers and typical mistakes for notebooks' gaps. From them it makes recorded.json, which students' checks use.
 
-A unit's answers are ANSWERS in its instructors/notebook.py, by gap. Recording is deterministic: the same answers give the same files.
+A unit's answers are in its instructors/notebook.py, as ANSWERS, {gap: Function or Choice}. The same answers always give the same file.
 """
 
 import importlib
@@ -15,13 +15,13 @@ import numpy
 from grader.checks.notebook_functions import CALLS, FOLDER, Call, digest
 from grader.probes.notebooks import encoded
 
-RECORDED = 7  # checks' worth of calls: each of a student's CALLS is drawn from as many
-DIGITS = 5  # of inputs: enough to tell mistakes apart
-DUE_DIGITS = 11  # of the values that are due, which are compared more closely than inputs are chosen
+RECORDED = 7  # sets of CALLS that are recorded; a student's check draws each of its calls from as many
+DIGITS = 5  # significant digits of inputs: enough to tell mistakes apart
+DUE_DIGITS = 11  # significant digits of right values: the comparison with them needs more than the inputs have
 
 
 class Chance(random.Random):
-    """Random numbers for several calls. What matters for a misconception is no matter of luck: `turn` takes each choice in its turn."""
+    """Random numbers for several calls. `turn` goes through the choices in order, so that every check has a call for each of them."""
 
     call = 0
 
@@ -31,14 +31,15 @@ class Chance(random.Random):
 
 @dataclass(frozen=True)
 class Function:
-    """inputs(chance): the arguments of one call, by name; right: a function that is right; mistakes: sentence -> a function with that mistake."""
+    """The answer to a gap that is a function's body. inputs(chance): the arguments of one call, by name; right: a right function;
+    mistakes: {sentence: a function with this mistake}."""
 
     inputs: Callable
     right: Callable
     mistakes: dict
 
     def calls(self, seed):
-        """CALLS Calls."""
+        """CALLS Calls with inputs drawn with `seed`."""
         chance, made = Chance(seed), []
         for chance.call in range(CALLS):
             given = {name: _rounded(value) for name, value in self.inputs(chance).items()}
@@ -47,27 +48,28 @@ class Function:
         return made
 
     def recorded(self, gap):
-        """What is recorded: the mistakes' sentences, and calls [given, right, what each mistake gives]."""
+        """The gap's entry in recorded.json: the mistakes' sentences, and calls as [given, right, the value of each mistake]."""
         calls = [[call.given, call.right, list(call.mistakes.values())] for seed in range(RECORDED) for call in self.calls(seed)]
         return {"mistakes": list(self.mistakes), "calls": calls}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The right answer; for other answers what is wrong with them; and for all others a sentence with a place for the answer."""
+    """The answer to a gap with one right answer. mistakes: {wrong answer: sentence}; otherwise: the sentence for all other answers, with a
+    place for the answer."""
 
     right: object
     mistakes: dict
     otherwise: str
 
     def recorded(self, gap):
-        """What is recorded: digests in place of the answers."""
+        """The gap's entry in recorded.json, with digests in place of the answers."""
         mistakes = {digest(gap, value): sentence for value, sentence in self.mistakes.items()}
         return {"right": digest(gap, self.right), "mistakes": mistakes, "otherwise": self.otherwise}
 
 
 def recorded_files():
-    """The text of each unit's recorded.json, by its path below the course's folder."""
+    """{path of a unit's recorded.json, below the course's folder: its text}."""
     files = {}
     for path in sorted(FOLDER.glob("*/instructors/notebook.py")):
         unit = path.parents[1].name
@@ -93,7 +95,7 @@ def _compact(value):
 
 
 def _rounded(value, digits=DIGITS):
-    """`value`, in which no number has more than so many digits: records are short."""
+    """`value` with all floats rounded to `digits` significant digits, so that the recorded files stay short."""
     if isinstance(value, dict):
         return {key: _rounded(one, digits) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -104,5 +106,5 @@ def _rounded(value, digits=DIGITS):
 
 
 def _due(value):
-    """What a function returned as plain numbers, or lists of them."""
+    """The value that a function returned, as a rounded number or lists of them."""
     return _rounded(numpy.asarray(value, dtype="float64").tolist(), DUE_DIGITS)

@@ -1,7 +1,7 @@
-"""Exercises and notebooks from solutions: what stands between the markers is taken out, and PUT YOUR CODE is put in with the hint.
+"""Makes exercises and notebooks of the solutions: PUT YOUR CODE and the hint take the place of what stands between the markers.
 
-grader/gaps.py has the markers. A notebook's source is the jupytext percent script NN_topic/NN_topic.py. Release is deterministic: the
-same solutions give the same exercises and notebooks.
+grader/gaps.py describes the markers. A notebook's source is the jupytext percent script NN_topic/NN_topic.py. The same solutions always
+give the same exercises and notebooks.
 """
 
 import contextlib
@@ -31,19 +31,19 @@ CHECK_IN_CELL = re.compile(r'^check\("(\w+)"', re.MULTILINE)
 
 @dataclass
 class Built:
-    """What students get in exercises/ and notebooks/: the text and the mode of each file, and the Exercise of each that has gaps."""
+    """What students get in exercises/ and notebooks/. files: {path: (text, mode)}; exercises: {path: its Exercise} of files with gaps."""
 
     files: dict = field(default_factory=dict)
     exercises: dict = field(default_factory=dict)
 
 
 def release(solutions, course, check=False, say=print, site=None):
-    """Build course/exercises and course/notebooks from `solutions` anew, or with `check` only compare; returns what was Built. Where the
-    course has a grader, so are the values that its checks compare with: each unit's recorded.json.
+    """Build course/exercises and course/notebooks from `solutions`, or with `check` only compare them. Returns what was Built. If the course
+    has a grader, each unit's recorded.json, the values that students' checks compare with, is built or compared, too.
 
-    site: the name of the one whose queue and modules job scripts get; the chosen one without it. Raises GapError and SiteError; then
-    nothing has been changed. What was there and is no part of this release goes into exercises.before-TIME or notebook_cells.before-TIME;
-    results, and what jobs printed, stay.
+    site: the name of the site whose queue and modules job scripts get; by default the chosen one. Raises GapError and SiteError before
+    anything is changed. Files that were there and that this release replaces or does not have are moved into exercises.before-TIME or
+    notebooks.before-TIME; results and the output of jobs stay.
     """
     built = build(solutions, site)
     for room in ("exercises", "notebooks"):
@@ -62,7 +62,7 @@ def release(solutions, course, check=False, say=print, site=None):
 
 
 def build(solutions, site=None):
-    """Everything that `solutions` give. Raises GapError and SiteError."""
+    """The Built exercises and notebooks of `solutions`. Raises GapError and SiteError."""
     built, here, named = Built(), sites.read(site or sites.chosen()), {}
     for source in _sources(solutions):
         text, mode = source.read_text(), source.stat().st_mode & 0o777
@@ -86,7 +86,8 @@ def build(solutions, site=None):
 
 
 def _without_requests(text, source):
-    """A job script for profiles without its requests: those are what students are to write into their training scripts. Raises GapError."""
+    """A job script for profiles without its requests, since they would show students the answer for their training scripts. Raises
+    GapError."""
     lines = text.splitlines(keepends=True)
     try:
         kept = [line for line in lines if not directives.requests(line.encode())]
@@ -96,8 +97,8 @@ def _without_requests(text, source):
 
 
 def notebook(script):
-    """A percent script as the text of a notebook, always the same for the same script. nbgrader's metadata is on cells with gaps and on
-    those that check a unit, which are worth its points."""
+    """A percent script as the text of a notebook, always the same for the same script. Cells with gaps and cells that check a unit get
+    nbgrader's metadata; the latter with the unit's points."""
     document = jupytext.reads(script, fmt="py:percent")
     document.metadata.pop("jupytext", None)
     for number, cell in enumerate(document.cells):
@@ -107,7 +108,7 @@ def notebook(script):
 
 
 def _nbgrader(cell):
-    """A cell's metadata in nbgrader's format (version 3); none for cells that only show something."""
+    """A cell's metadata in nbgrader's format (version 3); empty for cells that have no gap and check nothing."""
     if cell.cell_type != "code":
         return {}
     common = {"schema_version": 3, "task": False}
@@ -127,7 +128,7 @@ def _refuse_unchecked(given, path, source):
 
 
 def _refuse_twins(given, path, source, named):
-    """A gap's name is its own within unit and track; `named` has the file of each name so far."""
+    """Raise GapError if another file of the same unit and track has a gap of the same name. named: {(unit, track, gap): file} so far."""
     for unit, track in {(unit, part.track) for unit, parts in UNITS.items() for part in parts if part.file == str(path)}:
         for gap in given.gaps:
             if (other := named.setdefault((unit, track, gap.name), path)) != path:
@@ -135,7 +136,7 @@ def _refuse_twins(given, path, source, named):
 
 
 def _refuse_cells_that_are_lost(given, source):
-    """A cell with a gap is found again by what students keep of it."""
+    """Raise GapError for a cell that consists of its gap alone: the lines that students keep are needed to find a cell again."""
     for cell in notebook_cells.cells(given):
         if cell.gaps and not notebook_cells.kept_lines(cell):
             gap = cell.gaps[0]
@@ -173,7 +174,7 @@ def _replace(course, room, files, say):
             place = kept / name.relative_to(room)
             place.parent.mkdir(parents=True, exist_ok=True)
             there[name].rename(place)
-            with contextlib.suppress(OSError):  # until one isn't empty
+            with contextlib.suppress(OSError):  # up to the first folder that is not empty
                 for folder in there[name].parents:
                     folder.rmdir()
         (course / room).mkdir(parents=True, exist_ok=True)
@@ -189,7 +190,7 @@ def _replace(course, room, files, say):
 
 
 def _sources(folder):
-    """The files below `folder`, sorted; links are followed, and what runs leave behind is left out."""
+    """The files below `folder`, also links to files, sorted, without those that runs and jobs write."""
     return [
         path
         for path in sorted(folder.rglob("*"))

@@ -1,4 +1,4 @@
-"""Scores: what the checks said and what people adjusted, added up for each student. Everything that tells grades reads these."""
+"""Scores: the points from checks and adjustments, added up for each student. All reports are made from them."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,12 +25,12 @@ class Gap:
 
     @property
     def complete(self):
-        """Whether its points are final: nothing in it is ungraded."""
+        """Whether its points are final: they were set by hand, or no verdict is ungraded."""
         return self.adjustment is not None or all(verdict.points is not None for verdict in self.verdicts)
 
     @property
     def checked(self):
-        """The points that the checks gave; what is ungraded adds nothing."""
+        """The points that the checks gave; an ungraded verdict adds nothing."""
         return sum(verdict.points or 0 for verdict in self.verdicts)
 
     @property
@@ -47,10 +47,10 @@ class Unit:
     """One task of a student."""
 
     name: str
-    gaps: tuple  # those that count: of two tracks, one
-    others: tuple = ()  # those of the other track
+    gaps: tuple  # the gaps that count: of two tracks, those of one
+    others: tuple = ()  # the gaps of the track that does not count
     adjustment: dict | None = None
-    expected: float = 0.0  # the points that it has in this class, where this student has no result
+    expected: float = 0.0  # the most points of this unit in the class, if this student has no result
 
     @property
     def graded(self):
@@ -78,7 +78,7 @@ class Unit:
 
     @property
     def begun(self):
-        """The gaps of each track in which anything was attempted, whether it counts or not; what both tracks share is one of its own."""
+        """The gaps of each track in which the student attempted any gap, whether it counts or not; "", for shared files, is a track here."""
         gaps = (*self.gaps, *self.others)
         tracks = {gap.track for gap in gaps if gap.attempted}
         return [gap for gap in gaps if gap.track in tracks]
@@ -90,8 +90,8 @@ class Unit:
 
 @dataclass(frozen=True)
 class Score:
-    """One student. `points` is what is known so far; it is the grade only if `complete`. A refused submission has the points
-    set by hand, and no others."""
+    """One student's score. `points` is the sum so far; it is the grade only if `complete`. A refused submission has only points that were
+    set by hand."""
 
     submission: Submission
     units: tuple = field(repr=False)
@@ -114,7 +114,7 @@ class Score:
 
 
 def scores(book, order=()):
-    """The Score of each student in a gradebook, sorted by student; units in `order`, then others by name."""
+    """The Score of each student in a gradebook, sorted by student. Units are in the order of `order`; other units follow, sorted by name."""
     results, adjustments = book.results(), book.adjustments()
     graded = {key: _unit(*key, verdicts, adjustments) for key, verdicts in results.items()}
     names = sorted({unit for _, unit in graded}, key=lambda unit: (list(order).index(unit) if unit in order else len(order), unit))

@@ -1,8 +1,8 @@
-"""Similarity: pairs of submissions that share filled-in code beyond what the exercise, the solution and much of the class have.
+"""Finds pairs of submissions that share filled-in code which the exercise, the solution and most of the class do not have.
 
-Code is compared as runs of tokens, without comments and layout, with one letter for every name that the exercise does not use and one
-for every string, as winnowing tools do (Schleimer, Wilkerson and Aiken 2003; all runs are kept, the texts are short). A likeness is a
-reason to look, and no proof: answers of one line are often alike.
+Code is compared as runs of tokens, without comments and layout. One token stands for all names that the exercise does not use, and one
+for all strings, as in winnowing (Schleimer, Wilkerson and Aiken 2003), but all runs are compared, because the texts are short. A
+similarity is a reason to look at both submissions, not a proof: answers of one line are often equal.
 """
 
 import builtins
@@ -17,11 +17,11 @@ from grader.gaps import GapError
 from grader.instructors.collect import newest
 from grader.notebook_cells import NotebookError
 
-RUN = 10  # tokens that are alike in a row
-FEWEST = 30  # tokens that a pair must share to be told
-LONGEST = 20_000  # tokens of one file that are looked at
-COMMON = 5  # a run that more students have is common knowledge; in large classes that is
-COMMON_SHARE = 0.2  # of the class
+RUN = 10  # tokens in a run
+FEWEST = 30  # tokens that a pair must share to be reported
+LONGEST = 20_000  # tokens of one file that are compared, at most
+COMMON = 5  # a run that more students have is common knowledge, and is ignored; in large classes
+COMMON_SHARE = 0.2  # a run that more than this share of the class has
 MOST_PAIRS = 50
 TOKEN = re.compile(
     r"\s+|#[^\n]*"
@@ -33,12 +33,12 @@ TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Side:
-    """One student's part in a likeness."""
+    """One student's side of a pair."""
 
     student: str
-    filled_in: int  # tokens, beyond what was given and the solution's
-    shared: int  # of these, how many the other one has, too
-    lines: tuple  # (file, number, text, whether it is shared), of the files with something shared
+    filled_in: int  # tokens that are neither in the exercise nor in the solution
+    shared: int  # those of them that the other student has, too
+    lines: tuple  # (file, number, text, whether it is shared), from files in which something is shared
 
     @property
     def share(self):
@@ -47,7 +47,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two students' likeness. weight: of each shared run 1 if nobody else has it, less the more students do."""
+    """Two students with shared code. weight: the sum of 1 / (n - 1) over the shared runs, where n students have a run."""
 
     one: Side
     other: Side
@@ -56,15 +56,15 @@ class Pair:
 
 @dataclass(frozen=True)
 class _Filled:
-    """What a student filled in: the runs, where they are, and the lines."""
+    """What a student filled in: the runs of tokens and the lines."""
 
-    runs: dict  # (file, the tokens of a run) -> where it starts: numbers of tokens of the file
+    runs: dict  # (file, the tokens of a run) -> the numbers of the tokens at which it starts in the file
     lines: dict  # file -> [(number, text)]
     of_token: dict  # file -> the line number of each token
 
 
 def of_submissions(submissions):
-    """The Pairs among collected submissions, each student's newest; files that were not given out are left out."""
+    """The Pairs among the newest submission of each student. Files that were not given out are left out."""
     classes, given, solved = {}, {}, {}
     for submission in newest(submissions):
         files = {}
@@ -82,7 +82,8 @@ def of_submissions(submissions):
 
 
 def pairs(students, given, solved):
-    """The Pairs among students, most alike first: {student: {file: text}}, with the text of each file as given out and as solved."""
+    """The Pairs among students, the most similar first. students: {student: {file: text}}; given, solved: {file: its text as given out,
+    and as solved}."""
     vocabulary = {file: _names(text) for file, text in given.items()}
     known = set(_filled(solved, given, vocabulary).runs)
     told = {file: f"{text}\n{solved[file]}" for file, text in given.items()}
@@ -108,12 +109,12 @@ def pairs(students, given, solved):
 
 
 def _names(text):
-    """The names that everybody uses."""
+    """The names in a text, and Python's own; these are compared as they are."""
     return {match["name"] for match in TOKEN.finditer(text) if match["name"]} | set(keyword.kwlist) | set(dir(builtins))
 
 
 def _filled(files, told, vocabulary, known=frozenset()):
-    """What is in `files` beyond the lines of `told` (a text for each file) and the `known` runs."""
+    """What `files` have besides the lines of `told` ({file: text}) and the `known` runs."""
     runs, of_token, lines = defaultdict(list), {}, {}
     for file, text in files.items():
         old = {"", *(line.strip() for line in told[file].splitlines())}
@@ -129,7 +130,7 @@ def _filled(files, told, vocabulary, known=frozenset()):
 
 
 def _token(match, vocabulary):
-    """A token as it is compared: strings and names of the student's own are all alike, but for what is named after a dot."""
+    """A token as it is compared: one token stands for all strings, and one for all names of the student's own that do not follow a dot."""
     if match["text"]:
         return '"'
     own = match["name"] and match["name"] not in vocabulary and match.string[match.start() - 1 : match.start()] != "."

@@ -1,4 +1,4 @@
-"""``python -m grader tour``: grades a class of known answers on two engines: the solutions, untouched exercises, and some mutants."""
+"""``python -m grader tour``: grades a class of known answers on two engines: solutions, untouched exercises, and some wrong answers."""
 
 import time
 
@@ -17,7 +17,7 @@ ENGINES = 2
 
 
 def tour(folder, trusted, say):
-    """Hand in, grade and show a class, in `folder`. Returns whether everybody got what was to be expected."""
+    """Make the submissions of a class in `folder`, grade them and show the result. Returns whether all points are as expected."""
     begin = time.monotonic()
     say("\nThe grader now grades a class of known answers: the solutions, untouched exercises, and answers with one mistake each.")
     expected = _hand_in(folder / "handed_in")
@@ -41,7 +41,7 @@ def tour(folder, trusted, say):
 
 
 def _hand_in(folder):
-    """Fill `folder` with submissions; returns student -> unit -> what is to be true of points and the most points."""
+    """Fill `folder` with submissions. Returns {student: {unit: a function of points and most points, true if they are as expected}}."""
     expected = {"solutions": {}, "untouched": {}}
     for unit, parts in UNITS.items():
         for part in parts:

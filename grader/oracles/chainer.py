@@ -1,5 +1,5 @@
-"""The expected values of the Chainer track's probes, and those that misconceptions lead to: computed in one process by plain
-formulas, without a student's code. Called as grader/oracles/pytorch.py says."""
+"""The values that the Chainer track's probes should observe, and those that misconceptions lead to. They are computed in one process
+by plain formulas, without a student's code, and called as grader/oracles/pytorch.py says."""
 
 import chainer
 import chainer.links as L
@@ -12,8 +12,8 @@ from handson.chainer.data import Enlarge
 
 
 def training(rank, ranks, case):
-    """Parameters (ranks, updates, parameters) after each update, of one process that takes the workers' batches as one: under
-    "right"; the rest are sentences with what they lead to."""
+    """{"right": the parameters (ranks, updates, parameters) after each update of one process that takes the workers' batches as one
+    batch; sentence on a misconception: the parameters that it leads to}."""
     several = case["workers"] > 1
     rules = {"right": {}}
     if case["gap"] == "optimizer":

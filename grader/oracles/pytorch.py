@@ -1,6 +1,6 @@
-"""The expected values of probes, and the values that misconceptions lead to: computed in one process, without a student's code.
+"""The values that probes should observe, and the values that misconceptions lead to: computed in one process, without a student's code.
 
-Each is called as ``oracle(rank, ranks, case)`` in a process of its own (ranks is 1), since torch is loaded there and not here.
+Each oracle is called as ``oracle(rank, ranks, case)`` in a process of its own (ranks is 1), forked from a server that has loaded torch.
 """
 
 import numpy
@@ -14,8 +14,8 @@ from handson.training.data import enlarge
 
 
 def step(rank, ranks, case):
-    """Parameters (1, steps, numbers) after each step of one process on the whole batch, under "right"; the rest are sentences with what
-    they lead to."""
+    """{"right": the parameters (1, steps, numbers) after each step of one process on the whole batch; sentence on a misconception: the
+    parameters that it leads to}."""
     distributed = case.get("distributed")
     rules = {"right": {}}
     rules["the gradients are not cleared: those of the last step are still in them (`optimizer.zero_grad()`)"] = {"clear": False}
@@ -55,7 +55,8 @@ def _train(case, clear=True, update=True, scale=1.0, weights="total", softmax=Fa
 
 
 def replica(rank, ranks, case):
-    """Gradients of rank 0's network: the mean over the ranks of the gradients of each rank's mean loss, and what else might come."""
+    """Rank 0's parameters at the start, and the gradients of its network: the mean, the sum and the list of the gradients of each rank's
+    mean loss."""
     model, own = network(case["seed"]), []
     for number in range(len(case["lengths"])):
         model.zero_grad()
@@ -66,7 +67,7 @@ def replica(rank, ranks, case):
 
 
 def run(rank, ranks, case):
-    """Parameters at the end of a run in one process, in which a step has the images that all ranks of `case` have together."""
+    """Parameters at the end of a run in one process, in which each step takes the images of all ranks of `case`."""
     seed, images = case["seed"] % 1000, case["images"]
     data = pictures(images, case["task"] != "single_gpu", seed)
     batches = EpochBatches([images], 0, case["batchsize"] * case.get("ranks", 1), seed)

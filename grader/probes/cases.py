@@ -1,20 +1,23 @@
-"""Several works in the same ranks: a process costs more than most of them do. A work is [function ("module:name"), arguments, case]."""
+"""Runs several works in the same ranks, since starting processes takes longer than most works do.
+
+A work is [function ("module:name"), arguments, case].
+"""
 
 import contextlib
 import importlib
 import os
 import sys
 
-MARK = "\x1e"  # in what a rank prints: here the next of the `independent` works begins
+MARK = "\x1e"  # separates in a rank's output what the `independent` works print
 
 
 def each(rank, ranks, works):
-    """A list of what ``function(rank, ranks, *arguments, case)`` gives for each of `works`."""
+    """A list of what ``function(rank, ranks, *arguments, case)`` returns for each of `works`."""
     return [_do(rank, ranks, *work) for work in works]
 
 
 def independent(rank, ranks, works):
-    """As `each`, for works that have nothing to do with each other: where there is one rank, None for those that raise something."""
+    """As `each`, for works that don't depend on each other: with one rank, a work that raises an error gives None, and the rest still run."""
     found = []
     for number, work in enumerate(works):
         if number:
@@ -22,7 +25,7 @@ def independent(rank, ranks, works):
         try:
             found.append(_do(rank, ranks, *work))
         except (Exception, SystemExit):
-            if ranks > 1:  # others might wait for a rank that went on
+            if ranks > 1:  # the other ranks may still be in this work, and would wait for this one for ever
                 raise
             found.append(None)
     return found
@@ -35,7 +38,7 @@ def _do(rank, ranks, function, arguments, case):
 
 def _mark():
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-        with contextlib.suppress(Exception):  # it may be closed by now, or whatever a student has put there
+        with contextlib.suppress(Exception):  # a student's code may have closed or replaced the stream
             stream.flush()
     with contextlib.suppress(OSError):
         os.write(1, MARK.encode())

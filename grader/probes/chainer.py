@@ -27,7 +27,7 @@ CPU = chainer.get_device("@numpy")
 
 
 def dataset(images, seed=0):
-    """A data set whose image i is full of its mark, so that a sample can be told wherever it turns up."""
+    """A data set in which all numbers of image i are its mark, so that each sample can be recognised."""
     marked = marks(images, seed).reshape(-1, 1, 1, 1)
     return _dataset(numpy.broadcast_to(marked, (images, 1, 2, 2)).astype("float32"), numpy.arange(images) % 10)
 
@@ -43,7 +43,7 @@ def _dataset(images, labels):
 
 
 def samples(batch, case, images="images"):
-    """The numbers of the samples in a batch, or in a part, of the case's `dataset` of case[images] images."""
+    """The numbers of the samples in a batch or a part of the case's `dataset`, which has case[images] images."""
     return told([image.flat[0] for image, _ in batch], case[images], case["seed"])
 
 
@@ -66,12 +66,12 @@ def network(seed):
 
 
 def flat(model, what="array"):
-    """All parameters of a model as one array, or, of `what` "grad", their gradients."""
+    """All parameters of a model as one array; with what="grad", all gradients."""
     return numpy.concatenate([getattr(parameter, what).ravel() for _, parameter in sorted(model.namedparams())])
 
 
 class Double:
-    """A converter that leaves its mark on the images, and notes on which devices it was asked for them."""
+    """A converter that doubles the images, so that its use shows in the results, and notes for which device each call was made."""
 
     def __init__(self):
         self.asked = []
@@ -83,7 +83,7 @@ class Double:
 
 
 class Gpu(chainer.backend.CpuDevice):
-    """What `devices.use` gives where the GPUs are only looked at."""
+    """Stands for a GPU, with its number: what the replaced `devices.use` returns."""
 
     def __init__(self, gpu):
         super().__init__()
@@ -92,7 +92,7 @@ class Gpu(chainer.backend.CpuDevice):
 
 @mock.patch.object(handson_devices, "use", lambda gpu: Gpu(int(gpu)))
 def device(rank, ranks, source, case):
-    """Which GPU each rank of several nodes would use; `gpu` lists a node's."""
+    """The GPU that each rank of several nodes would use. case["gpu"]: the GPUs of one node."""
     student, chosen, per_node = Student(source), [], len(case["gpu"])
     for number in range(case["workers"]):
         comm = SimpleNamespace(
@@ -115,12 +115,12 @@ def device(rank, ranks, source, case):
 
 
 def iterators(rank, ranks, source, case):
-    """What each training iterator gives in three epochs: of one run, of another with its seed, of one with another seed, and of
-    one that is resumed in the second epoch. `devices`: of the script for several GPUs, which has parts and iterators in lists."""
+    """The batches of each training iterator in three epochs of four runs: one run, another one with the same seed, one with another seed,
+    and one that is resumed in the second epoch. case["devices"]: for the script for several GPUs, with lists of parts and iterators."""
     student = Student(source)
 
     def make(seed, before):
-        numpy.random.seed(before)  # in the order of a run nothing may depend on what happened before
+        numpy.random.seed(before)  # a run's order must not depend on random numbers that were drawn before it
         gpus = {f"gpu{number}" if number else "main": number for number in range(case.get("devices", 1))}
         args = SimpleNamespace(batchsize=case["batchsize"], seed=seed, gpu=list(gpus.values()))
         data = dataset(case["images"], case["seed"])
@@ -159,7 +159,7 @@ def iterators(rank, ranks, source, case):
 
 
 def _pass(iterator, case):
-    """The batches of an iterator until three epochs have gone by."""
+    """The batches of an iterator until three epochs are over."""
     batches, ended = [], False
     while iterator.epoch < 3 and not ended and len(batches) <= 3 * case["images"]:
         batch = next(iterator, None)
@@ -170,7 +170,7 @@ def _pass(iterator, case):
 
 
 def _epochs(one, part):
-    """The orders of three epochs of an iterator, which may cut batches at their ends or go on."""
+    """The order of the samples in each of three epochs. A batch may lie in two epochs, or end with its epoch."""
     used = [sample for batch in one["batches"] for sample in batch]
     return [used[begin : begin + len(part)] for begin in range(0, 3 * len(part), len(part))]
 
@@ -183,7 +183,7 @@ def part(case, worker):
 
 
 def serial(case, worker):
-    """An iterator over that part, in order."""
+    """An iterator over a worker's `part`, in order."""
     return SerialIterator(part(case, worker), case["batchsize"], shuffle=False)
 
 
@@ -212,9 +212,9 @@ def _trace(updater, case):
 
 
 def optimizer(rank, ranks, source, case):
-    """The parameters after each update by the gap's optimizer, of which there is one on every rank."""
+    """The parameters after each update by the gap's optimizer. Every rank has its own optimizer."""
     comm = join(rank, ranks) if case.get("multi_node") else None
-    model = network(case["seed"] + rank)  # other parameters on every rank
+    model = network(case["seed"] + rank)  # different parameters on every rank
     names = Student(source).run(model=model, args=_options(case), gpus=_gpus(case), comm=comm, device=CPU)
     if getattr(names.optimizer, "target", None) is not model:
         raise Wrong("`optimizer` does not know the model's parameters: it is not set up for `model`")
@@ -222,7 +222,7 @@ def optimizer(rank, ranks, source, case):
 
 
 def updater(rank, ranks, source, case):
-    """The parameters after each update by the gap's updater, and for which devices its converter was called."""
+    """The parameters after each update by the gap's updater, and the devices for which it called the converter."""
     comm = join(rank, ranks) if case.get("multi_node") else None
     model, convert, optimizer = network(case["seed"]), Double(), sgd(case)
     optimizer = create_multi_node_optimizer(optimizer, comm) if comm else optimizer
@@ -245,7 +245,7 @@ def updater(rank, ranks, source, case):
 
 
 def throughput(rank, ranks, source, case):
-    """`images` and `throughput` as every worker that has the gap's code would report them."""
+    """`images` and `throughput` as each worker that runs the gap's code would report them."""
     student, found, lengths = Student(source), [], case["lengths"]
     parts = [dataset(length) for length in lengths]
     for number in range(1 if case.get("devices") else len(lengths)):
@@ -265,19 +265,19 @@ def throughput(rank, ranks, source, case):
 
 
 class NetworkOfRun(Network):
-    """In a whole run in the place of ConvNet, whose results for a batch and its parts differ by batch normalisation and rounding."""
+    """Takes the place of ConvNet in a whole run. With ConvNet, batch normalisation and rounding give a batch other results than its parts."""
 
     SIZE = 4  # pixels, after enlarging
     made = []
 
     def __init__(self, classes=10):
-        super().__init__(numpy.random.randint(1 << 31), 3 * self.SIZE**2)  # as a run's seed has it
+        super().__init__(numpy.random.randint(1 << 31), 3 * self.SIZE**2)  # the run has seeded numpy.random
         self.made.append(self)
 
 
 @mock.patch.object(handson_model, "ConvNet", NetworkOfRun)
 def run(rank, ranks, source, case):
-    """What a whole run of `train` prints, writes and ends with."""
+    """What a whole run of `train` prints and writes, and its parameters at the end."""
     NetworkOfRun.made.clear()
     seed, args = case["seed"] % 1000, _options(case)
     vars(args).update(workers=case["workers"], nodes=1, unit=case["task"], script=f"train_cifar_{case['task']}", track="chainer", dataset="pictures", seed=seed)

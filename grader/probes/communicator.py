@@ -1,4 +1,4 @@
-"""ChainerMN among the ranks of a check: its communicator for CPUs, over gloo, since MPI can't be begun in forked processes."""
+"""ChainerMN among the ranks of a check: its communicator for CPUs, over gloo, since MPI can't be started in forked processes."""
 
 import os
 
@@ -7,7 +7,7 @@ import numpy
 import torch
 import torch.distributed as dist
 
-mpi4py.rc.initialize = False  # importing ChainerMN would begin MPI in the process that ranks are forked from
+mpi4py.rc.initialize = False  # importing ChainerMN would start MPI in the process that ranks are forked from
 
 import handson.chainer  # noqa: E402
 import chainermn  # noqa: E402
@@ -17,9 +17,9 @@ from handson.chainer import communicators  # noqa: E402
 
 
 def join(rank, ranks, ranks_per_node=None):
-    """Form a group of the ranks that started together, and return this one's communicator.
+    """Form a group of the ranks that started together, and return this rank's communicator.
 
-    Every rank's random numbers begin elsewhere, as in real runs. ranks_per_node: fewer than all, if they play several nodes.
+    Every rank gets another random seed, as in real runs. ranks_per_node: fewer than `ranks` if the ranks stand for several nodes.
     """
     pytorch.join(rank, ranks)
     numpy.random.seed(1000 + rank)
@@ -27,12 +27,12 @@ def join(rank, ranks, ranks_per_node=None):
         os.environ["HANDSON_NODE"] = f"node{rank // ranks_per_node + 1}"
     communicator = communicators.CpuCommunicator(Group(rank, ranks))
     for module in (chainermn, communicators):
-        module.create_communicator = lambda *arguments, **options: communicator  # for code that asks for one of its own
+        module.create_communicator = lambda *arguments, **options: communicator  # for student code that creates a communicator
     return communicator
 
 
 class Group:
-    """What ChainerMN uses of mpi4py's communicators, by their names and arguments."""
+    """The methods of mpi4py's communicators that ChainerMN uses, with the same names and arguments."""
 
     def __init__(self, rank, size):
         self.rank, self.size = rank, size
@@ -69,7 +69,7 @@ class Group:
     def barrier(self):
         dist.barrier()
 
-    def Bcast(self, buffer, root=0):  # mpi4py's names for what is an array, or bytes, on every rank
+    def Bcast(self, buffer, root=0):  # mpi4py's methods with a capital letter take arrays or bytes
         array = buffer if isinstance(buffer, numpy.ndarray) else numpy.frombuffer(buffer, "uint8")
         dist.broadcast(torch.from_numpy(array if array.flags.writeable else array.copy()), root)
 

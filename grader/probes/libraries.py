@@ -1,4 +1,4 @@
-"""Everything that probes need, imported once, so that a forked rank begins at once."""
+"""Imports everything that probes need, once, so that a forked rank starts without delay."""
 
 import importlib
 import multiprocessing.popen_fork  # noqa: F401  (Chainer's updaters and iterators that start workers use these)
@@ -6,7 +6,7 @@ import multiprocessing.queues  # noqa: F401
 import multiprocessing.synchronize  # noqa: F401
 
 import torch
-import torch._dynamo  # DistributedDataParallel imports it when first made: 0.8 s in every rank
+import torch._dynamo  # else the first DistributedDataParallel imports it: 0.8 s in every rank
 import torch.distributed.algorithms.join  # noqa: F401
 
 import grader.probes.cases  # noqa: F401
@@ -31,5 +31,5 @@ for probes in sorted((COURSE / "grader/units").glob("*/probes/*.py")):  # of the
     importlib.import_module(".".join(probes.relative_to(COURSE).with_suffix("").parts))
 
 torch.set_num_threads(1)
-torch.manual_seed(0)  # reads source files when it is first called
-torch._dynamo.trace_rules.clear_lru_cache()  # what forming a process group does in each rank, which takes long when much is in there
+torch.manual_seed(0)  # its first call reads source files
+torch._dynamo.trace_rules.clear_lru_cache()  # each rank clears this cache when it forms a process group: slow if the cache is full

@@ -1,4 +1,4 @@
-"""Marks on samples, by which they are told wherever they turn up. Nobody can name those of images that were never looked at."""
+"""Marks by which samples are recognised. They are drawn at random, so code can't report a sample's mark without reading the sample."""
 
 import numpy
 
@@ -6,12 +6,12 @@ from grader.box.rank import Wrong
 
 
 def marks(samples, seed, most=1 << 24):
-    """A number below `most` for each of some samples, as (samples,) integers; float32 holds those below 2^24 exactly."""
+    """A different number below `most` for each sample, as (samples,) integers; float32 holds integers below 2^24 exactly."""
     return numpy.random.default_rng(seed).choice(most, samples, replace=False)
 
 
 def told(found, samples, seed):
-    """Which samples have the marks `found`, by their numbers. Raises Wrong where one has none of the marks that there are."""
+    """The numbers of the samples that have the marks `found`. Raises Wrong if one of these is no sample's mark."""
     number = {int(mark): sample for sample, mark in enumerate(marks(samples, seed))}
     found = [float(mark) for mark in found]
     if strange := [mark for mark in found if mark not in number]:

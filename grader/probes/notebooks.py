@@ -7,12 +7,12 @@ import numpy
 from grader.box.rank import Wrong
 from grader.probes.student import Student
 
-LARGEST = 10_000  # numbers that an answer may have
+LARGEST = 10_000  # the most numbers that an answer may have
 HEAVY = ("handson", "grader", "torch", "pytorch_pfn_extras", "chainer")
 
 
 def value(rank, ranks, source, case):
-    """What a gap's code returns for each of case["calls"], the encoded arguments by name: {"values": [array, ...]}."""
+    """What a gap's code returns for each of case["calls"]: {"values": [array, ...]}. A call is a dictionary of encoded arguments by name."""
     student = Student(_light(source))
     if not student.returns:
         raise Wrong("your code returns nothing: a function needs a `return`")
@@ -20,14 +20,14 @@ def value(rank, ranks, source, case):
 
 
 def prediction(rank, ranks, source, case):
-    """The number that a gap's code gives to the name case["name"]."""
+    """The number that a gap's code assigns to the name case["name"]."""
     found = Student(_light(source)).run()[case["name"]]
     number = _numbers(found)
     return {"value": float(number)} if number.ndim == 0 else _not_a_number(found)
 
 
 def word(rank, ranks, source, case):
-    """The text that a gap's code gives to the name case["name"]."""
+    """The text that a gap's code assigns to the name case["name"]."""
     found = Student(_light(source)).run()[case["name"]]
     if not isinstance(found, str):
         raise Wrong(f"`{case['name']}` should be a word in quotes")
@@ -35,7 +35,7 @@ def word(rank, ranks, source, case):
 
 
 def encoded(value):
-    """An argument as JSON can have it: lists, numbers and texts stay, the other kinds become {kind: what is in it}."""
+    """An argument as JSON can hold it: lists, numbers and texts stay; dictionaries, arrays and tuples become {kind: content}."""
     if isinstance(value, dict):
         return {"dict": [[key, encoded(one)] for key, one in value.items()]}
     if isinstance(value, numpy.ndarray):
@@ -46,7 +46,7 @@ def encoded(value):
 
 
 def decoded(value):
-    """What was `encoded`."""
+    """The argument that `encoded` was given."""
     if isinstance(value, list):
         return [decoded(one) for one in value]
     if not isinstance(value, dict):
@@ -58,7 +58,7 @@ def decoded(value):
 
 
 def _light(source):
-    """The source without what only other cells import: to load torch takes longer than the check."""
+    """The source without heavy imports that the gap does not use: loading torch takes longer than the check."""
     text = source["text"]
     for name in HEAVY:
         if name not in source["code"]:

@@ -23,8 +23,8 @@ from handson.training.data import ImageDataset
 
 
 def join(rank, ranks, ranks_per_node=None):
-    """Form a process group and return this rank's communicator. Every rank's random numbers begin elsewhere, as in real runs."""
-    if not dist.is_initialized():  # it is for all cases that run in these ranks
+    """Form a process group and return this rank's communicator. Every rank gets another random seed, as in real runs."""
+    if not dist.is_initialized():  # one group serves all cases that run in these ranks
         torch.set_num_threads(1)
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting", rank=rank, world_size=ranks)
@@ -34,13 +34,13 @@ def join(rank, ranks, ranks_per_node=None):
 
 
 def dataset(images, seed=0):
-    """A data set whose image i is (1, 2, 2) full of its mark, so that a sample can be told wherever it turns up."""
+    """A data set of (1, 2, 2) images. All numbers of image i are its mark, so that each sample can be recognised."""
     marked = torch.from_numpy(marks(images, seed)).float().reshape(-1, 1, 1, 1)
     return ImageDataset(marked.expand(-1, 1, 2, 2), torch.arange(images) % 10, "numbers", None, tuple("0123456789"))
 
 
 def samples(shard, case):
-    """The numbers of the samples in a part of the case's `dataset`."""
+    """The numbers of the samples in a shard of the case's `dataset`."""
     return told([shard[index][0].flatten()[0] for index in range(len(shard))], case["images"], case["seed"])
 
 
@@ -54,7 +54,7 @@ def network(seed):
 
 
 def normalizing_network(seed):
-    """A network as `network`, with batch normalisation that has seen other images before."""
+    """As `network`, with batch normalisation whose running statistics come from other images."""
     state = torch.get_rng_state()
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 10)).double()
@@ -64,7 +64,7 @@ def normalizing_network(seed):
 
 
 def batch(seed, step, lengths, rank):
-    """Images and labels of rank `rank` in step `step`, where the ranks have `lengths` images."""
+    """Images and labels of rank `rank` in step `step`. lengths: the number of images of each rank."""
     generator = torch.Generator().manual_seed(seed + 7919 * step)
     images = torch.randn(sum(lengths), 1, 2, 2, dtype=torch.float64, generator=generator)
     labels = torch.randint(10, (sum(lengths),), generator=generator)
@@ -77,7 +77,7 @@ def flat(tensors):
 
 
 def device(rank, ranks, source, case):
-    """Which GPU each rank of several nodes would use; `gpu` lists a node's."""
+    """The GPU that each rank of several nodes would use. case["gpu"]: the GPUs of one node."""
     used = []
 
     def use(gpu):
@@ -98,7 +98,7 @@ def device(rank, ranks, source, case):
 
 
 def split(rank, ranks, source, case):
-    """The shard and the lengths of one rank; where `dealt`, only rank 0 has the data."""
+    """The shard and the lengths of one rank. case["dealt"]: only rank 0 has the data."""
     comm = join(rank, ranks)
     data = dataset(case["images"], case["seed"]) if rank == 0 or not case.get("dealt") else None
     names = Student(source).run(train_set=data, comm=comm, args=SimpleNamespace(seed=case["seed"] % 1000))
@@ -106,7 +106,8 @@ def split(rank, ranks, source, case):
 
 
 def replica(rank, ranks, source, case):
-    """The gradients after a backward pass of the wrapped model; every rank's network begins with other values."""
+    """The parameters at the start and the gradients after a backward pass of the wrapped model. Each rank's network has other parameters
+    before it is wrapped."""
     join(rank, ranks)
     model = network(case["seed"] + rank)
     names = Student(source).run(model=model, device=torch.device("cpu"))
@@ -119,7 +120,7 @@ def replica(rank, ranks, source, case):
 
 
 def shuffle(rank, ranks, source, case):
-    """The order of the samples in each epoch, and in epoch 2 of a run that was resumed there."""
+    """The order of the samples in each of four epochs, and in epoch 2 of a run that was resumed there."""
     student = Student(source)
 
     def orders(epochs):
@@ -135,7 +136,7 @@ def shuffle(rank, ranks, source, case):
 
 
 def step(rank, ranks, source, case):
-    """The parameters after each of some training steps on several ranks (or one), where the ranks have unequal batches."""
+    """The parameters after each training step, and the losses, on one rank or on several ranks with unequal batches."""
     several = "lengths" in case and len(case["lengths"]) == ranks
     comm = join(rank, ranks) if several else None
     lengths = case["lengths"]
@@ -155,7 +156,7 @@ def step(rank, ranks, source, case):
 
 
 def throughput(rank, ranks, source, case):
-    """`images` and `throughput` as every rank would report them."""
+    """`images` and `throughput` as each rank would report them."""
     student, found, size = Student(source), [], len(case["lengths"])
     for number, length in enumerate(case["lengths"]):
         batches = EpochBatches(case["lengths"], number, case["batchsize"], 0)
@@ -175,7 +176,7 @@ def throughput(rank, ranks, source, case):
 
 
 def pictures(images, alike, seed):
-    """A data set of (1, 8, 8) images. `alike`: they are all the same, so that it makes no difference which rank gets which."""
+    """A data set of (1, 8, 8) images. alike: all images are equal, so that the result does not depend on which rank gets which image."""
     generator = torch.Generator().manual_seed(seed)
     shown = torch.rand(images, 1, 8, 8, generator=generator)
     labels = torch.randint(10, (images,), generator=generator)
@@ -183,7 +184,7 @@ def pictures(images, alike, seed):
 
 
 def run(rank, ranks, source, case):
-    """What a whole run of `train` prints, writes and ends with."""
+    """What a whole run of `train` prints and writes, and its parameters at the end."""
     models, start = [], ConvNet.__init__
 
     def note(model, *args, **options):

@@ -1,4 +1,4 @@
-"""A student's code, one gap of it at a time: compiled under the lines of its own file, given what the exercise gives it there."""
+"""Runs one gap of a student's code, compiled with the line numbers of its file, with the names that the exercise defines before it."""
 
 import ast
 import contextlib
@@ -14,7 +14,7 @@ RETURNED = "the value returned"
 
 
 class Names(dict):
-    """The names after the student's code has run, as attributes too. A missing one is the student's mistake."""
+    """The names after the student's code has run, also as attributes. Raises Wrong for a name that the code did not define."""
 
     def __getattr__(self, name):
         if name not in self:
@@ -27,9 +27,9 @@ class Names(dict):
 
 
 class Student:
-    """`source` has the code of one gap (code, line), the text of the whole file around it (text) and the file's name (file).
+    """One gap of a student's file. source: a dictionary of the gap's code (code, line), the file's whole text (text) and its name (file).
 
-    The file's imports and functions are there for the gap; what it would do when run as a script is left out.
+    The gap can use the file's imports and functions; what the file would do when run as a script is left out.
     """
 
     def __init__(self, source):
@@ -39,13 +39,13 @@ class Student:
         for statement in _definitions(source["text"], self.file):
             try:
                 exec(compile(ast.Module([statement], []), self.file, "exec"), vars(self.module))
-            except Exception as error:  # the gap may do without
+            except Exception as error:  # the gap may not need it
                 print(f"line {statement.lineno} of {source['file']} fails: {type(error).__name__}: {error}")
         self.tree = ast.parse("\n" * (source["line"] - 1) + source["code"], self.file)
         self.returns = _returns(self.tree)
 
     def run(self, **given):
-        """Run the gap with the names `given`; returns the Names there are afterwards."""
+        """Run the gap with the names `given`. Returns the Names after it."""
         names = {**vars(self.module), **given}
         try:
             if self.returns:
@@ -67,7 +67,7 @@ class Student:
 def _definitions(text, file):
     """The statements of a file that define names: imports, functions, classes and, in scripts, assignments.
 
-    Those of a notebook may submit jobs; and a cell that is no Python harms no other.
+    Assignments of a notebook are left out, since they may submit jobs. A cell that is not valid Python does not affect other cells.
     """
     kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
     if not file.endswith(".ipynb"):
@@ -80,7 +80,7 @@ def _definitions(text, file):
 
 
 def _returns(tree):
-    """Whether there is a `return` outside of the functions that the code itself defines."""
+    """Whether the code has a `return` outside of the functions that it defines."""
     stack = list(tree.body)
     while stack:
         node = stack.pop()

@@ -1,4 +1,4 @@
-"""A whole run of a script's `train`: what it prints, and what it leaves behind."""
+"""Runs a script's whole `train`, and observes what it prints and writes."""
 
 import contextlib
 import io
@@ -13,7 +13,7 @@ from handson.training import results
 
 
 class Printed(io.StringIO):
-    """Standard output that can be looked at afterwards."""
+    """Standard output that is also kept, so that it can be read afterwards."""
 
     def write(self, text):
         sys.__stdout__.write(text)
@@ -21,9 +21,9 @@ class Printed(io.StringIO):
 
 
 def run(source, args, before, after):
-    """Call ``train(*before, args, *after)`` of the script; returns its lines on the throughput, its result, and what is wrong with that.
+    """Call the script's ``train(*before, args, *after)``: {"lines": on the throughput, "result": a dictionary or None, "problem": with it}.
 
-    Every rank has a folder for results of its own, so that it shows who writes.
+    Every rank gets its own folder for results, which shows the ranks that write one.
     """
     args.out = Path(tempfile.mkdtemp(dir="."))
     train = getattr(Student(source).module, "train", None)

@@ -1,7 +1,7 @@
-"""Confines a student's code with what the kernel offers: namespaces, Landlock, system call filters, limits. Only Linux has them.
+"""Confines a student's code by means of the Linux kernel: namespaces, Landlock, system call filters, limits.
 
-`prepare` and `enter` make a small machine around a forked process, `limit_rank` then takes from each rank in it what it has no use
-for. `layers` says which of the parts are in force here, `strong` whether they keep files, network and processes apart.
+`prepare` and `enter` make a small machine around a forked process. `limit_rank` then takes from each rank what a student's code does
+not need. `layers` lists which of these layers are in force here; `strong` tells whether files, network and processes are isolated.
 """
 
 from grader.sandbox.confine import SandboxError, bound_together, enter, limit_rank, prepare

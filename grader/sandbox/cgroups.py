@@ -1,6 +1,6 @@
-"""A control group around sandboxes: memory and processes of all ranks together (cgroups(7), versions 1 and 2).
+"""A control group around sandboxes limits memory and processes of all ranks together (cgroups(7), versions 1 and 2).
 
-An extra, where this user may make groups. Groups whose first process has ended are removed when the next one is made.
+It is used only where this user may make groups. Making a group removes older groups whose first process has ended.
 """
 
 import errno
@@ -13,7 +13,7 @@ MEMORY = {1: "memory.limit_in_bytes", 2: "memory.max"}
 
 
 def places():
-    """The folders in which this process may make groups, each with its version. Raises OSError when there are none."""
+    """[(folder in which this process may make groups, version of cgroups)]. Raises OSError if there are none."""
     own = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -21,7 +21,7 @@ def places():
     if "memory" in own and "pids" in own:
         found = [(MOUNT / controller / own[controller], 1) for controller in ("memory", "pids")]
     else:
-        parent = (MOUNT / own.get("", "")).parent  # a group that has processes may have no groups
+        parent = (MOUNT / own.get("", "")).parent  # a group that has processes can't contain groups with limits
         if not {"memory", "pids"} <= set((parent / "cgroup.subtree_control").read_text().split()):
             raise PermissionError(errno.EPERM, "memory and pids are not delegated", str(parent))
         found = [(parent, 2)]
@@ -32,7 +32,7 @@ def places():
 
 
 def join(memory_bytes, processes):
-    """Put this process, and all that it starts, into a new group."""
+    """Put this process, and all processes that it starts, into a new group."""
     for folder, version in places():
         _remove_old(folder)
         group = folder / f"{NAME}{os.getpid()}"
@@ -49,5 +49,5 @@ def _remove_old(folder):
         if not Path("/proc", group.name.removeprefix(NAME)).exists():
             try:
                 group.rmdir()
-            except OSError:  # somebody else was faster, or its last process is still ending
+            except OSError:  # another process has removed it, or its last process is still ending
                 pass

@@ -1,5 +1,5 @@
-"""What boxes call: `bound_together` where they are forked, `prepare` before they fork a process, `enter` in that one, and `limit_rank`
-in each rank before a student's code."""
+"""The functions that make a sandbox: the server calls `bound_together` before it forks boxes, a box calls `prepare` before it forks init,
+init calls `enter`, and each rank calls `limit_rank` before it runs a student's code."""
 
 import os
 from contextlib import contextmanager, suppress
@@ -13,22 +13,22 @@ TRUSTED = 8  # processes around the ranks
 
 
 class SandboxError(RuntimeError):
-    """A layer that should be in force could not be made: the machine's fault, not the student's."""
+    """A layer that should be in force could not be made. The machine is at fault, not the student."""
 
 
 class _State:
-    """What a process knows of the sandbox that it prepared, or is in."""
+    """What a process knows about the sandbox that it prepared, or that it is in."""
 
-    user = None  # who runs in it; None: not prepared
-    parent_lives = life = None  # the ends of a pipe; the one for writing is open as long as the process that prepared it lives
-    others = None  # how many threads the kernel counts together with those of the sandbox; None: not known
-    address_space = 0  # bytes, at the start
+    user = None  # the user in the sandbox; None: not prepared
+    parent_lives = life = None  # a pipe's ends for reading and writing; the latter is open while the process that prepared it lives
+    others = None  # threads outside of the sandbox that the kernel counts with those inside; None: not known
+    address_space = 0  # bytes of address space when the sandbox was entered
 
 
 def bound_together(allowed):
-    """Bound what this process and all that it starts use together, where control groups allow it; `allowed`: Limits.
+    """Limit what this process and all processes that it starts use together, where control groups are available; `allowed`: Limits.
 
-    To be called once, in the process from which boxes are forked: to change groups takes the kernel 10 ms, to be forked in one nothing.
+    Call it once, in the process that forks boxes: changing the group takes the kernel 10 ms, but a forked process inherits it at no cost.
     """
     if CGROUPS in in_force():
         with _failures("bounded"):
@@ -36,9 +36,9 @@ def bound_together(allowed):
 
 
 def prepare():
-    """Let the process forked next be the first of a sandbox: it only has to call `enter`. Saves the fork that `enter` does otherwise.
+    """Make the process that is forked next the first process of a sandbox: it only has to call `enter`, which then needs no fork.
 
-    The calling process must have one thread, can start no others from then on, and can prepare one sandbox.
+    The calling process must have one thread, can't start others afterwards, and can prepare only one sandbox.
     """
     on = in_force()
     with _failures("prepared"):
@@ -50,10 +50,10 @@ def prepare():
 
 
 def enter(confinement):
-    """Confine this process, which becomes the first of a sandbox: when it ends, or its parent does, all others in it are killed.
+    """Confine this process. It becomes the first process of a sandbox: when it or its parent ends, all processes in the sandbox are killed.
 
-    What the layers of this machine (`layers`) don't offer is left out. Descriptors stay open. Unless the parent called `prepare`, this
-    function forks, and returns in the child; the calling process waits for that one, and ends with its status.
+    Layers that this machine does not have (see `layers`) are left out. Descriptors stay open. If the parent has not called `prepare`, this
+    function forks, and returns in the child; the calling process waits for the child and ends with its status.
     Raises SandboxError, in either process.
     """
     if _State.user is None:
@@ -100,11 +100,12 @@ def _confine(confinement, on):
     kernel.prctl(kernel.NO_NEW_PRIVILEGES, 1)
     if LANDLOCK in on:
         landlock.restrict([*namespaces.SYSTEM, "/proc", *readable], writable, namespaces.DEVICES)
-    kernel.prctl(kernel.DUMPABLE, 0)  # no rank traces this process, even without Landlock
+    kernel.prctl(kernel.DUMPABLE, 0)  # so that no rank can trace this process, even without Landlock
 
 
 def _die_with_parent():
-    """Comes last, since a change of user takes it back. A parent that died before is found out by its pipe."""
+    """Let this process end with its parent. Call it last, since a change of user undoes it. If the parent has ended already, its pipe
+    is closed, and this process ends now."""
     linux.end_with_parent()
     os.set_blocking(_State.parent_lives, False)
     try:
@@ -115,7 +116,7 @@ def _die_with_parent():
 
 
 def limit_rank(allowed):
-    """Take from this process, for good, what a student's code has no use for; `allowed`: Limits. Raises SandboxError."""
+    """Take from this process, for good, what a student's code does not need. allowed: Limits. Raises SandboxError."""
     try:
         space = limits.address_space()
     except FileNotFoundError:  # in a sandbox without /proc

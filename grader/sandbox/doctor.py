@@ -1,4 +1,4 @@
-"""Which layers of the sandbox are in force on this machine: tried in a child, once in a process and those forked from it."""
+"""Finds out which layers of the sandbox work on this machine by trying them in a child process. Forked processes inherit the result."""
 
 import errno
 import functools
@@ -28,22 +28,22 @@ GUARDS = {
 
 @dataclass(frozen=True)
 class Layer:
-    """One part of the sandbox. strength: a "strong" one confines by itself, a "second" one adds to that, a "limit" bounds what is used."""
+    """One layer of the sandbox. strength: a "strong" layer confines by itself, a "second" one adds to it, a "limit" bounds resources."""
 
     name: str
     in_force: bool
     strength: str
     guards: str
-    why_not: str = ""  # what refuses it, and what would allow it
+    why_not: str = ""  # why it is not available, and how to allow it
 
 
 def strong():
-    """Whether files, network and processes are all kept apart."""
+    """Whether files, network and processes are all isolated from the rest of the machine."""
     return {USERS, PROCESSES, NETWORK, FILES} <= in_force()
 
 
 def missing():
-    """A sentence that says what keeps the sandbox from being strong; empty when it is."""
+    """A sentence on what keeps the sandbox from being strong; "" if it is strong."""
     if strong():
         return ""
     refused = {layer.why_not for layer in layers() if not layer.in_force and layer.strength == "strong"}
@@ -51,7 +51,7 @@ def missing():
 
 
 def in_force():
-    """The names of the layers that are."""
+    """The names of the layers that are in force."""
     return {layer.name for layer in layers() if layer.in_force}
 
 
@@ -72,7 +72,7 @@ def works(function):
 
 
 def _refused(name, function, *arguments):
-    """{} when the function works, {name: [errno, error]} when it raises OSError."""
+    """{} if the function works, {name: [errno, error]} if it raises OSError."""
     try:
         function(*arguments)
         return {}
@@ -99,7 +99,7 @@ def _refused_namespaces():
 
 
 def _try_namespaces(writing, workplace):
-    """As `enter` does it; writes {name: [errno, error]} of what is refused."""
+    """Make namespaces as `enter` does; write {name: [errno, error]} for those that the kernel refuses."""
     try:
         user = namespaces.users()
     except OSError as error:

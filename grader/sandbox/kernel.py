@@ -1,4 +1,4 @@
-"""The system calls that make a sandbox and that Python 3.11 has no functions for, through ctypes. Each raises OSError with what was tried."""
+"""System calls for the sandbox that Python 3.11 has no functions for, made through ctypes. Each raises OSError, which names the call."""
 
 import ctypes
 import os
@@ -22,7 +22,7 @@ READ_ONLY, WITHOUT_SETUID, WITHOUT_DEVICES = 1, 2, 4  # MOUNT_ATTR_*
 CURRENT_FOLDER, WITH_ALL_BELOW = -100, 0x8000  # AT_*
 
 def call(number, what, *arguments):
-    """The system call `number`; integers, bytes and None as arguments."""
+    """Make the system call `number`. The arguments are integers, bytes or None; `what` names the call in errors."""
     return checked(libc.syscall(ctypes.c_long(number), *map(_word, arguments)), what)
 
 
@@ -40,7 +40,7 @@ def mount(source, target, kind="none", flags=0, options=""):
 
 
 def bind(source, target):
-    """Show `source`, with all that is mounted in it, at `target`, too."""
+    """Show `source`, with everything mounted below it, also at `target`."""
     mount(source, target, flags=BIND | RECURSIVE)
 
 
@@ -53,7 +53,7 @@ def pivot_root(root, old):
 
 
 def set_mount_attributes(path, attributes, below=True):
-    """Give the mount at `path`, and all below it, these attributes (Linux 5.12)."""
+    """Give the mount at `path` these attributes, and with `below` all mounts below it, too (Linux 5.12)."""
     structure = struct.pack("QQQQ", attributes, 0, 0, 0)
     flags = WITH_ALL_BELOW if below else 0
     call(442, f"mount_setattr {path}", CURRENT_FOLDER, os.fsencode(path), flags, structure, len(structure))

@@ -1,4 +1,7 @@
-"""Landlock: a process gives up, for itself and all it starts, every file it does not name (landlock(7)). No privilege is needed."""
+"""Landlock (landlock(7)): a process gives up access to all files that it does not name, for itself and all processes that it starts.
+
+It needs no privilege.
+"""
 
 import errno
 import os
@@ -8,21 +11,21 @@ import struct
 from grader.sandbox import kernel
 
 CREATE, ADD, RESTRICT = 444, 445, 446
-# rights of <linux/landlock.h>, by the ABI that brought them
+# rights of <linux/landlock.h>; ALL_RIGHTS: ABI version -> the rights that it knows
 EXECUTE, WRITE_FILE, READ_FILE, READ_FOLDER = 1, 2, 4, 8
 ALL_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
 OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | 1 << 14 | 1 << 15  # truncate, device ioctl
 MAKE_DEVICES = 1 << 6 | 1 << 11  # character, block
-ABSTRACT_SOCKETS, SIGNALS = 1, 2  # scopes, ABI 6: connect to, and send to, processes outside
+ABSTRACT_SOCKETS, SIGNALS = 1, 2  # scopes (ABI 6): forbid connections and signals to processes outside
 
 
 def abi():
-    """The version of Landlock in this kernel. Raises OSError when it has none, or it is switched off."""
+    """The version of Landlock in this kernel. Raises OSError if the kernel has no Landlock, or it is switched off."""
     return kernel.call(CREATE, "landlock", None, 0, 1)
 
 
 def restrict(readable, writable, devices=()):
-    """Leave this process the paths in `readable`, to write in as well those in `writable`, and to read and write the `devices`."""
+    """Restrict this process to reading in `readable`, reading and writing in `writable`, and reading and writing the `devices`."""
     rights = ALL_RIGHTS[min(abi(), 5)]
     ruleset = _ruleset(rights)
     try:
@@ -38,7 +41,7 @@ def restrict(readable, writable, devices=()):
 
 
 def separate():
-    """Keep this process, and what it starts, from tracing others and (ABI 6) from sending signals to them."""
+    """Keep this process, and the processes that it starts, from tracing others and (ABI 6) from sending signals to them."""
     ruleset = _ruleset(MAKE_DEVICES)
     try:
         _enforce(ruleset)
@@ -53,7 +56,7 @@ def _ruleset(rights):
 
 
 def _allow(ruleset, path, rights):
-    """Allow `rights` at and below `path`; one that does not exist, or can't be reached, is left out."""
+    """Allow `rights` at and below `path`. Does nothing if the path does not exist or can't be reached."""
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a process may use, set on itself just before a student's code runs in it; what it inherits is cleaned away as well."""
+"""What a process may use. The process sets these limits on itself just before it runs a student's code, and cleans its environment."""
 
 import ctypes
 import os
@@ -16,12 +16,13 @@ SECRET = tuple(map(str, (COURSE / "solutions", COURSE / "tests", *sorted((COURSE
 
 @dataclass(frozen=True)
 class Limits:
-    """For each process, where nothing else is said. CPU time ends with SIGXCPU, then SIGKILL; the rest with errors of the calls."""
+    """The limits of each process, unless a comment says otherwise. At the limit of CPU time the process gets SIGXCPU, then SIGKILL; at
+    the other limits system calls fail."""
 
     cpu_seconds: float = 60
-    wall_seconds: float = 120  # of a whole run; its box watches the clock
-    memory_bytes: int = 4096 * MIB  # of address space, beyond what the process has when it is limited; of memory, in all together
-    processes: int = 128  # and threads, of all ranks together
+    wall_seconds: float = 120  # of a whole run; the box enforces it
+    memory_bytes: int = 4096 * MIB  # address space that a process may add to what it has at the start; memory of all ranks together
+    processes: int = 128  # processes and threads of all ranks together
     open_files: int = 256
     file_bytes: int = 64 * MIB  # of one file
     tmp_bytes: int = 256 * MIB  # of all files in the workplace, /tmp and /dev/shm together
@@ -31,13 +32,13 @@ class Limits:
 class Confinement:
     """What a sandbox shows. `readable`: paths of files and folders; `workplace`: the folder in which its processes start and may write.
 
-    Where mounts are in force, the workplace is a copy in memory: what is written into it ends with the sandbox.
+    With a mount namespace, the workplace is a copy in memory: what is written into it is lost when the sandbox ends.
     """
 
     readable: list
     workplace: str
     limits: Limits = field(default_factory=Limits)
-    hidden: tuple = SECRET  # folders that are never shown, wherever they lie
+    hidden: tuple = SECRET  # folders that are never shown, even inside of readable ones
 
 
 def address_space():
@@ -46,12 +47,13 @@ def address_space():
 
 
 def threads_of_user():
-    """How many threads this user has on the whole machine: what the kernel counts where there is no user namespace, but not for root."""
+    """The threads of this user on the whole machine. Without a user namespace the kernel counts them all; for root it counts none: 0."""
     return sum(len(linux.threads(process)) for process in linux.pids_of_user()) if os.getuid() else 0
 
 
 def set_limits(limits, space, processes):
-    """`space`: bytes of address space there are now; `processes`: what the user may have, in the count that the kernel keeps."""
+    """Set `limits` on this process. space: bytes of address space that it has now; processes: the most that the kernel may count for
+    its user."""
     cpu = max(1, round(limits.cpu_seconds))
     _limit(resource.RLIMIT_AS, space + limits.memory_bytes)
     _limit(resource.RLIMIT_CPU, cpu, cpu + 1)
@@ -66,7 +68,7 @@ def set_limits(limits, space, processes):
 
 
 def _limit(kind, soft, hard=None):
-    """Lower a limit; one that is lower already stays."""
+    """Lower a limit. A limit that is lower already stays as it is."""
     _, ceiling = resource.getrlimit(kind)
     hard = soft if hard is None else hard
     if ceiling != resource.RLIM_INFINITY:
@@ -75,16 +77,16 @@ def _limit(kind, soft, hard=None):
 
 
 def _first_environment():
-    """Where in memory the kernel put the variables that this process was started with: proc_pid_stat(5), env_start and env_end."""
+    """(begin, end) of the memory in which the kernel put this process's first environment: proc_pid_stat(5), env_start and env_end."""
     fields = linux.stat("self")
     return int(fields[47]), int(fields[48])
 
 
-FIRST_ENVIRONMENT = _first_environment()  # the same in forked processes; some sandboxes have no /proc
+FIRST_ENVIRONMENT = _first_environment()  # read now, since some sandboxes have no /proc; it is the same in forked processes
 
 
 def harmless_environment(workplace):
-    """The variables that a process may have in which a student's code is run."""
+    """The environment variables of a process that runs a student's code."""
     return {
         "LANG": "C.UTF-8",
         **{name: os.environ[name] for name in KEPT if name in os.environ},
@@ -97,7 +99,7 @@ def harmless_environment(workplace):
 
 
 def clean_environment(workplace):
-    """Leave only harmless variables, and wipe the memory that /proc/self/environ shows, whatever becomes of the variables."""
+    """Leave only harmless variables, and clear the memory that /proc/self/environ shows: it would keep variables that were removed."""
     harmless = harmless_environment(workplace)
     os.environ.clear()
     start, end = FIRST_ENVIRONMENT
@@ -106,7 +108,7 @@ def clean_environment(workplace):
 
 
 def close_other_files(keep):
-    """Close all descriptors but 0, 1, 2 and those in `keep`."""
+    """Close all descriptors except 0, 1, 2 and those in `keep`."""
     begin = 3
     for descriptor in sorted(number for number in keep if number > 2):
         os.closerange(begin, descriptor)

@@ -1,6 +1,6 @@
-"""A machine of its own for a process, in new namespaces: its own file tree, network, processes and hostname (namespaces(7)).
+"""Gives a process a machine of its own in new namespaces: file tree, network, processes and hostname (namespaces(7)).
 
-Root makes them as it is, and then becomes a user whom nobody else is; others make a user namespace first, in which they may.
+Root makes them directly, and then becomes an otherwise unused user. An ordinary user first makes a user namespace, which allows the rest.
 """
 
 import errno
@@ -17,8 +17,8 @@ from pathlib import Path
 from grader.sandbox import kernel
 from handson import linux
 
-UNUSED_USERS = range(61184, 65520)  # those that systemd gives to services while they run: no person is among them
-INSIDE = 1000  # the user an ordinary user becomes
+UNUSED_USERS = range(61184, 65520)  # systemd's range for services while they run: no person has one of these numbers
+INSIDE = 1000  # an ordinary user's number inside of the user namespace
 SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
 
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
@@ -29,7 +29,7 @@ ORPHANS_DIE = 5  # seconds
 
 
 def interpreter_paths():
-    """Folders that this Python and its installed packages need, outside of SYSTEM."""
+    """The folders outside of SYSTEM that this Python and its installed packages need."""
     paths = [sys.prefix, sys.base_prefix, *(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))]
     kept = []
     for path in dict.fromkeys(map(os.path.abspath, paths)):
@@ -39,11 +39,11 @@ def interpreter_paths():
 
 
 def users():
-    """Become able to make namespaces; returns the user who is to run in them. Raises OSError."""
+    """Get the right to make namespaces. Returns the number of the user who shall run in them. Raises OSError."""
     if os.geteuid() == 0:
         if not linux.has_capability(linux.SYS_ADMIN):
             raise PermissionError(errno.EPERM, "root may not make them here, an ordinary user perhaps may")
-        return UNUSED_USERS[os.getpid() % len(UNUSED_USERS)]  # two sandboxes at once hardly ever share one
+        return UNUSED_USERS[os.getpid() % len(UNUSED_USERS)]  # sandboxes that run at the same time rarely share a user
     user, group = os.geteuid(), os.getegid()
     kernel.unshare(kernel.NEW_USERS, "user namespace")
     Path("/proc/self/setgroups").write_text("deny")
@@ -53,7 +53,7 @@ def users():
 
 
 def give_up_power(user):
-    """Become `user`, if root; have no capability any more."""
+    """Become `user`, if this process is root, and drop all capabilities."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setresgid(user, user, user)
@@ -62,7 +62,7 @@ def give_up_power(user):
 
 
 def wait_for(first):
-    """Wait for the child `first`, kill what it leaves behind, and end with its exit status, or 128 and the number of its signal."""
+    """Wait for the child `first`, kill the processes that it leaves, and end with its exit status, or 128 plus the number of its signal."""
     _, status = os.waitpid(first, 0)
     _kill_orphans()
     code = os.waitstatus_to_exitcode(status)
@@ -70,7 +70,7 @@ def wait_for(first):
 
 
 def _kill_orphans():
-    """Kill all children that this process has and gets, until there are none: they exist where there is no PID namespace."""
+    """Kill all children of this process, and the orphans that it adopts, until there are none. Only without a PID namespace are there any."""
     end = time.monotonic() + ORPHANS_DIE
     while time.monotonic() < end:
         try:
@@ -84,25 +84,25 @@ def _kill_orphans():
 
 
 def new_network():
-    """A network of loopback alone."""
+    """Make a network that has only a loopback interface."""
     kernel.unshare(kernel.NEW_NETWORK, "network namespace")
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", UP_AND_RUNNING))
 
 
 def new_names():
-    """A hostname and System V IPC of their own."""
+    """Make a hostname and System V IPC of the sandbox's own."""
     kernel.unshare(kernel.NEW_HOSTNAME | kernel.NEW_IPC, "IPC and UTS namespaces")
     kernel.set_hostname("sandbox")
 
 
 def new_files(readable, workplace, size, user, hidden=()):
-    """A file tree of what belongs to every machine, `readable` but for what is `hidden` in it, and a copy of `workplace` in memory.
+    """Make a file tree of SYSTEM, of `readable` without the folders in `hidden`, and of a copy of `workplace` in memory.
 
-    What `user` writes takes at most `size` bytes. To be called in the first process of a PID namespace, so that /proc shows no other;
-    where the kernel allows no new /proc, there is none.
+    What `user` writes takes at most `size` bytes. Call it in the first process of a PID namespace, so that /proc shows only the sandbox's
+    processes. If the kernel allows no new /proc, there is none.
     """
-    os.umask(0o022)  # a stricter one, as in jobs of PBS, would make folders here that `user` can't enter
+    os.umask(0o022)  # with a stricter umask, as in PBS jobs, `user` could not enter the folders made here
     shown = {path: os.path.realpath(path) for path in (*SYSTEM, *readable)}
     kernel.unshare(kernel.NEW_MOUNTS, "mount namespace")
     kernel.mount("none", "/", flags=kernel.RECURSIVE | kernel.PRIVATE)
@@ -136,7 +136,7 @@ def _in_memory(folder, options):
 
 
 def _own(folder, user):
-    """A folder that can be written, in memory; what is in it already, is copied."""
+    """Make `folder` writable, in memory, with a copy of its files; /tmp and /dev/shm begin empty."""
     part = f"/.own/{folder.replace('/', '_')}"
     if folder in ("/tmp", "/dev/shm"):
         os.mkdir(part)
@@ -151,7 +151,7 @@ def _own(folder, user):
 
 
 def _show(path, source):
-    """Show `source` at `path`, to be read only; nothing where there is nothing."""
+    """Show `source` at `path`, read-only. Does nothing if there is no `source`."""
     if os.path.isdir(source):
         os.makedirs(path, exist_ok=True)
     elif os.path.exists(source):

@@ -1,6 +1,6 @@
-"""A filter of system calls (seccomp(2)): those that a student's code has no use for, and that widen what it could attack, fail.
+"""A filter of system calls (seccomp(2)): calls that a student's code does not need, but could use for an attack, fail.
 
-The filter is classic BPF. The numbers are those of <asm/unistd.h>; on other architectures there is no filter.
+The filter is classic BPF. The numbers are those of <asm/unistd.h> on x86-64 and aarch64; on other architectures there is no filter.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ import struct
 from grader.sandbox import kernel
 
 ARCHITECTURES = {"x86-64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_* of <linux/audit.h>
-FOREIGN = 0x40000000  # x86-64: from here on the calls of the x32 ABI
+FOREIGN = 0x40000000  # on x86-64, calls of the x32 ABI have numbers from here on
 
 # name: number on x86-64, on aarch64
 DENIED = {
@@ -38,7 +38,7 @@ DENIED = {
 SOCKET, CLONE, CLONE3, IOCTL, PRLIMIT = (41, 198), (56, 220), (435, 435), (16, 29), (302, 261)
 UNIX, INTERNET, INTERNET6, NETLINK = 1, 2, 10, 16  # socket families; gloo asks netlink for the network interfaces
 NEW_NAMESPACES = 0x7E020000  # CLONE_NEW*: all of them
-TYPING = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: would type into the grader's terminal
+TYPING = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: these can type into the grader's terminal
 
 # <linux/bpf_common.h>, <linux/seccomp.h>
 LOAD, EQUAL, AT_LEAST, ANY_OF, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -48,16 +48,16 @@ SET_SECCOMP, FILTER = 22, 2  # prctl
 
 
 def supported():
-    """Raises OSError when the kernel has no filters, or none for this architecture."""
+    """Raise OSError if the kernel has no filters, or this module has none for the architecture."""
     if kernel.ARCHITECTURE not in ARCHITECTURES:
         raise OSError(errno.ENOSYS, "no filter is written for this architecture")
-    kernel.libc.prctl(SET_SECCOMP, FILTER, None, 0, 0)  # fails in any case; how, says whether filters exist
+    kernel.libc.prctl(SET_SECCOMP, FILTER, None, 0, 0)  # always fails; the error tells whether the kernel has filters
     if ctypes.get_errno() not in (errno.EFAULT, errno.EACCES):
         raise OSError(errno.ENOSYS, "the kernel was built without them")
 
 
 def install():
-    """For this process and all it starts, for good."""
+    """Install the filter for this process and all processes that it starts, for good."""
     program = filter_for(kernel.ARCHITECTURE)
     buffer = ctypes.create_string_buffer(program)
     kernel.prctl(kernel.NO_NEW_PRIVILEGES, 1)
@@ -66,7 +66,7 @@ def install():
 
 
 def filter_for(architecture):
-    """The program, as bytes."""
+    """The filter's BPF program, as bytes."""
     own = list(ARCHITECTURES).index(architecture)
     code = [_load(ARCHITECTURE), _jump(EQUAL, ARCHITECTURES[architecture], 1, 0), _return(KILL), _load(NUMBER)]
     if architecture == "x86-64":
@@ -86,12 +86,12 @@ def filter_for(architecture):
 
 
 def _when(number, then):
-    """`then`, and allowed, if the call has this number."""
+    """If the call has this number: `then`, and after that allow the call."""
     return [_jump(EQUAL, number, 0, len(then) + 1), *then, _return(ALLOW)]
 
 
 def _jumps(values, then):
-    """`then`, if what is loaded is one of `values`."""
+    """If the loaded number is one of `values`: `then`."""
     return [
         _jump(EQUAL, value, len(values) - 1 - place, 0 if place < len(values) - 1 else len(then)) for place, value in enumerate(values)
     ] + then
@@ -106,7 +106,7 @@ def _load(offset):
 
 
 def _jump(test, value, if_true, if_false):
-    """Skip that many instructions."""
+    """Compare the loaded number with `value`, and skip `if_true` or `if_false` instructions."""
     return _instruction(test, value, if_true, if_false)
 
 

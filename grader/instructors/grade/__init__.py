@@ -1,4 +1,5 @@
-"""Grading a class: submissions are collected, their checks placed on the engines of an ipyparallel cluster, the verdicts kept and told.
+"""Grades a class: collects the submissions, runs their checks on the engines of an ipyparallel cluster, stores and reports the verdicts.
 
-grading.py runs it all, work.py cuts it into pieces and is what engines do, placing.py has the engines do it, cluster.py starts them.
+grading.py runs all of this; work.py cuts it into pieces, and runs a piece on an engine; placing.py assigns pieces to engines; cluster.py
+starts the engines.
 """

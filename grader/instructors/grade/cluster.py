@@ -1,4 +1,4 @@
-"""The engines: of a cluster that is started here, or of one that runs already. Engines are trusted; no student's code runs in them."""
+"""The engines of a cluster that is started here, or of one that is running already. They are trusted: no student's code runs in them."""
 
 import functools
 import logging
@@ -21,27 +21,27 @@ from grader.probes import FOR_SCRIPTS
 from handson.cluster import nodes
 from handson.errors import OneSentence
 
-STARTING = 60  # seconds for a cluster to be there
+STARTING = 60  # seconds that a cluster may take to start
 HEARTBEAT = 500  # milliseconds; the default of 3,000 makes a start take 6 seconds
-MISSED = 60  # heartbeats that a busy engine may miss before it counts as dead; one that ends is noticed at once
+MISSED = 60  # heartbeats that a busy engine may miss before it counts as dead; the end of an engine is noticed at once
 LOOK = 1.0  # seconds between looks at the engines' processes
-ASK, SILENCE = 2.0, 30.0  # seconds between questions to a controller that is not ours, and without an answer until it counts as dead
+ASK, SILENCE = 2.0, 30.0  # seconds between questions to a controller that is not ours; seconds without an answer that make it dead
 
 
 class ClusterError(OneSentence, RuntimeError):
-    """Why there is no cluster to grade on."""
+    """A sentence on why there is no cluster to grade on."""
 
     status = 1
 
 
 @contextmanager
 def started(engines, libraries=FOR_SCRIPTS):
-    """A cluster of `engines` engines on this machine, which ends with this process, however that ends: an Engines.
+    """In a `with`: the Engines of a cluster of `engines` engines on this machine. It ends with this process, however this process ends.
 
-    libraries: what the engines share, so that it is loaded once, and while they start.
+    libraries: modules that are loaded once, while the engines start, and that all engines share.
     """
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # an interrupt while it starts is no error of a task
-    folder = tempfile.mkdtemp(prefix="handson-cluster-")  # mode 0700: whoever reads its files commands the engines
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # else asyncio logs Ctrl-C during the start as a task's error
+    folder = tempfile.mkdtemp(prefix="handson-cluster-")  # mode 0700, because its files allow to command the engines
     tied = [sys.executable, "-m", "grader.instructors.grade.tied", str(os.getpid())]
     config = Config()
     config.ControllerLauncher.controller_cmd = [*tied, "ipyparallel.controller"]
@@ -68,7 +68,7 @@ def started(engines, libraries=FOR_SCRIPTS):
                 cluster.start_engines_sync(engines)
                 there = Engines(client, engines, cluster)
                 _wait_for_one(there)
-            except Exception as error:  # ipyparallel's have no kind in common
+            except Exception as error:  # ipyparallel's errors have no common class
                 raise ClusterError(f"the cluster of {engines} engines did not start within {STARTING} seconds: {error}") from error
             yield there
             client.close()
@@ -77,12 +77,12 @@ def started(engines, libraries=FOR_SCRIPTS):
         try:
             cluster.stop_cluster_sync()
         except Exception:
-            pass  # what is left is tied to this process
+            pass  # what still runs ends with this process: see tied.py
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _kill():
-    """End the controller and the engines, which by themselves take a second for it, and what they have started."""
+    """Kill the controller, the engines and the processes that they started. Without this, ending takes them a second."""
     for child in psutil.Process().children():
         with suppress(psutil.Error):
             if "grader.instructors.grade.tied" in child.cmdline():
@@ -91,7 +91,7 @@ def _kill():
 
 
 def _wait_for_one(engines):
-    """Until the first engine is there; the others come while it works."""
+    """Wait until the first engine has started. It can work while the others start."""
     deadline = time.monotonic() + STARTING
     while not engines.ids():
         if time.monotonic() > deadline:
@@ -102,7 +102,7 @@ def _wait_for_one(engines):
 
 @contextmanager
 def running(profile=None, cluster_file=None):
-    """The engines of a cluster that was started by ipyparallel's own means; it is left as it is found."""
+    """In a `with`: the Engines of a cluster that was started by ipyparallel's own means. The cluster keeps running afterwards."""
     where = name(profile, cluster_file)
     try:
         if cluster_file:
@@ -123,27 +123,28 @@ def running(profile=None, cluster_file=None):
 
 
 def name(profile, cluster_file):
-    """How people call a cluster that runs already."""
+    """The name of a running cluster, for messages."""
     return cluster_file or f"profile {profile}"
 
 
 class Engines:
-    """Engines by number. `wanted`: how many there should be; those of a `cluster` of ours are replaced when they end."""
+    """The engines, each with a number. wanted: how many there should be; cluster: the cluster started here, whose engines are replaced when
+    they end, or None for a cluster that was running already."""
 
     def __init__(self, client, wanted, cluster=None):
         self.client, self.wanted, self.cluster = client, wanted, cluster
-        self.processes = {}  # engine -> its process, where it is ours
+        self.processes = {}  # engine -> its process, if it was started here
         self.pinned = {}  # engine -> its core
-        self.hosts, self.questions = {}, {}  # engine -> its host; when it was asked for it
+        self.hosts, self.questions = {}, {}  # engine -> its host; engine -> when it was asked for its host
         self.silence, self.asked, self.over = 0.0, time.monotonic(), threading.Event()
-        self.news, self.looked = threading.Event(), time.monotonic()  # for a moment, a new process shows no command
+        self.news, self.looked = threading.Event(), time.monotonic()  # don't look at once: a new process shows no command for a moment
 
     def ids(self):
-        """The engines that are there."""
+        """The numbers of the running engines."""
         return list(self.client.ids)
 
     def host(self, engine):
-        """The name of an engine's host, or None for as long as it may take to say; those of ours are all on this host."""
+        """The name of an engine's host, or None while its answer may still come. Engines started here are all on this host."""
         if self.cluster:
             return "this host"
         if engine not in self.questions:
@@ -153,15 +154,16 @@ class Engines:
         return self.hosts.get(engine, f"host of engine {engine}" if late else None)
 
     def _note_host(self, engine, result):
-        with suppress(Exception):  # what it can't do will be seen when it has to
+        with suppress(Exception):  # if the engine fails here, its first piece will show it
             self.hosts[engine] = result.get(0)
         self.forget(result)
         self.news.set()
 
     def cores(self, engines):
-        """The cores for what some engines do together: one for each, if as many are ours as there are cores, else () for all.
+        """The cores for the work of some engines: one for each engine, if as many engines were started here as there are cores; else (),
+        which means all cores.
 
-        By itself, the kernel often has two engines share a core while another is idle: what they do are short processes that start others.
+        Left to itself, the kernel often puts two engines' work on one core while another core is idle, since it consists of short processes.
         """
         there = sorted(os.sched_getaffinity(0))
         if self.cluster is None or self.wanted != len(there):
@@ -188,25 +190,26 @@ class Engines:
             self.forget(result)
 
     def wait(self, seconds):
-        """Until something that was submitted is done, but not longer than some seconds."""
+        """Wait until something that was submitted is done, or some seconds have passed."""
         self.news.wait(seconds)
         self.news.clear()
 
     def end(self, engine):
-        """Kill an engine that does not answer, if it is ours."""
+        """Kill an engine that does not answer, if it was started here."""
         if process := self.processes.get(engine):
             with suppress(psutil.Error):
                 process.kill()
 
     def forget(self, result):
-        """Drop what the client keeps of a result, for it never would."""
+        """Drop what the client stores of a result; the client itself never drops it."""
         try:
             self.client.purge_local_results(result)
         except (KeyError, RuntimeError):
             pass
 
     def replace_lost(self):
-        """Start as many engines as have ended, if they are ours. One that is stopped, or that the controller has given up, is ended."""
+        """Start an engine for each one that has ended, if they were started here. Kill engines that are stopped, or that the controller
+        has given up."""
         if self.cluster is None or time.monotonic() - self.looked < LOOK:
             return
         self.looked, there = time.monotonic(), self.ids()
@@ -224,21 +227,21 @@ class Engines:
         """Whether the cluster still has a controller."""
         if self.cluster is None:
             now = time.monotonic()
-            self.silence, self.asked = self.silence + min(now - self.asked, LOOK), now  # but not while this process was stopped
+            self.silence, self.asked = self.silence + min(now - self.asked, LOOK), now  # min: time while this process was stopped is left out
             return self.silence < SILENCE
         process = getattr(self.cluster.controller, "process", None)
         return bool(process and process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
 
     def listen(self):
-        """Note that the controller answers. For a thread: a question to one that is dead never ends."""
+        """Ask the controller again and again, and note that it answers. Runs in a thread: a question to a dead controller never returns."""
         while not self.over.wait(ASK):
-            with suppress(Exception):  # that is an answer, too
+            with suppress(Exception):  # an error is an answer, too
                 self.client.queue_status()
             self.silence = 0.0
 
 
 def _engines_alive():
-    """How many engine processes this one has."""
+    """The number of this process's children that are running engines."""
     alive = 0
     for child in psutil.Process().children():
         with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""What the verdicts on a unit depend on, as a digest: the grader grades a unit again when it has changed, and only then."""
+"""A digest of everything that the verdicts on a unit depend on: the grader grades a unit again if its digest has changed, and only then."""
 
 import ast
 import functools
@@ -13,8 +13,8 @@ from handson.cluster import site as sites
 from handson.files import COURSE
 
 JUDGING = ("grader.judging", "grader.box.server", "grader.box.forkserver", "grader.instructors.grade.work")
-FRONTS = {"grader", "grader.instructors.grade.digest"}  # what these import, no verdict depends on
-KNOWN = "known_"  # answers that only prove the checks
+FRONTS = {"grader", "grader.instructors.grade.digest"}  # no verdict depends on these modules, nor on what only they import
+KNOWN = "known_"  # files with known answers, which are only for testing the checks
 LIBRARIES = ("torch", "numpy", "chainer", "mpi4py", "pytorch-pfn-extras")
 PACKAGES = ("grader", "handson")
 
@@ -44,7 +44,7 @@ def _folder(unit):
 
 
 def _modules(unit):
-    """The modules of the course that are imported, by whichever way, where the unit's files are judged and run."""
+    """The modules of the course that are imported, directly or indirectly, where the unit's files are judged and run."""
     wanted = [*JUDGING, *(".".join(path.relative_to(COURSE).with_suffix("").parts) for path in _folder(unit).rglob("*.py"))]
     for part in UNITS[unit]:
         wanted += loaded_for([part.file])
@@ -67,7 +67,8 @@ def _imports(name):
 
 
 def _imported(tree, name=""):
-    """The names of the modules that the code of module `name` imports; of ``from package import name`` both, since either may be one."""
+    """The names of the modules that the code of module `name` imports. ``from package import name`` gives both, since `name` may be a
+    module, too."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -79,7 +80,7 @@ def _imported(tree, name=""):
 
 
 def _file(name):
-    """The file of a module, or None for what is no module of the course."""
+    """The file of a module, or None if the course has no such module."""
     path = COURSE.joinpath(*name.split("."))
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 

@@ -1,4 +1,4 @@
-"""``python -m grader grade``: from a folder of submissions to a gradebook and reports. Interrupted, the same command goes on."""
+"""``python -m grader grade``: makes a gradebook and reports of a folder of submissions. After an interruption, the same command goes on."""
 
 import os
 import sys
@@ -18,19 +18,20 @@ from grader.instructors.reports import note_absent, tell
 from grader.probes import loaded_for
 from handson.errors import OneSentence
 
-RESTARTS = 5  # of a controller that ends
-KEEPING = 0.5  # seconds: results that come faster are written to the disk together
+RESTARTS = 5  # the most starts of a cluster, if its controller ends each time
+KEEPING = 0.5  # seconds in which results are collected, to write them to the disk together
 LINE = "{n_fmt} of {total_fmt} units graded, {rate_fmt}, {remaining} left"
 
 
 class GradeError(OneSentence, RuntimeError):
-    """Why nothing is graded."""
+    """A sentence on why nothing is graded."""
 
 
 def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=False, force=False, units=None, say=print):
-    """Grade what is in `submissions` into the folder `out`, on `engines` engines started here, or on those of a cluster that runs.
+    """Grade the folder `submissions` into the folder `out`, on `engines` engines started here, or on those of a running cluster.
 
-    trusted: run students' code without a sandbox. force: grade anew what has been graded. units: only these. Raises OneSentence errors.
+    trusted: run students' code without a sandbox; force: grade again what has been graded; units: grade only these. Raises OneSentence
+    errors.
     """
     if not trusted and not sandbox.strong():
         raise GradeError(
@@ -42,7 +43,7 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         raise GradeError(f"there is no unit {unknown[0]}: choose from {', '.join(UNITS)}")
     if out.resolve().is_relative_to(submissions.resolve()) or submissions.resolve().is_relative_to((out / "submissions").resolve()):
         raise GradeError(f"{out} can't be written where submissions are read ({submissions}): name another folder with --out")
-    expected = [part.file for parts in UNITS.values() for part in parts]  # all: a submission is the same whatever is graded of it
+    expected = [part.file for parts in UNITS.values() for part in parts]  # of all units: the digest must not depend on `units`
     resources = "trusted" if trusted else "sandbox"
     versions = {unit: digest.of_unit(unit) for unit in units}
     with Gradebook(out) as book:
@@ -65,17 +66,17 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
             if missing:
                 _grade(book, missing, versions, resources, engines, profile, cluster_file, trusted, say)
         except (KeyboardInterrupt, SystemExit):
-            if not force:  # which begins anew
+            if not force:  # with --force, the same command begins again
                 missing = book.what_is_missing(collected, versions, resources)
                 say(f"{total - len(missing)} of {total} units graded; the same command goes on.")
             raise
         finally:
-            tell(book, out)  # what there is, also when it is interrupted
+            tell(book, out)  # what has been graded, also after an interruption
         say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")
 
 
 def _grade(book, missing, versions, resources, engines, profile, cluster_file, trusted, say):
-    """Grade the (submission, unit) pairs `missing`, and keep each as soon as all of it is there."""
+    """Grade the (submission, unit) pairs `missing`, and store each pair as soon as all of its pieces are done."""
     left = {(submission.student, unit): submission for submission, unit in missing}
     seconds = {}
     handed_in = (part.file for submission, unit in missing for part in UNITS[unit] if (submission.path / part.file).is_file())
@@ -139,12 +140,12 @@ def _grade_on(engines, left, book, versions, resources, trusted, seconds, tick):
 
 @contextmanager
 def _progress(units, say):
-    """Gives a function to call after each unit: it shows how many there are, how fast and for how long still, as a bar in a terminal,
-    else in a line every now and then."""
+    """In a `with`: a function to call after each unit. It shows how many units are graded, how fast, and the time left: as a bar in a
+    terminal, else as about 20 lines in all."""
     terminal, lines = sys.stderr.isatty(), max(1, units // 20)
     with open(os.devnull, "w") as nowhere:
         where = {"file": sys.stderr} if terminal else {"file": nowhere, "bar_format": LINE}
-        with tqdm(total=units, unit="unit", desc="graded", smoothing=0, **where) as bar:  # units of one student come at once
+        with tqdm(total=units, unit="unit", desc="graded", smoothing=0, **where) as bar:  # no smoothing, since units come in bursts
 
             def tick(key, engines):
                 bar.set_postfix_str(f"{engines} engines, {key[0]}: {key[1]}"[:60], refresh=False)

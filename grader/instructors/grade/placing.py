@@ -1,5 +1,5 @@
-"""Which engine does what, when: a piece of several ranks takes as many engines of one host; the longest go first, and what an engine
-that ended was doing is done again elsewhere."""
+"""Decides which engine runs which piece, and when. A piece with several ranks takes as many engines of one host; the longest pieces run
+first; if an engine ends, another one runs its piece again."""
 
 import itertools
 import math
@@ -10,22 +10,22 @@ from ipyparallel.error import EngineError
 
 from grader.instructors.grade import work
 
-TRIES = 3  # for a piece, when the grader fails
-DEATHS = 10  # of engines that had the piece; one may be to blame for them
-TICK = 0.2  # seconds, unless something happens before
-AHEAD = 8  # pieces for each engine, among which the longest is chosen
+TRIES = 3  # tries of a piece for which the grader fails
+DEATHS = 10  # tries of a piece whose engine ends: another piece may have caused these ends
+TICK = 0.2  # seconds between two looks at the engines, if nothing happens before
+AHEAD = 8  # pieces that wait for each engine; the longest of them runs first
 
 
 class ControllerLost(Exception):
-    """The cluster's controller has ended: nothing more will come from it."""
+    """The cluster's controller has ended, so no more results will come."""
 
 
 class Placer:
-    """Does `pieces`, an iterator of grader.instructors.grade.work.Piece, on `engines` (grader.instructors.grade.cluster.Engines).
+    """Runs `pieces`, an iterator of grader.instructors.grade.work.Piece, on `engines` (grader.instructors.grade.cluster.Engines).
 
-    `results` yields (piece, verdicts) as they come. Pieces are taken from the iterator as they are needed, so that the first
-    submissions are finished, and kept, long before the last; which of those that have been taken goes first depends on `seconds`,
-    what pieces of a kind took so far.
+    `results` yields (piece, verdicts) in the order in which pieces finish. Pieces are taken from the iterator only when they are needed, so
+    that the first submissions are finished and stored long before the last. Of the pieces taken, those that take longest run first;
+    `seconds` has the time that each kind of piece took so far.
     """
 
     def __init__(self, engines, pieces, trusted=False, seconds=None):
@@ -40,13 +40,13 @@ class Placer:
             if not self.engines.controller_alive():
                 raise ControllerLost
             found = [*self._collect(), *self._watch_engines()]
-            self._place()  # engines work while what was found is kept
+            self._place()  # before the results are stored, so that engines work meanwhile
             yield from found
             if self.running or self.waiting:
                 self.engines.wait(TICK)
 
     def _take(self):
-        """Keep some pieces waiting, in the order in which they should be done. Returns whether there are any."""
+        """Take pieces from the iterator, and sort the waiting ones in the order in which they should run. Returns whether any are waiting."""
         missing = AHEAD * max(1, len(self.engines.ids())) - len(self.waiting)
         if missing <= 0:
             return True
@@ -55,12 +55,12 @@ class Placer:
         return bool(self.waiting)
 
     def _expected(self, piece):
-        """Seconds that a piece takes: the longest go first. Of those whose kind was never done, what can be done while libraries are loaded
-        comes before all others, and then what has more ranks."""
+        """The seconds that a piece is expected to take. For a kind that has not run yet: infinite if it needs no heavy libraries, so that it
+        runs while these are being loaded; else more for more ranks."""
         return self.seconds.get(piece.kind, 10.0 * piece.ranks if piece.heavy else math.inf)
 
     def _place(self):
-        """Give free engines something to do. A piece for several waits for them; shorter ones for fewer go ahead meanwhile."""
+        """Submit pieces to free engines. If a piece needs more engines than are free, it waits, and later pieces that need fewer run first."""
         hosts = {engine: self.engines.host(engine) for engine in self.engines.ids() if engine not in self.lost}
         taken = {engine for _, _, engines, _ in self.running.values() for engine in engines}
         free = [engine for engine, host in hosts.items() if host and engine not in taken]
@@ -71,7 +71,7 @@ class Placer:
                 free = [engine for engine in free if engine not in engines]
 
     def _submit(self, piece, engines):
-        """Have the first of `engines` do a piece; the others are kept free for its ranks."""
+        """Submit a piece to the first of `engines`; the other ones stay idle, so that its ranks have their cores."""
         result = self.engines.submit(engines[0], work.run, piece, self.trusted, self.engines.cores(engines))
         self.running[engines[0]] = piece, result, engines, time.monotonic()
 
@@ -92,7 +92,7 @@ class Placer:
             verdicts = [work.Verdict(**verdict) for verdict in result.get(0)]
         except EngineError:
             yield from self._again(piece, "its engine ended", DEATHS)
-        except Exception as problem:  # what the engine raised
+        except Exception as problem:  # the engine raised it
             yield from self._again(piece, _reason(problem))
         else:
             self.seconds[piece.kind] = 0.7 * self.seconds.get(piece.kind, seconds) + 0.3 * seconds
@@ -110,7 +110,7 @@ class Placer:
         self.engines.replace_lost()
 
     def _again(self, piece, why, tries=TRIES):
-        """Put a piece back, or give it up after some tries."""
+        """Put a piece back to run again; after `tries` tries, yield it as ungraded, with the reason `why`."""
         self.tries[piece] = self.tries.get(piece, 0) + 1
         if self.tries[piece] < tries:
             self.waiting.insert(0, piece)
@@ -119,9 +119,10 @@ class Placer:
 
 
 def chosen(ranks, free, hosts):
-    """Which of the `free` engines a piece takes, or None if it has to wait. hosts: {engine: host} of all engines; None: not yet known.
+    """The `free` engines that a piece takes, or None if it has to wait. hosts: {engine: host} of all engines; a host not yet known is None.
 
-    They are of one host, on which there are just enough: one for each rank, but no more than the host with the most engines has.
+    All are on one host. They are one for each rank, but no more than the host with the most engines has. Of several hosts with enough
+    free engines, the one with the fewest is chosen.
     """
     counts = Counter(hosts.values())
     unknown = counts.pop(None, 0)

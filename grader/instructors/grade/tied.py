@@ -1,4 +1,4 @@
-"""Runs a Python module that ends when another process does, with all that it has started: so that no controller or engine is left.
+"""Runs a Python module, and kills it and all that it has started when another process ends, so that no controller or engine is left over.
 
 Usage: python -m grader.instructors.grade.tied PID MODULE [ARGUMENT...], as the leader of a process group.
 """
@@ -20,7 +20,7 @@ def tie(pid):
     except ProcessLookupError:
         os._exit(1)
     threading.Thread(target=_wait, args=(other,), daemon=True).start()
-    os.register_at_fork(after_in_child=linux.end_with_parent)  # the controller's schedulers
+    os.register_at_fork(after_in_child=linux.end_with_parent)  # for the schedulers, which the controller forks
 
 
 def _wait(other):

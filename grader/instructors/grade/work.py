@@ -1,4 +1,4 @@
-"""A piece of work: some checks of one file of one submission. Pieces are made here, and carried out here, on the engines."""
+"""A piece of work: some checks of one file of one submission. `pieces` makes pieces; `run` carries one out, on an engine."""
 
 import functools
 import os
@@ -15,9 +15,9 @@ from grader.sandbox import interpreter_paths
 from grader.verdict import GRADER_FAULT, Verdict
 from handson.files import COURSE
 
-BESIDE_STUDENTS = ("box", "probes", "sandbox")  # folders of the grader, wherever they are: what runs in the processes of a student's code
-SHARED = "HANDSON_SHARED"  # the variable that names the folder in which loaded libraries are shared with engines
-STARTING = 60  # seconds for an engine to load the libraries, at most
+BESIDE_STUDENTS = ("box", "probes", "sandbox")  # the grader's folders, at any level, whose modules run in the processes of student code
+SHARED = "HANDSON_SHARED"  # names the environment variable with the folder of the forkserver that all engines share
+STARTING = 60  # the most seconds that an engine may take to load the libraries
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Piece:
 
     @property
     def kind(self):
-        """What pieces of other students take as long as this one."""
+        """Equal for pieces of different students that take about the same time."""
         return self.unit, self.part, self.gaps
 
     @property
@@ -59,7 +59,7 @@ def pieces(submission, unit):
 
 
 def patience(piece):
-    """Seconds after which an engine that has not carried out a piece never will."""
+    """The most seconds that an engine can take for a piece; after these it will never finish."""
     part, hidden = _part(piece), _hidden_cases()
     return STARTING + sum(longest(check, len(hidden.get((piece.unit, part.track, check.gap), ()))) for check in part.checks)
 
@@ -71,7 +71,7 @@ def in_order(unit, verdicts):
 
 
 def run(piece, trusted, cores=()):
-    """Carry out a piece, on an engine: a list of verdicts as dictionaries. cores: of this host, for its ranks."""
+    """Carry out a piece, on an engine. Returns a list of verdicts as dictionaries. cores: this host's cores for the piece's ranks."""
     part = _part(piece)
     server = _server(loaded_for([part.file]))
     server.cores = cores
@@ -88,7 +88,7 @@ def run(piece, trusted, cores=()):
 
 
 def not_handed_in(piece):
-    """The verdicts of a piece whose file is not there."""
+    """The verdicts of a piece whose file was not handed in."""
     return list(judge(piece.unit, (_part(piece),), lambda file: None, None))
 
 
@@ -103,19 +103,19 @@ def ungraded(piece, why):
 
 
 def _part(piece):
-    """The part of the unit that a piece is about, with no more than its checks."""
+    """The part of the unit that a piece is about, with only the checks of this piece."""
     part = UNITS[piece.unit][piece.part]
     return replace(part, checks=tuple(check for check in part.checks if check.gap in piece.gaps))
 
 
 @functools.cache
 def _seed(unit):
-    """Of a unit's inputs: no student knows it, and it is the same for all, so that what is expected is worked out once."""
+    """The seed of a unit's inputs. Students don't know it. It is the same for all of them, so that the oracles run only once."""
     return int(digest.of_unit(unit)[:7], 16)
 
 
 def readable():
-    """What a sandbox shows of this machine."""
+    """The paths of this machine that a sandbox shows."""
     grader = COURSE / "grader"
     beside = [path for name in BESIDE_STUDENTS for path in sorted(grader.rglob(name)) if path.is_dir()]
     return [*interpreter_paths(), COURSE / "handson", COURSE / "datasets", *sorted(grader.glob("*.py")), *beside]

@@ -1,6 +1,6 @@
-"""Telling grades: from the gradebook to tables, files for other systems, and pages for students and instructor.
+"""Reports: writes tables, files for other systems, and pages for students and instructor from the gradebook.
 
-Everything here can be written again at any time (``python -m grader report DIR``), so the gradebook alone needs a backup.
+All reports can be written again at any time (``python -m grader report DIR``), so only the gradebook needs a backup.
 """
 
 import json
@@ -10,11 +10,11 @@ from grader.instructors.reports import pages, tables
 from grader.instructors.reports.files import write
 from grader.instructors.scores import scores
 
-ABSENT = "not_handed_in.json"  # the students of the gradebook that the last `grade` did not find
+ABSENT = "not_handed_in.json"  # the students in the gradebook whose submissions the last `grade` did not find
 
 
 def note_absent(folder, students):
-    """Have the report say that these students' submissions were not there this time. Raises TellError."""
+    """Note for the report that these students' submissions were not found this time. Raises TellError."""
     write(folder / ABSENT, json.dumps(students))
 
 
@@ -26,7 +26,7 @@ def _absent(folder):
 
 
 def tell(book, folder):
-    """Write everything there is to tell into `folder`; returns how many students there are. Raises TellError."""
+    """Write all reports into `folder`. Returns the number of students. Raises TellError."""
     of_class = scores(book, UNITS)
     for name, text in {
         "grades.csv": tables.grades(of_class),

@@ -1,4 +1,4 @@
-"""Writing what is told, and making text of students harmless on the way."""
+"""Writes the files of reports, and makes students' text in them harmless."""
 
 import re
 
@@ -10,13 +10,13 @@ HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202
 
 
 class TellError(OneSentence, OSError):
-    """Why something can't be written."""
+    """A sentence on why a report can't be written."""
 
 
 def write(path, text):
-    """Make `text` the content of `path`, as `written_aside` does; the gradebook has it all, so nothing waits for the disk. Raises TellError.
+    """Make `text` the content of `path`, as `written_aside` does. A file that has this content already is not touched. Raises TellError.
 
-    What is there already isn't touched.
+    It does not wait for the disk, because reports can be written again from the gradebook.
     """
     data = text.encode()
     try:
@@ -29,7 +29,7 @@ def write(path, text):
 
 
 def clean(text):
-    """Text of any origin, without what a terminal, a browser or a spreadsheet would act on: colours, control and direction characters."""
+    """Text of any origin without the colours, control characters and direction marks that terminals, browsers or spreadsheets act on."""
     return HIDDEN.sub("\ufffd", COLOURS.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
 
 

@@ -1,4 +1,5 @@
-"""Pages: the feedback for one student, and the report on a class. One file each, without scripts, readable on a phone and in print."""
+"""HTML pages: the feedback for one student, the report on a class, and similarities. Each page is one file, without scripts, and can be
+read on a phone and in print."""
 
 import base64
 import functools
@@ -17,17 +18,17 @@ from grader.instructors.reports.files import clean, number
 from grader.instructors.reports.tables import ARCHIVES_BEGIN, said
 from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, PASSED, STATUSES, sign
 
-LONGEST = 8_000  # characters of output shown for a gap
-PICTURE = 2_000_000  # bytes
+LONGEST = 8_000  # the most characters of output that are shown for a gap
+PICTURE = 2_000_000  # bytes of the largest picture that is shown
 
 
 def feedback(score, pictures=()):
-    """The page for the student of a Score. pictures: (name, data URI) pairs, from `plots`."""
+    """The page for one student, from a Score. pictures: (name, data URI) pairs, from `plots`."""
     return _template("feedback.html").render(score=score, pictures=pictures)
 
 
 def report(scores, absent=()):
-    """The page on the class. absent: students who were not handed in this time."""
+    """The page on the class. absent: students whose submissions were not found this time."""
     graded = [score for score in scores if not score.submission.refused]
     final = [score for score in graded if score.complete and score.max_points]
     return _template("report.html").render(
@@ -52,12 +53,12 @@ def report(scores, absent=()):
 
 
 def similarity(pairs):
-    """The page on a class's grader.instructors.similarity.Pairs, side by side."""
+    """The page that shows each grader.instructors.similarity.Pair side by side."""
     return _template("similarity.html").render(pairs=pairs)
 
 
 def plots(folder):
-    """The pictures of a student, PNG and SVG files in `folder` if it is there, as (name, data URI) pairs: as an <img>, no SVG runs scripts."""
+    """A student's pictures, the PNG and SVG files in `folder` if it exists, as (name, data URI) pairs. An SVG in an <img> runs no scripts."""
     found = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         kind = {".png": "image/png", ".svg": "image/svg+xml"}.get(path.suffix)
@@ -67,9 +68,9 @@ def plots(folder):
 
 
 def hardest_gaps(scores, most=10):
-    """Dicts of the gaps that lost most: unit, track, gap, share of the points, students who attempted it, and of how many.
+    """The gaps with the smallest share of points, as dicts: unit, track, gap, students, share (0 to 1), attempted (by how many students).
 
-    These are the students who began the gap's track, also if their other one counts: who chose one track says nothing of the other.
+    Only students who began the gap's track are counted, also if their other track counts: a student who never began it did not fail at it.
     """
     gaps = defaultdict(list)
     for score in scores:
@@ -92,7 +93,10 @@ def hardest_gaps(scores, most=10):
 
 
 def misconceptions(scores, most=12):
-    """Dicts of the messages that most students got, on either track: unit, track, gap, message (the commonest of those alike but for numbers), hint, students."""
+    """The messages that most students got, as dicts: unit, track, gap, message, hint, students.
+
+    Messages that differ only in numbers count as one; the most common of them is given.
+    """
     groups, hints = defaultdict(Counter), {}
     for score in scores:
         said_to_student = {
@@ -113,7 +117,7 @@ def misconceptions(scores, most=12):
 
 
 def _of_unit(units):
-    """What a class did in one unit."""
+    """The results of a class in one unit, for the report."""
     final = sorted(unit.points / unit.max_points for unit in units if unit.complete and unit.max_points)
     graded = [unit for unit in units if unit.graded]
     statuses = Counter(verdict.status for unit in graded for verdict in unit.verdicts)
@@ -131,30 +135,30 @@ def _of_unit(units):
 
 
 def _once(unit, seconds):
-    """The seconds of a unit: all verdicts on a gap come from one run of it, and say its time."""
+    """The sum of a unit's seconds, each gap counted once: all verdicts on a gap have the time of the same run."""
     return sum(max((getattr(verdict, seconds) for verdict in gap.verdicts), default=0) for gap in unit.gaps)
 
 
 def quantile(values, share):
-    """The value below which that share of the sorted `values` lies."""
+    """The value below which `share` (0 to 1) of the sorted `values` lie."""
     return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
 
 def bins(shares, count=10):
-    """How many of the shares (0 to 1, more counts as 1) lie in each of `count` equal parts."""
+    """How many of the shares lie in each of `count` equal parts of 0 to 1; shares above 1 count as 1."""
     counts = Counter(min(count - 1, int(share * count + 1e-9)) for share in shares)
     return [counts[number] for number in range(count)]
 
 
 def cut(text):
-    """Text of a bearable length, its middle cut out and the cut marked."""
+    """`text`, or if it is too long its beginning and its end, with a mark in place of the middle."""
     if len(text) <= LONGEST:
         return text
     return f"{text[: LONGEST // 2]}\n[... {len(text) - LONGEST} characters cut ...]\n{text[-LONGEST // 2 :]}"
 
 
 def distinct(verdicts, name):
-    """What the verdicts say in a field, everything once: all of one gap often say the same."""
+    """The different texts in a field of the verdicts; the verdicts on one gap often have the same text."""
     return list(dict.fromkeys(text for verdict in verdicts if (text := getattr(verdict, name).strip())))
 
 
@@ -164,7 +168,7 @@ def _template(name):
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: clean(value) if type(value) is str else value,  # all text, of whatever origin
+        finalize=lambda value: clean(value) if type(value) is str else value,  # all text on the pages is cleaned
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -175,12 +179,12 @@ def _template(name):
 
 
 def _words(name):
-    """A unit or gap's name for people: multi_gpu as multi gpu."""
+    """The name of a unit or gap for people to read: multi gpu for multi_gpu."""
     return name.replace("_", " ")
 
 
 def _marked(sentence):
-    """A sentence as HTML; what stands between backticks is code."""
+    """A sentence as HTML; text between backticks is shown as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(clean(sentence))))
 
 

@@ -1,4 +1,4 @@
-"""Grades as tables, for people and for other systems. A grade that isn't final yet is empty, never 0."""
+"""Grades as tables, for people and for other systems. A grade that is not final yet is left empty, never 0."""
 
 import csv
 import html
@@ -11,14 +11,14 @@ from grader.instructors.reports.files import clean, number
 from grader.verdict import PASSED
 
 ASSIGNMENT = "Hands-on distributed deep learning"
-ARCHIVES_BEGIN = 631_152_000  # 1990: an earlier time is one that an archive was given, not when somebody worked
-FORMULA = tuple("=+-@|%\t＝＋－＠")  # a spreadsheet takes what begins so for a formula
+ARCHIVES_BEGIN = 631_152_000  # the year 1990: an earlier time is a default of an archive, not the time when somebody worked
+FORMULA = tuple("=+-@|%\t＝＋－＠")  # a spreadsheet takes text that begins with one of these for a formula
 
 __all__ = ["canvas", "file_name", "grades", "gradescope", "moodle", "nbgrader"]
 
 
 def table(head, rows):
-    """CSV of a head and rows of texts and numbers (None: empty); texts are a line each, and never a formula."""
+    """CSV of a head and rows of texts, numbers and None (an empty cell). Each text becomes one line, and never a formula."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(head)
@@ -37,7 +37,8 @@ def _cell(value):
 
 
 def grades(scores):
-    """A row for each check that counts. The points of a student add up to the grade; what is ungraded has none."""
+    """A row for each check that counts, and for each adjustment. The points of a student's rows add up to the grade; ungraded rows have
+    none."""
     rows = []
     for score in scores:
         if score.submission.refused:
@@ -66,8 +67,8 @@ def _status(verdict):
 
 
 def moodle(scores):
-    """The offline grading worksheet of Moodle's assignments (mod/assign/feedback/offline). Without a date of the last change Moodle keeps
-    what was graded there before, unless its box to update such grades is ticked; an empty grade changes none. Comments are HTML there."""
+    """The offline grading worksheet of Moodle's assignments (mod/assign/feedback/offline). It has no dates of the last change, so Moodle
+    keeps existing grades unless its box to update them is ticked; an empty grade changes nothing. Comments are HTML."""
     head = ["Identifier", "Full name", "Grade", "Maximum grade", "Last modified (grade)", "Feedback comments"]
     rows = []
     for score in scores:
@@ -78,8 +79,8 @@ def moodle(scores):
 
 
 def canvas(scores):
-    """Canvas's gradebook (lib/gradebook_importer.rb): one column, to be renamed as the assignment there, with its number in brackets.
-    Students without a final grade are left out: an empty cell would take away the grade that they have there."""
+    """Canvas's gradebook (lib/gradebook_importer.rb) with one column, which the instructor renames to the assignment's name and number in
+    Canvas. Students without a final grade are left out: an empty cell would delete the grade that they have in Canvas."""
     total = max((score.max_points for score in scores), default=0)
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", ASSIGNMENT]
     graded = [score for score in scores if _grade(score) is not None]
@@ -88,7 +89,7 @@ def canvas(scores):
 
 
 def nbgrader(scores):
-    """The columns of `nbgrader export` (nbgrader/plugins/export.py), and a row for each unit as an assignment."""
+    """The columns of `nbgrader export` (nbgrader/plugins/export.py), with a row for each unit and student; a unit is an assignment."""
     head = ["assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email", "raw_score", "late_submission_penalty",
             "score", "max_score"]  # fmt: skip
     rows = []
@@ -102,7 +103,8 @@ def nbgrader(scores):
 
 
 def gradescope(score):
-    """Gradescope's results.json (its "Autograder Specifications"). Where something is ungraded no score is told: it would add up what is there."""
+    """Gradescope's results.json (its "Autograder Specifications"). If anything is ungraded, it has no scores at all, since Gradescope would
+    add up the present ones."""
     one = score.submission
     tests = []
     for unit in score.units:

@@ -6,7 +6,7 @@ from grader.checks import criteria
 
 
 def evaluates_all(seen, case, expected):
-    """Loss and accuracy of the whole test set, on as many ranks as the oracle has."""
+    """A judge: loss and accuracy are those of the whole test set, on as many ranks as the oracle has values for."""
     found = numpy.array([of_rank["found"] for of_rank in seen])[: len(expected["right"])]
     problem = criteria.explained_by(found, expected)
     if problem is None:

@@ -1,4 +1,4 @@
-"""The checks of the scripts on profiling: what they do is counted, and never timed."""
+"""The checks of the scripts on profiling. They count what a script does, and measure no time."""
 
 import re
 
@@ -19,7 +19,7 @@ BELONGS = {
 
 
 def _step(name):
-    """Which of STEPS a range's name means: letters count, but not capitals, blanks and hyphens; None for other names."""
+    """The one of STEPS that a range's name means, or None. Capitals, and all characters that are no letters, make no difference."""
     return {re.sub("[^a-z]", "", step): step for step in STEPS}.get(re.sub("[^a-z]", "", name.lower()))
 
 
@@ -105,7 +105,7 @@ def every_image_once(seen, case, expected):
 def meets_once_an_epoch(seen, case, expected):
     steps = expected["steps"] * case["epochs"]
     for rank, of_rank in enumerate(seen):
-        meetings = {name: count - steps * (name == "all_reduce") for name, count in of_rank["meetings"].items()}  # one is the gradients'
+        meetings = {name: count - steps * (name == "all_reduce") for name, count in of_rank["meetings"].items()}  # without the gradients'
         if sum(meetings.values()) >= steps:
             calls = ", ".join(f"{name} {count} times" for name, count in meetings.items() if count)
             return f"beside the gradients' all-reduce, rank {rank} calls {calls} in {steps} steps: every call makes it wait for the others"
@@ -147,7 +147,7 @@ TRAIN_STEPS = (
 
 
 def _mended(gap, cases, *criteria):
-    """The check of a script that was slow: all of it is run, wherever it was mended."""
+    """The check of a slow script that the student makes faster. The whole script runs, since the student may change it anywhere."""
     return (Check(gap, f"{PROBES}:training", cases, criteria, oracle=f"{ORACLES}:training", whole=True),)
 
 

@@ -6,7 +6,7 @@ from grader.instructors.notebook_answers import Function
 
 
 def _arrivals(chance, step):
-    """When three ranks come to the all-reduce of a step; now this one is last, now that one."""
+    """The times at which three ranks reach the all-reduce of a step. The last rank differs from step to step."""
     return [step + chance.uniform(0, 0.2) for _ in range(3)]
 
 

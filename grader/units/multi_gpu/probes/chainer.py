@@ -7,7 +7,7 @@ from grader.probes.student import Student
 
 
 def devices(rank, ranks, source, case):
-    """The names and ids in `gpus`, in their order."""
+    """The names and the ids in `gpus`, in the order in which they stand there."""
     found = Student(source).run(args=SimpleNamespace(gpu=list(case["gpu"]))).gpus
     if not isinstance(found, dict):
         raise Wrong(f"`gpus` is {found!r}, no dictionary from names to ids, such as {{'main': 0, 'gpu1': 1}}")

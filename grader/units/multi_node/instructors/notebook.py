@@ -16,7 +16,7 @@ def _throughputs(chance):
 
 
 def _table(chance):
-    """A scaling table, and an efficiency between those of its rows; the efficiency falls, but for one row."""
+    """A scaling table, and an efficiency between those of its rows. The efficiency falls from row to row, except in one row."""
     efficiencies = {1: 1, 2: chance.uniform(0.9, 0.99), 4: chance.uniform(0.7, 0.75), 8: chance.uniform(0.8, 0.85), 16: chance.uniform(0.3, 0.5)}
     table = [[workers, 50.0 * workers * one, workers * one, one] for workers, one in efficiencies.items()]
     return {"table": table, "least": chance.turn([0.65, 0.78, 0.87])}
@@ -31,7 +31,7 @@ def _scaling(throughputs, speed_up=lambda rate, single: rate / single, efficienc
 
 
 def _last_of_unbroken(table, least):
-    """The workers of the last row before the first that is too inefficient."""
+    """The workers of the row before the first row that is too inefficient."""
     return [row[0] for number, row in enumerate(table) if all(before[3] >= least for before in table[: number + 1])][-1]
 
 

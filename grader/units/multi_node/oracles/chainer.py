@@ -1,4 +1,4 @@
-"""The expected values of the evaluator's probe, as in grader.oracles.chainer."""
+"""The oracle of the evaluator's probe, called like those in grader.oracles.chainer."""
 
 import handson.chainer  # noqa: F401 (before chainer: lets it run on today's NumPy)
 import numpy
@@ -7,7 +7,8 @@ from grader.probes.chainer import Double, network, pictures
 
 
 def evaluation(rank, ranks, case):
-    """[loss, accuracy] on each rank (ranks, 2): the means over all images under "right"; the rest as in `training`."""
+    """{"right": [loss, accuracy] on each rank (ranks, 2), the means over all images; sentence on a misconception: the values that it
+    leads to}."""
     model, lengths, data = network(case["seed"]), case["lengths"], list(pictures(sum(case["lengths"]), case["seed"]))
 
     def mean(part):

@@ -1,4 +1,4 @@
-"""The expected values of the evaluator's probe, as in grader.oracles.pytorch."""
+"""The oracle of the evaluator's probe, called like those in grader.oracles.pytorch."""
 
 import numpy
 import torch.nn.functional as F
@@ -7,7 +7,8 @@ from grader.probes.pytorch import batch, normalizing_network
 
 
 def evaluation(rank, ranks, case):
-    """[[loss, accuracy]] of the whole test set, as rank 0 has them, under "right"; the rest are sentences with what they lead to."""
+    """{"right": [[loss, accuracy]] of the whole test set, as rank 0 should find them; sentence on a misconception: the values that it
+    leads to}."""
     right, training, batches = [], [], []
     for number, length in enumerate(case["lengths"]):
         images, labels = batch(case["seed"], 0, case["lengths"], number)

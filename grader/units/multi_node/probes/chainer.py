@@ -14,7 +14,8 @@ from handson.chainer.reports import TimedEvaluator
 
 
 def scatter(rank, ranks, source, case):
-    """The samples of one rank's parts; only rank 0 has the data. Training parts also of a second run, and of one with another seed."""
+    """The samples in one rank's parts of the training and the test set, where only rank 0 has the data. For the training set also the parts
+    of a second run with the same seed ("again"), and of a run with another seed ("other")."""
     comm, student = join(rank, ranks), Student(source)
 
     def run(seed):
@@ -32,7 +33,7 @@ def scatter(rank, ranks, source, case):
 
 
 def evaluator(rank, ranks, source, case):
-    """The loss and the accuracy that one rank's evaluator gives, where ranks have `lengths` images of the test set."""
+    """The loss and the accuracy that one rank's evaluator reports. case["lengths"]: the test images of each rank."""
     comm, convert, model = join(rank, ranks), Double(), network(case["seed"])
     data, begin = pictures(sum(case["lengths"]), case["seed"]), sum(case["lengths"][:rank])
     test_set = chainer.datasets.SubDataset(data, begin, begin + case["lengths"][rank])

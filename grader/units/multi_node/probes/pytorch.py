@@ -13,7 +13,8 @@ from handson.training.data import ImageDataset
 
 
 def evaluator(rank, ranks, source, case):
-    """What the evaluator finds on every rank, where the ranks have unequal parts of the test set, and what it leaves behind."""
+    """What the evaluator reports on this rank, where the ranks have unequal parts of the test set; whether the model is in training mode
+    after it; and whether it has changed ("moved") the model's buffers."""
     comm = join(rank, ranks)
     model = normalizing_network(case["seed"])
     images, labels = batch(case["seed"], 0, case["lengths"], rank)

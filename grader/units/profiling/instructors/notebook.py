@@ -6,7 +6,7 @@ from grader.instructors.notebook_answers import Choice, Function
 
 
 def _waits(chance):
-    """How long each of four ranks waits for each other one: the one with the longest single wait is not the one that waits the most."""
+    """How long each of four ranks waits for each other rank. The rank with the longest single wait is not the rank that waits most in all."""
     ranks = list(range(4))
     chance.shuffle(ranks)
     waits = {rank: {other: chance.uniform(0, 0.002) for other in ranks if other != rank} for rank in ranks}
@@ -17,7 +17,7 @@ def _waits(chance):
 
 
 def _meetings(chance, collective):
-    """When three ranks come to a collective and leave it."""
+    """The times at which three ranks enter a collective, and at which they leave it."""
     begin = [collective + chance.uniform(0, 0.3) for _ in range(3)]
     return begin, [max(begin) + chance.uniform(0.01, 0.2) for _ in range(3)]
 

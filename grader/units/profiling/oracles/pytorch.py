@@ -1,4 +1,4 @@
-"""The expected values of the profiling scripts' probes, computed in one process without a student's code; as in grader.oracles.pytorch."""
+"""The oracle of the profiling scripts' probes: computed in one process, without a student's code; called as in grader.oracles.pytorch."""
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,8 @@ from handson.training.data import enlarge
 
 
 def training(rank, ranks, case):
-    """Parameters at the end of a training of case["ranks"] ranks, and the mean loss of each epoch: rank after rank, in one process."""
+    """A training of case["ranks"] ranks, computed in one process, rank after rank: the parameters at the end, the mean loss of each epoch,
+    and the number of steps in an epoch."""
     seed, workers, images, labels = case["seed"] % 1000, case["ranks"], _images(case), labels_of(case["images"])
     samplers = [DistributedSampler(labels, workers, number, seed=seed) for number in range(workers)]
     torch.manual_seed(seed)

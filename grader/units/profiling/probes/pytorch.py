@@ -1,4 +1,4 @@
-"""Probes for the scripts that are profiled: what a training does is counted, so that no clock decides."""
+"""Probes for the scripts that are profiled. They count what a training does, so that the result does not depend on a clock."""
 
 import collections
 import contextlib
@@ -28,12 +28,13 @@ COLLECTIVES = (
     "scatter_object_list", "send",
 )  # fmt: skip
 SIZE = 64  # pixels of an image in a file
-MARKS = 4096  # images have marks below this, divided by it: what a network can train on
-LR = 0.002  # so low that rounding errors stay small
+MARKS = 4096  # marks are below this; images hold them divided by it, so that a network can train on them
+LR = 0.002  # low, so that rounding errors stay small
 
 
 def marks(rank, ranks, source, case):
-    """Of each of some training steps: the ranges that were entered, those left open, and which were open during each part of the work."""
+    """For each training step: the ranges that it entered, those that it left open, and those that were open during each part of its work.
+    Also the parameters after each step."""
     comm, lengths = join(rank, ranks), case["lengths"]
     model = network(case["seed"])
     optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
@@ -51,7 +52,7 @@ def marks(rank, ranks, source, case):
 
 
 class Ranges:
-    """Stands in for torch's ranges, record_function and NVTX, and notes which are open when something is done."""
+    """Replaces torch's ranges (record_function and NVTX), and notes which ranges are open during each part of a step's work."""
 
     def __init__(self):
         self.open, self.entered, self.work = [], [], []
@@ -70,14 +71,14 @@ class Ranges:
 
     def taken(self):
         """What was noted since the last call."""
-        entered = [name for name in self.entered if not name.startswith("Optimizer.")]  # that one is torch's
+        entered = [name for name in self.entered if not name.startswith("Optimizer.")]  # torch itself enters a range of this name
         found = {"entered": entered, "open": list(self.open), "work": [list(one) for one in self.work]}
         self.entered, self.work = [], []
         self.open.clear()
         return found
 
     def watch(self, model, optimizer):
-        """Note what `model` and `optimizer` do, where it begins and where it ends."""
+        """Note the open ranges where the work of `model` and `optimizer` begins and where it ends."""
         for hook in (model.register_forward_pre_hook, model.register_forward_hook):
             hook(lambda *seen: self.note("the network's forward pass"))
         for parameter in model.parameters():
@@ -122,8 +123,8 @@ class Ranges:
 
 
 def training(rank, ranks, source, case):
-    """What `train` of a whole script does: which images every step takes, and how often images are decoded, ranks meet, and numbers are
-    fetched from the device; the losses it reports, and the parameters at the end."""
+    """What a script's whole `train` does: the images of each step; how often each image is decoded, each collective is called ("meetings"),
+    and numbers are fetched from the device; the losses that it reports, and the parameters at the end."""
     seen, models, start = Counts(case), [], ConvNet.__init__
 
     def note(model, *arguments, **options):
@@ -153,12 +154,15 @@ def training(rank, ranks, source, case):
 
 
 class Counts:
-    """What is counted while a script trains on the images of a case. `case["numbers"]`: images are full of their marks, so that they can be told."""
+    """Counts what a script does while it trains on the images of a case.
+
+    case["files"]: the images are compressed files; case["numbers"]: all numbers of an image are its mark, so that it can be recognised.
+    """
 
     def __init__(self, case):
         self.case = case
         self.files = [zlib.compress(image.numpy().tobytes()) for image in raw(case["images"], case["seed"])] if case.get("files") else []
-        self.decoded = numpy.frombuffer(mmap.mmap(-1, 4 * (len(self.files) + 1)), numpy.int32)[:-1]  # shared with processes forked from this
+        self.decoded = numpy.frombuffer(mmap.mmap(-1, 4 * (len(self.files) + 1)), numpy.int32)[:-1]  # shared with forked processes
         self.meetings, self.fetched, self.batches = collections.Counter(), 0, []
         self.marks = marks_of(case["images"], case["seed"], MARKS) if case.get("numbers") else []
         self.number = {int(mark): number for number, mark in enumerate(self.marks)}
@@ -174,7 +178,7 @@ class Counts:
         return ImageDataset(images, labels, "pictures", None, tuple("0123456789"))
 
     def batch(self, model, inputs):
-        """Before a forward pass. What is none of the data set's images is -1."""
+        """Note the numbers of a batch's images, before a forward pass; -1 for an image that is not in the data set."""
         self.batches.append([self.number.get(round(float(image.mean()) * MARKS), -1) for image in inputs[0].detach().numpy()])
 
     @contextlib.contextmanager

@@ -4,7 +4,7 @@ from grader.instructors.notebook_answers import Function
 
 
 def _rates(chance):
-    """Batch size -> images/s: rising, then level with a little up and down."""
+    """Batch size -> images/s: they rise, then stay about level, and fall for the largest batch size."""
     top = chance.uniform(300, 900)
     rates = {size: top * size / (size + chance.uniform(2, 5)) for size in (1, 2, 4, 8)}
     rates |= {size: top * chance.uniform(0.93, 1.0) for size in (16, 32, 64, 128)}
