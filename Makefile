@@ -1,14 +1,14 @@
-# Every target first lets setup_environment.sh bring .venv up to date, then works in it. `make` alone lists the targets.
-#   make test ARGS="-m quick"           the tests that take less than a minute; -k throughput: those of that name
+# Every target first brings .venv up to date with setup_environment.sh, and then uses it. `make` alone lists the targets.
+#   make test ARGS="-m quick"           the tests that take less than a minute; -k throughput: tests with that word in their name
 #   make tour ARGS="--track chainer"    ARGS are options for pytest, JupyterLab, the tour or the benchmark
-#   make PYTHON=python3.12 test         another Python (3.11 to 3.13)
-#   make SYSTEM_TORCH=1 tour            on a GPU image: use the torch it carries
+#   make PYTHON=python3.12 test         use another Python (3.11 to 3.13)
+#   make SYSTEM_TORCH=1 tour            on a GPU image: use the torch that it has
 
 SHELL := bash
 export PYTHON SYSTEM_TORCH
 unexport PYTHONPATH PYTHONHOME
 
-# The environment's commands come first on PATH: its mpiexec and qsub are the ones to find.
+# The environment's commands come first on PATH, so that its mpiexec and qsub are used.
 IN_VENV := VIRTUAL_ENV="$(CURDIR)/.venv" PATH="$(CURDIR)/.venv/bin:$$PATH"
 LAB_PAGE := /lab/tree/$(firstword $(wildcard notebooks/00_start.ipynb) $(wildcard notebooks))
 
@@ -34,7 +34,7 @@ test: environment
 bench: environment
 	@$(IN_VENV) python -m tests.bench $(ARGS)
 
-# JupyterLab refuses to run as root, the only user of many containers, unless told.
+# JupyterLab refuses to run as root, the only user in many containers, without --allow-root.
 lab: environment
 	@$(IN_VENV) jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url="$(LAB_PAGE)" \
 	    $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(ARGS)

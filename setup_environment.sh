@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Make .venv hold what requirements.txt, build-constraints.txt and pyproject.toml name. Every `make` target calls it first: with
-# nothing to do it ends in a few hundredths of a second. It needs bash, the usual small Unix commands and Python 3.11 to 3.13.
+# Install into .venv what requirements.txt, build-constraints.txt and pyproject.toml name. Every `make` target calls this script first;
+# if nothing has to be done, it ends in a few hundredths of a second. It needs bash, the usual Unix commands and Python 3.11 to 3.13.
 #
-#   PYTHON=python3.12    use this Python, not the first fitting one of python3, python3.13, python3.12, python3.11
-#   SYSTEM_TORCH=1       use the torch that this Python already has (GPU images carry one) and install none; 0: install our own again
+#   PYTHON=python3.12    use this Python, not the first suitable one of python3, python3.13, python3.12, python3.11
+#   SYSTEM_TORCH=1       use the torch that this Python already has (GPU images have one) and install none; 0: install our own again
 #
-# .venv/handson-stamp tells a finished environment: this folder's path, then a checksum of the three files. It says "incomplete"
-# while pip works, so an installation that was cut off, like one that was moved or whose Python is gone, is made again from nothing.
-# An environment made by hand, without a stamp, is only brought up to date.
+# .venv/handson-stamp marks a complete environment: it has this folder's path, then a checksum of the three files. While pip works it
+# says "incomplete". So an environment is made again from nothing if its installation was interrupted, if it was moved, or if its Python
+# is gone. An environment that was made by hand, without a stamp, is only brought up to date.
 
 set -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 2
 here=$(pwd -P)
 stamp=.venv/handson-stamp
 log=.venv/install.log
-needed_kib=$((2 * 1024 * 1024))     # 1.5 GB installed, at most 0.3 GB of downloads that pip throws away, and some air
+needed_kib=$((2 * 1024 * 1024))     # 1.5 GB installed, at most 0.3 GB of downloads that pip deletes, and some reserve
 
 unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX
 export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_RETRIES="${PIP_RETRIES:-2}"
-# chainer is built from source with a setuptools that still has pkg_resources; pip 25.3 gave this setting its second name.
+# chainer is built from source and needs a setuptools that still has pkg_resources. From pip 25.3 on, this setting has the second name.
 export PIP_CONSTRAINT=build-constraints.txt PIP_BUILD_CONSTRAINT=build-constraints.txt
 
 fail() {
@@ -34,7 +34,7 @@ uses_system_torch() { grep -qs '^include-system-site-packages = true' .venv/pyve
 
 free_kib() { df --output=avail -k .venv 2>/dev/null | tail -n 1 | tr -d ' '; }
 
-# version <tab> yes or no: can it make environments? <tab> its path; from inside our own .venv, the path of the Python below it.
+# Print version <tab> yes or no (can it make environments?) <tab> path of a Python; for that of our own .venv, the Python it was made from.
 describe_python() {
     "$1" -c '
 import importlib.util, os, sys
@@ -44,7 +44,7 @@ print("%d.%d" % sys.version_info[:2], "yes" if can_make else "no", sys._base_exe
 ' 2>/dev/null
 }
 
-# Set python and python_version, or end with a sentence.
+# Set python and python_version, or fail with a sentence.
 find_python() {
     local candidate version can_make path seen="" without_venv="" candidates=(python3 python3.13 python3.12 python3.11)
     [ -z "$PYTHON" ] || candidates=("$PYTHON")
@@ -68,7 +68,7 @@ find_python() {
          "pyenv, conda or uv, and name it if it is not on PATH: make PYTHON=/path/to/python3.12 TARGET."
 }
 
-# One word for what .venv needs: nothing, refresh (bring up to date), or rebuild (from nothing).
+# Print what .venv needs: nothing, refresh (bring up to date), or rebuild (make it again from nothing).
 what_is_needed() {
     local path="" checksum="" asked
     .venv/bin/python -c '' 2>/dev/null || { echo rebuild; return; }
@@ -88,7 +88,7 @@ what_is_needed() {
     else echo nothing; fi
 }
 
-# What stands in .venv goes, the folder itself stays: it may be a link to a bigger disk, and it holds the lock.
+# Delete what is in .venv, but not the folder itself: it may be a link to a bigger disk, and it has the lock.
 clear_venv() {
     find .venv/ -mindepth 1 ! -path "$stamp" ! -path .venv/lock ! -path "$log" -delete || fail "cannot clear $here/.venv: delete it by hand."
 }
@@ -96,13 +96,13 @@ clear_venv() {
 make_venv() {
     local free output outer options=() size="about 1.5 GB"
     find_python
-    [ -n "$SYSTEM_TORCH" ] || ! uses_system_torch || SYSTEM_TORCH=1     # what was chosen once stays
+    [ -n "$SYSTEM_TORCH" ] || ! uses_system_torch || SYSTEM_TORCH=1     # an earlier choice remains
     if [ "${SYSTEM_TORCH:-0}" != 0 ]; then
         "$python" -c 'import torch' 2>/dev/null ||
             fail "SYSTEM_TORCH=1, but $python has no torch that can be imported: leave it out, or name the Python that has one with PYTHON=."
         options=(--system-site-packages) size="about 0.5 GB" needed_kib=$((needed_kib / 2))
     fi
-    echo incomplete 2>/dev/null >"$stamp"       # a full disk is told of below
+    echo incomplete 2>/dev/null >"$stamp"       # a full disk is reported below
     clear_venv
     free=$(free_kib)
     if [ -n "$free" ] && [ "$free" -lt "$needed_kib" ]; then
@@ -111,14 +111,14 @@ make_venv() {
     fi
     echo "Installing the course's packages into .venv: $size and one or two minutes, once (progress: $log)." >&2
     output=$("$python" -m venv "${options[@]}" "$(readlink -f .venv)" 2>&1) || explain_failure "$output"
-    # An environment made from within another one sees the Python below both; the torch we want is in the one between.
+    # If $python is itself in an environment, .venv sees the packages of the Python below that one. Torch is in the environment between.
     outer=$("$python" -c 'import sys, sysconfig; sys.prefix == sys.base_prefix or print(sysconfig.get_path("purelib"))')
     if [ -n "$outer" ] && [ ${#options[@]} -gt 0 ]; then
         echo "$outer" >".venv/lib/python$python_version/site-packages/outer-environment.pth"
     fi
 }
 
-# Repeat stdin, and on a terminal show what pip is doing in one line that overwrites itself.
+# Copy stdin to stdout; on a terminal, also show what pip is doing, in one line that is overwritten.
 show_progress() {
     local line
     while IFS= read -r line; do
@@ -129,10 +129,10 @@ show_progress() {
     return 0
 }
 
-# End with the sentence that fits pip's output.
+# Fail with the sentence that fits pip's output.
 explain_failure() {
     local output=$1 telling
-    # pip collects everything before it touches the environment: until then the one that was there is as good as before.
+    # pip downloads everything before it changes the environment. If it failed before that, the environment is still complete.
     if [ "$needed" = refresh ] && [[ $output != *"Installing collected packages"* ]]; then
         if [ -n "$old_stamp" ]; then echo "$old_stamp" >"$stamp"; else rm -f "$stamp"; fi
     fi
@@ -167,7 +167,7 @@ install_packages() {
         requirements=.venv/requirements.txt
         sed "s/^torch==.*/torch==$(.venv/bin/python -c 'import torch; print(torch.__version__)')/" requirements.txt >"$requirements"
     fi
-    mkdir -p .venv/tmp      # pip unpacks here, so that one disk decides whether there is room
+    mkdir -p .venv/tmp      # pip unpacks here, so that only the disk of .venv needs space
     output=$(TMPDIR=$here/.venv/tmp .venv/bin/python -m pip install --progress-bar off -r "$requirements" -e . 2>&1 |
              tee "$log" 2>/dev/null | show_progress) || { rm -rf .venv/tmp; explain_failure "$output"; }
     rm -rf .venv/tmp
@@ -182,5 +182,5 @@ if command -v flock >/dev/null && ! flock -n 9; then
     echo "Another make is installing into .venv: waiting for it (30 minutes at most)." >&2
     flock -w 1800 9 || fail "another make has been installing into .venv for 30 minutes: end it, then run make again."
 fi
-needed=$(what_is_needed)            # once more: whoever held the lock may have done it
+needed=$(what_is_needed)            # again: the process that held the lock may have installed everything
 [ "$needed" = nothing ] || install_packages

@@ -1,14 +1,14 @@
-"""Engines in a job of PBS Professional, the controller where `ipcluster start` is typed. docs/grading.md says how to use it."""
+"""Engines in a job of PBS Professional; the controller runs where `ipcluster start` is typed. docs/grading.md says how to use this file."""
 
 from pathlib import Path
 
 c = get_config()  # noqa: F821
 
 c.Cluster.engine_launcher_class = "pbs"
-c.Cluster.controller_ip = "*"  # the engines are on other hosts; all that is sent is signed with the profile's key
+c.Cluster.controller_ip = "*"  # the engines run on other hosts; all messages are signed with the profile's key
 c.Cluster.controller_args = ["--HeartMonitor.period=500", "--HeartMonitor.max_heartmonitor_misses=60", "--IPController.db_class=NoDB"]
 c.Cluster.send_engines_connection_env = False  # a job's environment can be read with qstat
 c.Cluster.engine_timeout = 600  # seconds that the job may wait in the queue
 c.PBSEngineSetLauncher.batch_template_file = str(Path(__file__).with_name("engines.sh"))
 c.PBSEngineSetLauncher.namespace = {"nodes": 1, "queue": "lecture", "group": "gt00", "walltime": "02:00:00"}
-c.PBSLauncher.delete_command = ["qdel", "-x"]  # also of a job that has ended, so that `ipcluster stop` can tidy up
+c.PBSLauncher.delete_command = ["qdel", "-x"]  # -x accepts a job that has ended, so that `ipcluster stop` can finish

@@ -1,11 +1,11 @@
-"""Engines in a job of Slurm, the controller where `ipcluster start` is typed. docs/grading.md says how to use it."""
+"""Engines in a job of Slurm; the controller runs where `ipcluster start` is typed. docs/grading.md says how to use this file."""
 
 from pathlib import Path
 
 c = get_config()  # noqa: F821
 
 c.Cluster.engine_launcher_class = "slurm"
-c.Cluster.controller_ip = "*"  # the engines are on other hosts; all that is sent is signed with the profile's key
+c.Cluster.controller_ip = "*"  # the engines run on other hosts; all messages are signed with the profile's key
 c.Cluster.controller_args = ["--HeartMonitor.period=500", "--HeartMonitor.max_heartmonitor_misses=60", "--IPController.db_class=NoDB"]
 c.Cluster.send_engines_connection_env = False  # a job's environment can be read with scontrol
 c.Cluster.engine_timeout = 600  # seconds that the job may wait in the queue

@@ -1,7 +1,7 @@
--- Slurm's job_submit plugin: give a PBS job script the GPUs of its line "#PBS -l select=...:ngpus=2", which sbatch passes over.
+-- Slurm's job_submit plugin: give a PBS job script the GPUs of its line "#PBS -l select=...:ngpus=2", which sbatch ignores.
 
--- What sbatch itself would send for --gpus-per-node: gres:gpu:2 up to Slurm 23.02, gres/gpu:2 from 23.11 on. In case of doubt:
--- `scontrol show job` of a job of `sbatch --gpus-per-node=2` shows it as TresPerNode.
+-- What sbatch itself sends for --gpus-per-node: gres:gpu:2 up to Slurm 23.02, gres/gpu:2 from 23.11 on. To find out, submit a job with
+-- `sbatch --gpus-per-node=2`: `scontrol show job` shows it as TresPerNode.
 local version = io.popen("scontrol --version"):read("*a")           -- "slurm 23.11.4"
 local gpus = (tonumber(string.match(version, "(%d+%.%d+)")) or 99) < 23.11 and "gres:gpu:" or "gres/gpu:"
 

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Make this host (Debian, Ubuntu) part of a classroom's Slurm. Run as root on every host, with the same two words, the login host first:
+# Make this host (Debian, Ubuntu) part of a classroom's Slurm. Run it as root on every host, with the same arguments, the login host first:
 #     ./set_up.sh LOGIN "NodeName=node[1-2] CPUs=16 RealMemory=60000 Gres=gpu:2"
-# LOGIN is the host that jobs are submitted on, as `hostname -s` prints it. The other word is what `slurmd -C` prints on a node, with the
-# names of all nodes; with Gres=gpu:N where each has N NVIDIA GPUs, without Gres where there are none. Repeated, it changes nothing.
+# LOGIN is the host where jobs are submitted, as `hostname -s` prints it. The second argument is what `slurmd -C` prints on a node, with
+# the names of all nodes, and with Gres=gpu:N if each has N NVIDIA GPUs. Running it again changes nothing.
 set -euo pipefail
 [ $# = 2 ] || { sed -n '2,5s/^# //p' "$0" >&2; exit 2; }
 login=$1 nodes=$2 here=$(dirname "$(readlink -f "$0")") etc=${SLURM_ETC:-/etc/slurm}

@@ -1,8 +1,8 @@
-"""Slurm on two hosts that are one machine, for tests and to try things: ``python two_hosts.py [COMMAND...]``.
+"""Slurm on two virtual hosts of one machine, for tests and for trying things: ``python two_hosts.py [COMMAND...]``.
 
-The hosts are virtual nodes (`handson.cluster.virtual_nodes`), so no root is needed. A third one, login, is where jobs are submitted: COMMAND
-runs there, or a shell. When it has ended, or this process has in whatever way, Slurm and its jobs are gone. What the configuration
-includes, pbs_jobs.conf, is what a real cluster includes too.
+The hosts are virtual nodes (`handson.cluster.virtual_nodes`), so no root is needed. COMMAND, or a shell, runs on a third one, login, where
+jobs are submitted. When COMMAND or this process ends, in whatever way, Slurm and its jobs end, too. The configuration includes
+pbs_jobs.conf, as that of a real cluster does.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from handson.cluster import virtual_nodes
 
 HERE = Path(__file__).resolve().parent
 LOGIN, NODES = "login", ("node1", "node2")
-CPUS, GPUS = 2, ("/dev/null", "/dev/zero")  # of each node; Slurm counts any device that it is told of as a GPU
-LIMIT = 60  # seconds for Slurm to come up, and for one of its commands
+CPUS, GPUS = 2, ("/dev/null", "/dev/zero")  # of each node; Slurm counts any device that is named in gres.conf as a GPU
+LIMIT = 60  # seconds for Slurm to start, and for one of its commands
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin:/usr/bin:/bin"
 PACKAGES = {"munged": "munge", "slurmctld": "slurm-wlm", "slurmd": "slurm-wlm", "sbatch": "slurm-wlm", "generate_pbs_nodefile": "slurm-wlm-torque"}
 
@@ -56,13 +56,14 @@ class Slurm:
 
     def __init__(self, folder, holder, hosts):
         self.folder, self.holder, self.hosts = folder, holder, hosts
-        # Where virtual nodes make one root in a user namespace, Slurm must not believe it: it could become nobody else there.
+        # In the user namespace of virtual nodes this process seems to be root. Slurm must not run as that root: it could not switch to
+        # other users there. So a second user namespace maps it back to an ordinary user.
         rooted = not os.path.samefile(f"/proc/{holder.pid}/ns/user", "/proc/self/ns/user")
         self.user = pwd.getpwnam("nobody") if rooted and os.getuid() == 0 else pwd.getpwuid(os.getuid())
         self._as_user = ["unshare", "--user", f"--map-user={self.user.pw_uid}", f"--map-group={self.user.pw_gid}"] if rooted else []
 
     def start(self, *command, folder="/", host=LOGIN, env=os.environ, **options):
-        """A Popen of `command` on `host`, in `folder`; Slurm's commands find this Slurm there."""
+        """A Popen of `command` on `host`, in `folder`. Slurm's commands use this Slurm there."""
         command = virtual_nodes.on(self.hosts[host]["pid"], *self._as_user, *command)
         command = virtual_nodes.inside(self.holder.inside, str(folder), *command)
         return subprocess.Popen(command, env={**env, "SLURM_CONF": str(self.folder / "slurm.conf")}, **options)
@@ -77,7 +78,7 @@ class Slurm:
 
 
 def why_not():
-    """Why this machine cannot do it, in one sentence; None if it can."""
+    """A sentence on why this machine cannot run it; None if it can."""
     if missing := [tool for tool in PACKAGES if not shutil.which(tool, path=PATH)]:
         packages = " ".join(dict.fromkeys(PACKAGES[tool] for tool in missing))
         return f"Slurm's {', '.join(missing)} are not on this machine: apt install {packages}"
@@ -86,7 +87,7 @@ def why_not():
 
 @contextlib.contextmanager
 def slurm(folder):
-    """``with slurm(folder) as cluster``: a `Slurm` with its files in `folder`, which is empty. Raises OSError, one sentence."""
+    """``with slurm(folder) as cluster``: a `Slurm` with its files in `folder`, which must be empty. Raises OSError with one sentence."""
     hosts = {name: {} for name in (LOGIN, *NODES)}
     holder = virtual_nodes.start(hosts, "none", folder)
     cluster, daemons = Slurm(folder, holder, hosts), {}
