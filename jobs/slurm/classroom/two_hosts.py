@@ -56,8 +56,8 @@ class Slurm:
 
     def __init__(self, folder, holder, hosts):
         self.folder, self.holder, self.hosts = folder, holder, hosts
-        # In the user namespace of virtual nodes this process seems to be root. Slurm must not run as that root: it could not switch to
-        # other users there. So a second user namespace maps it back to an ordinary user.
+        # In the user namespace of virtual nodes an ordinary user seems to be root. Slurm must not believe this: as root it would try to
+        # become other users, of which there are none. So a second user namespace makes it an ordinary user again.
         rooted = not os.path.samefile(f"/proc/{holder.pid}/ns/user", "/proc/self/ns/user")
         self.user = pwd.getpwnam("nobody") if rooted and os.getuid() == 0 else pwd.getpwuid(os.getuid())
         self._as_user = ["unshare", "--user", f"--map-user={self.user.pw_uid}", f"--map-group={self.user.pw_gid}"] if rooted else []
