@@ -34,10 +34,7 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
     errors.
     """
     if not trusted and not sandbox.strong():
-        raise GradeError(
-            f"students' code can't be confined on this machine ({'; '.join(sandbox.missing())}): see `python -m grader doctor`, or give "
-            "--trusted to run it as your own"
-        )
+        raise GradeError(f"{sandbox.missing()} See `python -m grader doctor`, or give --trusted to run students' code as your own")
     units = units or list(UNITS)
     if unknown := [unit for unit in units if unit not in UNITS]:
         raise GradeError(f"there is no unit {unknown[0]}: choose from {', '.join(UNITS)}")
