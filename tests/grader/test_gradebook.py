@@ -266,6 +266,7 @@ for turn in itertools.count(1):
 """
 
 
+@pytest.mark.slow
 def test_a_gradebook_survives_kill_9_at_any_moment(tmp_path):
     chance = random.Random(1)
     for _ in range(12):
@@ -289,6 +290,7 @@ def test_a_gradebook_survives_kill_9_at_any_moment(tmp_path):
                 assert (complete.split()[0], "multi_gpu") in book.results(), "what was said to be stored is there"
 
 
+@pytest.mark.slow
 def test_a_thousand_submissions_are_quick(tmp_path):
     submissions = [handed_in(f"s{number:04}", digest=f"d{number}") for number in range(1000)]
     with Gradebook(tmp_path) as book:

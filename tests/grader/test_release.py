@@ -153,6 +153,7 @@ def test_job_scripts_are_fitted_to_a_site_and_the_choice_is_noted(tmp_path):
     assert "module load cuda\n" in text and "#PBS -q (queue)\n" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", [["--site", "nosuch"], ["--bundle", "/dev/null/course.zip"], ["--bundle", "course.tar.gz"], ["--bundle", "nowhere/course.zip"]])
 def test_a_wrong_option_is_refused_in_a_sentence(option, tmp_path):
     command = [sys.executable, "-m", "grader", "release", "--course", str(tmp_path), *option]
@@ -191,6 +192,7 @@ def test_a_release_loses_nothing_that_it_did_not_write(tmp_path):
     assert (exercises / "a.py").read_text() == "pass\n" and any(str(kept) in line for line in said)
 
 
+@pytest.mark.slow
 def test_stale_exercises_are_named(tmp_path):
     shutil.copytree(ROOT / "exercises", tmp_path / "exercises")
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")

@@ -17,6 +17,7 @@ from grader.sandbox import cgroups, confine, doctor, kernel, landlock, namespace
 from handson import linux
 
 MIB = 1 << 20
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -162,6 +162,7 @@ def test_all_workers_make_the_same_number_of_steps_with_batches_of_at_most_batch
     assert all(1 <= len(batch) <= batchsize for training in trainings for batch in training.batches)
 
 
+@pytest.mark.slow
 def test_eleven_workers_share_the_images_as_well_as_two(task, out):
     """random_split refuses eleven fractions of 1/11: they add up to a little more than 1."""
     trainings, _ = run(task, PlainNet, (11, 61, 8), out)
