@@ -1,7 +1,7 @@
 """Tries every function and constant of a course's packages as the answer to the functions in notebooks.
 
 tests/grader/test_no_answers.py copies this file into an unpacked bundle and runs it there: what it imports as grader and handson is the
-bundle's. Functions are called nowhere but in a sandbox, each in a process of its own. Usage: python every_function.py SEED; prints JSON.
+bundle's. Functions are called nowhere but in a sandbox, each in a process of its own. Usage: python every_function.py SEED FILE.json
 """
 
 import contextlib
@@ -241,4 +241,4 @@ def main(seed):
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(int(sys.argv[1]))))
+    Path(sys.argv[2]).write_text(json.dumps(main(int(sys.argv[1]))))  # what is tried may print
