@@ -72,7 +72,7 @@ def batch_job(out, network_rate, options):
     """The Result of a job of two nodes with `options`, in the new folder `out`."""
     out.mkdir()
     (out / "site.toml").write_text(SITE)
-    script = ROOT / SCRIPTS["multi_node"].format(track="chainer")
+    script = SCRIPTS["multi_node", "chainer"]
     (out / "job.sh").write_text(f"""#!/bin/bash
 #PBS -l select=2:ngpus=1:mpiprocs=1:ompthreads=1
 #PBS -l place=scatter

@@ -8,19 +8,14 @@ from pathlib import Path
 from handson.training.results import read
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = {
-    "single_gpu": "solutions/01_single_gpu/{track}/train_cifar_single_gpu.py",
-    "multi_gpu": "solutions/02_multi_gpu/{track}/train_cifar_multi_gpu.py",
-    "multi_node": "solutions/03_multi_node/{track}/train_cifar_multi_node.py",
-}
+SCRIPTS = {(path.parts[-3][3:], path.parts[-2]): path for path in ROOT.glob("solutions/[0-9][0-9]_*/*/train_cifar_*.py")}
 LIMIT = 600  # seconds for one training run
 
 
 def start(task, out, *options, track="pytorch", launcher=()):
     """Start a training script, its output thrown away; returns the Popen and `out`."""
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    script = ROOT / SCRIPTS[task].format(track=track)
-    command = [*launcher, sys.executable, str(script), "-o", str(out), *options]
+    command = [*launcher, sys.executable, str(SCRIPTS[task, track]), "-o", str(out), *options]
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL), out
 
 

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = {"single_gpu": "01_single_gpu", "multi_gpu": "02_multi_gpu", "multi_node": "03_multi_node"}
+TASKS = sorted(path.stem.removeprefix("run_").removesuffix("_training") for path in (ROOT / "jobs/slurm").glob("run_*_training.sh"))
+FOLDERS = {task: path.name for task in TASKS for path in (ROOT / "solutions").glob(f"[0-9][0-9]_{task}")}
 PATIENCE = 240  # seconds that a job is waited for
 # As in a shell after `source .venv/bin/activate`: the course's commands come first, Slurm's are behind.
 ENVIRONMENT = {"PATH": f"{sysconfig.get_path('scripts')}:/usr/bin:/bin", "HOME": os.path.expanduser("~"), "LANG": "C.UTF-8"}
