@@ -76,6 +76,14 @@ def test_parts_follow_each_other_and_add_up_to_the_step(two_workers):
     assert two_workers.mean(0) == pytest.approx(sum(two_workers.of_steps(0)) / 5)
 
 
+def test_moments_count_from_the_begin_of_the_first_step():
+    moments = 100.0 + numpy.arange(2 * 3 * 7).reshape(2, 3, 7)
+    measured = timing.Steps(moments, 32)
+    first, last = timing.PARTS[0], timing.PARTS[-1]
+    assert measured.began(first).tolist() == [[0, 21], [7, 28], [14, 35]]
+    assert measured.ended(last).tolist() == [[6, 27], [13, 34], [20, 41]]
+
+
 def test_no_rank_leaves_an_all_reduce_before_the_last_has_come(two_workers):
     """This also holds both ranks to one clock."""
     assert (two_workers.ended("all-reduce") >= two_workers.began("all-reduce").max(axis=1, keepdims=True)).all()

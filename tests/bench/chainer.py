@@ -11,7 +11,7 @@ from pathlib import Path
 
 from handson.cluster import virtual_nodes
 from handson.training.results import read
-from tests.bench.runs import LIMIT, ROOT, SCRIPTS, finish, rate, start
+from tests.bench.runs import LIMIT, SCRIPTS, finish, rate, start
 
 ROUNDS = 3
 EPOCH = ["-e", "1"]

@@ -134,3 +134,10 @@ def test_an_oracle_that_fails_is_the_graders_fault_and_no_zero(server):
     check = replace(next(check for check in SINGLE.checks if check.gap == "step"), oracle="grader.oracles.pytorch:no_such_oracle")
     found = list(judge("single_gpu", (replace(SINGLE, checks=(check,)),), lambda file: solved(SINGLE.file), server))
     assert {(verdict.status, verdict.points) for verdict in found} == {(GRADER_FAULT, None)}
+
+
+@pytest.mark.parametrize(("extra", "cut"), [(0, False), (1, True)])
+def test_only_what_is_too_long_is_cut(extra, cut):
+    text = "x" * (observing.LONGEST_TEXT + extra)
+    bounded = observing.bounded_text(text)
+    assert bounded == (text[: observing.LONGEST_TEXT] + " [... 1 characters cut ...]" if cut else text)

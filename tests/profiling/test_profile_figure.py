@@ -35,6 +35,11 @@ def test_timelines_stand_one_above_the_other_at_one_scale(runs):
     assert max(path.get_extents().x1 for bars in one.collections for path in bars.get_paths()) < 101
 
 
+def test_the_ends_of_steps_cross_the_rows_of_their_rank_alone(runs):
+    _, two = figure.timeline(runs, steps=2).axes
+    assert {tuple(line.get_ydata()) for line in two.lines} == {(-0.4, 1.4), (1.6, 3.4)}
+
+
 def test_steps_are_drawn_from_where_no_evaluation_comes_between():
     events = [made.step(n, 10 * n, 10 * n + 10) for n in range(8)] + [("range", 41, 42, "evaluation")]
     run = made.run(made.timeline(0, events))
