@@ -124,7 +124,8 @@ def test_an_engine_that_is_killed_or_stopped_or_a_killed_controller_changes_no_r
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(graded, tmp_path, number):
-    grader = subprocess.Popen(command(graded[0] / "handed_in", tmp_path / "out"), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    slowly = command(graded[0] / "handed_in", tmp_path / "out", "--engines", "1")  # so that it is ended before it has graded all
+    grader = subprocess.Popen(slowly, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     until(lambda: finished(tmp_path / "out") or grader.poll() is not None)
     family = below(grader, "")
     assert family
