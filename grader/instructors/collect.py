@@ -18,8 +18,9 @@ from pathlib import Path
 
 from grader.instructors import archives
 from handson.errors import OneSentence
+from handson.files import COURSE
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = COURSE
 MOODLE = re.compile(r"(?P<name>.+)_(?P<number>\d+)_assignsubmission_file(_.*)?")
 CANVAS = re.compile(r"(?P<name>[^_]+)_((?P<late>LATE)_)?(?P<number>\d+)_(?P<order>\d+)_.+")
 ANONYMOUS = re.compile(r"((?P<late>LATE)_)?(?P<name>anon_[^_]+)(?P<number>)_(?P<order>\d+)_.+")

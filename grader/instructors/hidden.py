@@ -6,9 +6,10 @@ grader.checks.check.Check describes them.
 
 import functools
 import tomllib
-from pathlib import Path
 
-UNITS = Path(__file__).resolve().parents[1] / "units"
+from handson.files import COURSE
+
+UNITS = COURSE / "grader/units"
 
 
 @functools.cache

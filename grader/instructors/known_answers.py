@@ -8,11 +8,11 @@ grader/units/topic/instructors/known_TRACK.toml lists them for the gaps of one t
 """
 
 import tomllib
-from pathlib import Path
 
 from grader import exercises, gaps
+from handson.files import COURSE
 
-UNITS = Path(__file__).resolve().parents[1] / "units"
+UNITS = COURSE / "grader/units"
 
 
 def known(unit, track):

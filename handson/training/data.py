@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from handson.errors import OneSentence
+from handson.files import COURSE
 
-EMBEDDED = Path(__file__).resolve().parents[2] / "datasets"
+EMBEDDED = COURSE / "datasets"
 
 
 class DataError(OneSentence, ValueError):
