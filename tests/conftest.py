@@ -1,4 +1,4 @@
-"""For all tests: signals as in a terminal, which tests are quick, and the order in which two processes share the files."""
+"""For all tests: signals as in a terminal, which tests are quick, and the order in which several processes share the files."""
 
 import signal
 from collections import Counter
