@@ -91,12 +91,20 @@ def from_scratch(rank, ranks, source, case):
             if len(batches) == 1:
                 begin.append(flat(model.parameters()))
 
-    student, begin, printed = Student(source).module, [], io.StringIO()
-    for name in ("EPOCHS", "BATCHSIZE", "SIZE"):
-        setattr(student, name, case[name])
-    if not hasattr(student, "main"):
-        raise Wrong("there is no function `main`")
-    with mock.patch.object(ConvNet, "__init__", made), mock.patch.object(data, "load", lambda name: sets), contextlib.redirect_stdout(printed):
+    begin, printed = [], io.StringIO()
+    with contextlib.ExitStack() as patches:
+        for place, name, stand_in in (
+            (ConvNet, "__init__", made),
+            (data, "load", lambda name: sets),
+            (dist, "destroy_process_group", lambda group=None: None),  # it would wait for ranks that have done so and are kept alive
+        ):
+            patches.enter_context(mock.patch.object(place, name, stand_in))
+        patches.enter_context(contextlib.redirect_stdout(printed))
+        student = Student(source).module
+        for name in ("EPOCHS", "BATCHSIZE", "SIZE"):
+            setattr(student, name, case[name])
+        if not hasattr(student, "main"):
+            raise Wrong("there is no function `main`")
         student.main()
     sys.stdout.write(printed.getvalue())
     if not batches:
