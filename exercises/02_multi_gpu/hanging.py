@@ -5,6 +5,8 @@ import faulthandler
 import torch
 import torch.distributed as dist
 
+from handson.pytorch.workers import destroy_group
+
 LIMIT = 10  # seconds after which a rank that still runs writes where it is, and ends
 
 
@@ -28,7 +30,7 @@ def main():
         faulthandler.cancel_dump_traceback_later()
     if dist.get_rank() == 0:
         print("mean losses:", *log)
-    dist.destroy_process_group()
+    destroy_group()
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from grader.probes.communicator import Group
 from grader.probes.marks import marks
 from grader.probes.pytorch import flat, join
 from grader.probes.student import Student
+from handson.pytorch import workers
 from handson.pytorch.model import ConvNet
 from handson.training import data
 
@@ -96,7 +97,8 @@ def from_scratch(rank, ranks, source, case):
         for place, name, stand_in in (
             (ConvNet, "__init__", made),
             (data, "load", lambda name: sets),
-            (dist, "destroy_process_group", lambda group=None: None),  # it would wait for ranks that have done so and are kept alive
+            (workers, "destroy_group", lambda: None),  # it would end this process
+            (dist, "destroy_process_group", lambda group=None: None),  # it would wait for the end of ranks, which are kept alive
         ):
             patches.enter_context(mock.patch.object(place, name, stand_in))
         patches.enter_context(contextlib.redirect_stdout(printed))
