@@ -14,7 +14,7 @@ PARTS = {  # of a step: (colour, hatching); brightness and hatching differ as we
     "all-reduce": ("#E69F00", "xxx"),
     "communication": ("#E69F00", "xxx"),
     "waiting": ("#FFFFFF", "...."),
-    "optimize": ("#8E8E88", ""),
+    "optimize": ("#B4B4AE", "--"),
     "loading": ("#F7E7A6", "|||"),
     "enlarge": ("#FCF6DC", ""),
     "evaluate": ("#D9C2DF", "\\\\\\"),
