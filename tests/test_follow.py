@@ -10,7 +10,7 @@ import sysconfig
 import pytest
 
 from handson.cluster import follow as following
-from handson.cluster.follow import JobFailed, follow, submit
+from handson.cluster.follow import JobFailed, follow, submit, wait_until_it_runs
 from handson.pbs import jobs
 
 PATIENCE = 60  # seconds
@@ -55,6 +55,13 @@ class Said(list):
 
 
 # With the embedded PBS ------------------------------------------------------------
+
+
+def test_one_can_wait_until_a_job_runs(folder):
+    waiting, running = job(folder, "echo late", "-h"), job(folder, UNTIL_THE_END)
+    wait_until_it_runs(running, limit=PATIENCE)
+    with pytest.raises(JobFailed, match=r"has not begun after 0 seconds; `qstat -s`"):
+        wait_until_it_runs(waiting, limit=0)
 
 
 def test_lines_are_said_while_the_job_runs(folder):

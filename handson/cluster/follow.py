@@ -71,6 +71,16 @@ def follow(job_id, output=None, say=print, limit=LIMIT):
             raise
 
 
+def wait_until_it_runs(job_id, limit=LIMIT):
+    """Return when a job has begun, has ended already, or is unknown; `limit` in seconds. Raises JobFailed if it waits longer."""
+    end = time.monotonic() + limit
+    with contextlib.suppress(TimeoutError):  # busy servers don't always answer
+        while re.search(r"job_state = [QHW]", _tell("qstat", "-xf", str(job_id)) or _tell("qstat", "-f", str(job_id))):
+            if time.monotonic() > end:
+                raise JobFailed(f"job {job_id} has not begun after {limit} seconds; `qstat -s` says what it waits for")
+            time.sleep(0.5)
+
+
 def _follow(job_id, output, say, limit):
     system, _ = command.batch_system()
     begin, cared, ended, job, shown, said = time.monotonic(), time.monotonic(), None, None, 0, ""

@@ -25,8 +25,8 @@ def train(comm, args, train_set, test_set):
     raise NotImplementedError("PUT YOUR CODE: device")
     test_loader = DataLoader(test_set, args.batchsize)
 
-    # PUT YOUR CODE: cut the training set at random, alike on all ranks: `lengths` of all shards, and
-    # `shard`, this rank's
+    # PUT YOUR CODE: cut the training set at random, on all ranks in the same way (by args.seed):
+    # `lengths` of all shards, and `shard`, this rank's
     raise NotImplementedError("PUT YOUR CODE: split")
     batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)  # DistributedSampler would repeat or drop images
     train_loader = DataLoader(shard, batch_sampler=batches)

@@ -62,8 +62,8 @@ def train(comm, args, train_set, test_set):
                 report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
     seconds = time.perf_counter() - start
 
-    # PUT YOUR CODE: how many `images` went through the network since `first_epoch` (not 0 in a resumed
-    # run), and what `throughput` a second is that?
+    # PUT YOUR CODE: how many `images` all ranks together trained on since `first_epoch` (not 0 in a
+    # resumed run; `train_set` is None on most ranks), and what `throughput` a second is that?
     raise NotImplementedError("PUT YOUR CODE: throughput")
     results.finish(args, manager, evaluator, throughput, images, seconds)
 

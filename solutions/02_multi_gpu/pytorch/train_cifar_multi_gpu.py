@@ -25,7 +25,7 @@ def train(comm, args, train_set, test_set):
     ### END SOLUTION
     test_loader = DataLoader(test_set, args.batchsize)
 
-    ### BEGIN SOLUTION split: cut the training set at random, alike on all ranks: `lengths` of all shards, and `shard`, this rank's
+    ### BEGIN SOLUTION split: cut the training set at random, on all ranks in the same way (by args.seed): `lengths` of all shards, and `shard`, this rank's
     shards = random_split(train_set, [Fraction(1, comm.size)] * comm.size, torch.Generator().manual_seed(args.seed))
     shard, lengths = shards[comm.rank], [len(other) for other in shards]
     ### END SOLUTION

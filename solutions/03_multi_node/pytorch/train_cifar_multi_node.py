@@ -68,7 +68,7 @@ def train(comm, args, train_set, test_set):
                 report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many `images` went through the network since `first_epoch` (not 0 in a resumed run), and what `throughput` a second is that?
+    ### BEGIN SOLUTION throughput: how many `images` all ranks together trained on since `first_epoch` (not 0 in a resumed run; `train_set` is None on most ranks), and what `throughput` a second is that?
     images = sum(lengths) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION
