@@ -1,4 +1,4 @@
-"""The steps of data-parallel training on the GPUs of one node, for scripts that study something else: those of unit 04_profiling."""
+"""Parts of a training for scripts whose lesson is another one: the optimizer, and data-parallel steps on the GPUs of one node."""
 
 import torch
 import torch.distributed as dist
@@ -13,7 +13,12 @@ def network(comm, args, classes):
     device = devices.use(args.gpu[comm.rank])
     torch.manual_seed(args.seed)
     model = ConvNet(classes).to(device)
-    return device, model, torch.optim.SGD(model.parameters(), args.lr, momentum=0.9)
+    return device, model, sgd(model, args)
+
+
+def sgd(model, args):
+    """The optimizer of the course's trainings: SGD with momentum, and the rate args.lr."""
+    return torch.optim.SGD(model.parameters(), args.lr, momentum=0.9)
 
 
 def one_step(model, optimizer, images, labels):

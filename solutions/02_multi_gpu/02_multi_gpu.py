@@ -161,8 +161,9 @@ print("(the lecture, on two GPUs: 1.71 and 0.857)")
 plots.speed_up([1, 2], [one.throughput, two.throughput], TRACK, one_worker.cores(two))
 
 # %% [markdown]
-# Was your prediction in `00_start` right? Most people measure a speed-up of 1.5 to 1.9. If yours is below 1.3, look at what else the machine
-# did (`top`), or whether it has two cores at all; `submit` the job again. If it is above 2, something slowed down the run with one worker.
+# Was your prediction in `00_start` right? On two cores that do nothing else, 1.6 to 1.8 is usual. If yours is below 1.3, look at what else the
+# machine does (`top`), or whether it has two cores at all, and run the job again. If it is above 2, something slowed down the run with one
+# worker.
 #
 # ## Why two workers are not twice as fast
 #
@@ -258,9 +259,9 @@ double = profiled_runs.of_job(FOLDER, profiled_runs.start(FOLDER, "run_multi_gpu
 profiled_runs.explained(single, double)
 
 # %% [markdown]
-# On two cores of one machine, most people see contention first: both cores share the memory, so the same operators take longer. On two real
-# GPUs it is communication. What is *not explained* is mostly jitter: repeat the cells before you believe it. You will read such profiles in
-# `04_profiling`.
+# On two cores of one machine, contention is mostly the largest: both share the memory, so the same operators take longer. If the machine is busy
+# with something else, imbalance grows: whichever rank is disturbed, the other waits for it. On two GPUs, communication comes first. Repeat
+# the cell before you believe small differences. You will read such profiles in `04_profiling`.
 #
 # ## \* What the bigger batch does
 #

@@ -54,8 +54,11 @@ def every_image_once(seen, case, expected):
 
 
 def batches_of_the_size(seen, case, expected):
-    longest = max(len(batch) for of_rank in seen for batch in of_rank["batches"])
-    return None if longest == case["BATCHSIZE"] else f"the largest batch of a rank has {longest} images; BATCHSIZE is {case['BATCHSIZE']}"
+    for rank, of_rank in enumerate(seen):
+        steps, longest, images = len(of_rank["batches"]) // case["EPOCHS"], max(map(len, of_rank["batches"])), len(_epochs(of_rank, case)[0])
+        if longest > case["BATCHSIZE"] or steps != -(-images // case["BATCHSIZE"]):
+            return f"rank {rank} cuts its {images} images into {steps} batches of up to {longest}; BATCHSIZE, {case['BATCHSIZE']}, is that of each rank"
+    return None
 
 
 def _epochs(of_rank, case):
@@ -86,7 +89,7 @@ def trained_together(seen, case, expected):
 
 def rank_0_prints(seen, case, expected):
     if others := [rank for rank, of_rank in enumerate(seen) if rank and of_rank["lines"]]:
-        return f"{criteria.ranks(others)} prints, too: {seen[others[0]]['lines'][0][:80]!r}; only rank 0 should"
+        return f"{criteria.ranks(others)} print{'s' * (len(others) == 1)}, too: {seen[others[0]]['lines'][0][:80]!r}; only rank 0 should"
     if not any(re.search(r"\d", line) for line in seen[0]["lines"]):
         return "rank 0 prints no number: it should be the images/s of all ranks"
     return None
@@ -104,7 +107,7 @@ FROM_SCRATCH = (
     Check(
         "from_scratch",
         f"{PROBES}:from_scratch",
-        ({"ranks": 2, "images": 24, "EPOCHS": 3, "BATCHSIZE": 4, "SIZE": 16},),
+        ({"ranks": 3, "images": 36, "EPOCHS": 2, "BATCHSIZE": 8, "SIZE": 32},),
         (
             Criterion("one process group of all ranks", 1, one_group, "torchrun has put into the environment what dist.init_process_group needs."),
             Criterion("every image once an epoch, on one rank", 2, every_image_once, "DistributedSampler(train_set) chooses each rank's part."),
