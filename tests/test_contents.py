@@ -60,3 +60,9 @@ def test_the_glossary_is_in_the_alphabets_order_and_explains_what_it_refers_to()
     referred = {word for _, meaning in rows for word in re.findall(r"\*([^*]+)\*", meaning)}
     explained = {part.strip() for word in words for part in word.split(",")} | {"local rank", "total"}
     assert {word for word in referred if not {word, word.removesuffix("s")} & explained} == set()
+
+
+@pytest.mark.parametrize("name", ["01_single_gpu", "02_multi_gpu", "03_multi_node"])
+def test_every_training_of_a_notebook_gets_the_options_that_the_student_chose(name):
+    given = re.findall(r'OPTIONS(?:=|": f?")([^"]*)"', "\n".join(cells(name, "code")))
+    assert given and all("{OPTIONS}" in options for options in given)
