@@ -89,6 +89,14 @@ def explain(
 
 
 @app.command()
+def follow(job: Annotated[str, typer.Argument(help="The job's id, or its number.")]):
+    """Follow a job: what it waits for, then its output while it runs, until it has ended. Ctrl-C ends the following; the job goes on."""
+    from handson.cluster.follow import follow
+
+    follow(job, say=typer.echo)
+
+
+@app.command()
 def watch(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the samples to this file.")] = None,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2,

@@ -93,6 +93,12 @@ def shared_cores(results):
     ]
 
 
+def most_cores(results):
+    """How many cores the virtual GPUs of these runs have, where there are fewer cores than workers; else None."""
+    shared = [int(found[1]) for run in results if (found := re.search(r"sharing (\d+) core", run.device))]
+    return max(shared, default=None)
+
+
 def conditions(run):
     """What must be the same in runs that are compared, as texts."""
     return tuple(describe(run) for describe in CONDITIONS.values())
@@ -193,14 +199,16 @@ def draw(results):
         nth = [key for key in series if key[0] == track].index((track, condition))
         style = dict(color=colour, marker=marker, linestyle=LINES[nth % len(LINES)], label=", ".join(filter(None, (name, condition))))
         _draw(left, right, series[track, condition], style)
-    ideal = dict(color="0.3", linestyle="--", linewidth=1, zorder=1, label="ideal")
+    ideal = figures.IDEAL | {"zorder": 1}
     if any(row.speedup for row in rows):
-        left.plot([], [], **ideal)  # the legend's: each track has its own
+        left.plot([], [], **ideal)  # the legend's: there is one for each track
     else:
         right.text(0.98, 0.03, "no single-GPU run to compare with", ha="right", transform=right.transAxes)
     right.plot([1, workers[-1]], [1, workers[-1]], **ideal)
+    if cores := most_cores(results):
+        right.plot([1, cores, workers[-1]], [1, cores, cores], **figures.CORES | {"zorder": 1})
     lecture = {number: rate / LECTURE[1] for number, rate in LECTURE.items() if number <= workers[-1]}
-    right.plot(list(lecture), list(lecture.values()), color="0.6", marker="s", linestyle=":", zorder=1, label="the lecture, 1 to 4 GPUs")
+    right.plot(list(lecture), list(lecture.values()), color="0.6", marker="s", linestyle="-", zorder=1, label="the lecture, 1 to 4 GPUs")
     for axes, label in (left, "throughput [images/s]"), (right, "speed-up over one worker"):
         axes.set(xlabel="workers", xticks=workers, xticklabels=[_tick(rows, number) for number in workers], ylabel=label)
         axes.set(xlim=(0, 1.06 * workers[-1]), ylim=(0, None))
@@ -222,7 +230,7 @@ def _draw(left, right, rows, style):
     if not known:
         return
     one, most = known[0].mean / known[0].speedup, known[-1].workers
-    left.plot([1, most], [one, one * most], **style | {"marker": "", "linestyle": "--", "linewidth": 1, "label": None})
+    left.plot([1, most], [one, one * most], **figures.IDEAL | {"label": None})
     right.plot([row.workers for row in known], [row.speedup for row in known], **style)
 
 

@@ -1,9 +1,37 @@
-"""Writing a figure: the same drawing as .png and as .svg, or as a picture in a notebook, with words for people who cannot see it."""
+"""Figures: the colours that mean the same in all of them; and writing one, as .png and .svg or as a picture in a notebook, with words
+for people who cannot see it."""
 
 import io
 
 from handson.errors import OneSentence
 from handson.files import written_aside
+
+
+PARTS = {  # of a step: (colour, hatching); brightness and hatching differ as well as colour, so that they can be told apart in grey
+    "compute": ("#9ECAE1", ""),
+    "forward": ("#C9DFF0", ""),
+    "backward": ("#6FA8D6", "///"),
+    "all-reduce": ("#E69F00", "xxx"),
+    "communication": ("#E69F00", "xxx"),
+    "waiting": ("#FFFFFF", "...."),
+    "optimize": ("#B4B4AE", "--"),
+    "loading": ("#F7E7A6", "|||"),
+    "enlarge": ("#FCF6DC", ""),
+    "evaluate": ("#D9C2DF", "\\\\\\"),
+    "copy": ("#B5D8B0", "---"),
+    "contention": ("#3A7CB8", ""),
+    "overhead": ("#DDDDDD", "++"),
+}
+SERIES = (("#000000", "o", "-"), ("#D55E00", "^", "--"), ("#0072B2", "s", "-."), ("#009E73", "D", ":"))  # colour, marker, line
+IDEAL = dict(color="0.3", linestyle="--", linewidth=1, label="ideal")
+CORES = dict(color="0.3", linestyle=":", linewidth=1.5, label="what the cores here allow")
+PREDICTED = "#D55E00"
+
+
+def part(name):
+    """How all figures draw this part of a step: arguments of bars."""
+    colour, hatch = PARTS[name]
+    return dict(facecolor=colour, hatch=hatch, edgecolor="0.25", linewidth=0.6)
 
 
 class FigureError(OneSentence, OSError):

@@ -6,7 +6,7 @@ SETTINGS = {
     "SIZE = 256": "SIZE = 64",
     "SEEDS = 4": "SEEDS = 2",
     "epochs=6": "epochs=1",
-    "--interval 2 --count 4": "--interval 1 --count 2",
+    "interval=2, count=4": "interval=1, count=2",
     '"none", "100mbit", "20mbit"': '"none", "20mbit"',
 }
 

@@ -1,6 +1,10 @@
-"""The first notebook shows which notebooks there are, whatever units the course has."""
+"""The first notebook shows which notebooks there are, whatever units the course has; and what each of them has at its head and at its end."""
 
+import json
+import re
 from pathlib import Path
+
+import pytest
 
 from handson.notebook import contents
 
@@ -11,7 +15,7 @@ def test_every_units_notebook_is_shown_with_its_title(capsys):
     contents.show(ROOT / "notebooks")
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == sorted(path.name for path in (ROOT / "solutions").iterdir() if path.is_dir())
-    assert lines[0].split(maxsplit=1) == ["00_start", "Start here"] and all(len(line.split()) > 1 for line in lines)
+    assert lines[0].split()[:3] == ["00_start", "Start", "here"] and all(len(line.split()) > 1 for line in lines)
 
 
 def test_no_notebook_names_the_next():
@@ -20,3 +24,45 @@ def test_no_notebook_names_the_next():
     for name in names:
         text = (ROOT / f"solutions/{name}/{name}.py").read_text()
         assert not [other for other in names if f"{other}.ipynb" in text]
+
+
+NOTEBOOKS = [name for name, _ in contents.titles(ROOT / "notebooks")]
+
+
+def cells(name, kind):
+    found = json.loads((ROOT / f"notebooks/{name}.ipynb").read_text("utf-8"))["cells"]
+    return ["".join(cell["source"]) for cell in found if cell["cell_type"] == kind]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_says_at_its_head_what_for_and_how_long_and_at_its_end_what_one_can_do_now(name):
+    first, *_, last = cells(name, "markdown")
+    assert re.search(r"\*\*In about \d+ minutes you will\*\*\n\n- ", first)
+    assert re.search(r"## What you can do now\n\n- ", last)
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_links_of_a_notebook_lead_to_what_students_receive(name):
+    links = re.findall(r"\]\((\.\./[^)#]+)\)", "\n".join(cells(name, "markdown")))
+    assert "../docs/glossary.md" in links
+    assert all((ROOT / "for_students" / link.removeprefix("../")).exists() for link in links)
+
+
+def test_every_time_is_shown_beside_its_title(capsys):
+    contents.show(ROOT / "notebooks")
+    assert all(re.search(r"\d+ minutes$", line) for line in capsys.readouterr().out.splitlines())
+
+
+def test_the_glossary_is_in_the_alphabets_order_and_explains_what_it_refers_to():
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)[1:]
+    words = [word for word, _ in rows]
+    assert words == sorted(words, key=lambda word: word.partition(",")[0].lower()) and len(words) > 50
+    referred = {word for _, meaning in rows for word in re.findall(r"\*([^*]+)\*", meaning)}
+    explained = {part.strip() for word in words for part in word.split(",")} | {"local rank", "total"}
+    assert {word for word in referred if not {word, word.removesuffix("s")} & explained} == set()
+
+
+@pytest.mark.parametrize("name", ["01_single_gpu", "02_multi_gpu", "03_multi_node"])
+def test_every_training_of_a_notebook_gets_the_options_that_the_student_chose(name):
+    given = re.findall(r'OPTIONS(?:=|": f?")([^"]*)"', "\n".join(cells(name, "code")))
+    assert given and all("{OPTIONS}" in options for options in given)

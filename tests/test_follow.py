@@ -10,7 +10,7 @@ import sysconfig
 import pytest
 
 from handson.cluster import follow as following
-from handson.cluster.follow import JobFailed, follow, submit
+from handson.cluster.follow import JobFailed, follow, submit, wait_until_it_runs
 from handson.pbs import jobs
 
 PATIENCE = 60  # seconds
@@ -23,6 +23,7 @@ def folder(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
     monkeypatch.setenv("HANDSON_PBS_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # as a notebook's kernel may have it
+    monkeypatch.setattr(following, "START", PATIENCE)  # on a busy machine, jobs begin late
     folder = tmp_path / "the folder"
     folder.mkdir()
     yield folder
@@ -55,6 +56,22 @@ class Said(list):
 
 
 # With the embedded PBS ------------------------------------------------------------
+
+
+def test_a_job_that_prints_nothing_is_explained_once(folder, monkeypatch):
+    monkeypatch.setattr(following, "START", 0)
+    explained = "job {} has printed nothing yet: Python takes some seconds to start on all ranks, and some batch systems bring the output at the end"
+    running = job(folder, UNTIL_THE_END + "echo at last\n")
+    said = Said(**{explained.format(running): (folder / "end").touch})
+    follow(running, say=said, limit=PATIENCE)
+    assert said == [explained.format(running), "at last"]
+
+
+def test_one_can_wait_until_a_job_runs(folder):
+    waiting, running = job(folder, "echo late", "-h"), job(folder, UNTIL_THE_END)
+    wait_until_it_runs(running, limit=PATIENCE)
+    with pytest.raises(JobFailed, match=r"has not begun after 0 seconds; `qstat -s`"):
+        wait_until_it_runs(waiting, limit=0)
 
 
 def test_lines_are_said_while_the_job_runs(folder):

@@ -1,7 +1,9 @@
 """Measuring steps: every worker in a process of its own, by one clock; and the notebook's process stays as it was."""
 
+import contextlib
 import multiprocessing
 import os
+import threading
 import time
 
 import numpy
@@ -53,9 +55,32 @@ def test_a_worker_that_fails_is_named():
 
 def test_a_measurement_that_never_ends_is_given_up(monkeypatch):
     monkeypatch.setattr(timing, "LIMIT", 0.1)
-    with pytest.raises(MeasurementFailed, match="has not measured anything"):
+    with pytest.raises(MeasurementFailed, match="has made no progress for 0.1 seconds"):
         on_gpus(never_ends)
     assert not multiprocessing.active_children()
+
+
+def test_a_measurement_that_goes_on_may_take_longer_than_the_limit(monkeypatch):
+    monkeypatch.setattr(timing, "LIMIT", 2)
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+
+    def work():
+        for share in numpy.arange(1, 9) / 10:
+            theirs.send((share,))
+            time.sleep(0.3)
+        theirs.send((1, "measured"))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert timing._answers([ours]) == ["measured"]
+    thread.join()
+
+
+def test_a_worker_reports_its_progress_up_to_the_end(monkeypatch):
+    shares = []
+    monkeypatch.setattr(timing.progress, "bar", lambda what: contextlib.nullcontext(shares.append))
+    timing.batch_sizes(sizes=(8, 16), size=16, images=16)
+    assert shares == sorted(shares) and shares[0] == 0 and shares[-1] == 1 and len(shares) > 8
 
 
 def test_every_epoch_has_all_images_in_an_order_of_its_own():

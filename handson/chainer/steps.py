@@ -10,12 +10,11 @@ import numpy
 from chainer.backends import cuda
 from chainer.training.updaters import StandardUpdater
 
+from handson import figures
 from handson.files import written_aside
 from handson.training import options
 
 PARTS = ("forward", "backward", "all-reduce", "optimize")
-COLOURS = ("#D0E4F5", "#7FB2DC", "#E69F00", "#CCCCCC")
-HATCHES = ("", "///", "xxx", "...")
 
 
 class TimedUpdater(StandardUpdater):
@@ -116,7 +115,7 @@ def draw(milliseconds, out):
     iterations = begins + 1.5  # of iterations counted from 1, the first was no step
     for index, part in enumerate(PARTS):
         label = f"{part}, and waiting for other ranks" if part == "all-reduce" else part
-        style = dict(facecolor=COLOURS[index], hatch=HATCHES[index], edgecolor="black", linewidth=0.6, label=label)
+        style = figures.part(part) | {"label": label}
         before = of_ranks[:, :index].sum(1)
         left.barh(range(len(of_ranks)), of_ranks[:, index], 0.6, before, **style)
         before = of_steps[:, :index].sum(1)

@@ -21,6 +21,7 @@ from handson.pbs.errors import PBSError
 LIMIT = 3600  # seconds to wait for a job, unless the caller says otherwise
 PATIENCE = 60  # seconds for a batch system to answer
 DELIVERY = 60  # seconds, after a job's end, until its output must be there
+START = 3  # seconds of a job without output, after which that is explained
 CARE = 2  # seconds after which to check again that the embedded PBS still has a scheduler
 GONE = re.compile("unknown job|has finished|invalid job id|job history", re.IGNORECASE)  # of a real batch system that has forgotten a job
 EPOCHS, EPOCH = re.compile(r"(?:# epoch|Num epoch): (\d+)\s*"), re.compile(r"(\d+) +\d+\.\d+ ")  # lines of training scripts
@@ -71,10 +72,21 @@ def follow(job_id, output=None, say=print, limit=LIMIT):
             raise
 
 
+def wait_until_it_runs(job_id, limit=LIMIT):
+    """Return when a job has begun, has ended already, or is unknown; `limit` in seconds. Raises JobFailed if it waits longer."""
+    end = time.monotonic() + limit
+    with contextlib.suppress(TimeoutError):  # busy servers don't always answer
+        while re.search(r"job_state = [QHW]", _tell("qstat", "-xf", str(job_id)) or _tell("qstat", "-f", str(job_id))):
+            if time.monotonic() > end:
+                raise JobFailed(f"job {job_id} has not begun after {limit} seconds; `qstat -s` says what it waits for")
+            time.sleep(0.5)
+
+
 def _follow(job_id, output, say, limit):
     system, _ = command.batch_system()
     begin, cared, ended, job, shown, said = time.monotonic(), time.monotonic(), None, None, 0, ""
     with _epochs() as count:
+        explain = _silence(job_id, say)
         while True:
             job = _look(system, job_id, job, output)
             now = time.monotonic()
@@ -85,6 +97,8 @@ def _follow(job_id, output, say, limit):
             lines, shown = _read(path, shown, whole=job.over) if path else ([], shown)
             for line in lines:
                 count(line, say)
+            if not (shown or job.waits or job.over):
+                explain(now)
             ended = ended or job.over and now
             if ended and (path or job.problem or not (job.output or output)):
                 break
@@ -99,6 +113,20 @@ def _follow(job_id, output, say, limit):
             time.sleep(0.1 if system == "embedded" else 1)
     if job.problem:
         raise JobFailed(f"job {job_id} {job.problem}" + (f"; its output is in {path}" if path else ""))
+
+
+def _silence(job_id, say):
+    """A function ``explain(now)``, called while a job runs and has printed nothing: after START seconds it says once why that may be."""
+    since, said = None, False
+
+    def explain(now):
+        nonlocal since, said
+        since = since or now
+        if now > since + START and not said:
+            said = True
+            say(f"job {job_id} has printed nothing yet: Python takes some seconds to start on all ranks, and some batch systems bring the output at the end")
+
+    return explain
 
 
 def _look(system, job_id, before, output):

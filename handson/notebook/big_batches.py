@@ -4,6 +4,7 @@ N workers with batch B do the same as one worker with batch N x B (except in bat
 batches do to the accuracy. Pictures are digits of 16 pixels, so that a run takes a second.
 """
 
+import itertools
 from dataclasses import dataclass
 
 import numpy
@@ -66,11 +67,13 @@ def _images():
 
 def _run(device, rank, workers, plans, seeds):
     sets = [(data.enlarge(part.images.to(device), SIZE), part.labels.to(device)) for part in data.load("digits")]
-    return [[_train(*sets, plan, seed) for seed in range(rank, seeds, workers)] for plan in plans]
+    mine = range(rank, seeds, workers)
+    updates, made = len(mine) * sum(len(plan.rates) for plan in plans), itertools.count(1)
+    return [[_train(*sets, plan, seed, lambda: timing.done(next(made) / updates)) for seed in mine] for plan in plans]
 
 
-def _train(train_set, test_set, plan, seed):
-    """The test errors of one run."""
+def _train(train_set, test_set, plan, seed, went_on):
+    """The test errors of one run. went_on() is called after each update."""
     torch.manual_seed(seed)
     model = ConvNet().to(train_set[0].device)
     optimizer = torch.optim.SGD(model.parameters(), lr=plan.rates[0], momentum=0.9)
@@ -82,6 +85,7 @@ def _train(train_set, test_set, plan, seed):
         optimizer.zero_grad()
         F.cross_entropy(model(train_set[0][chosen]), train_set[1][chosen]).backward()
         optimizer.step()
+        went_on()
         if update in moments:
             errors.append(_error(model, *test_set))
     return errors

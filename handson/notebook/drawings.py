@@ -2,10 +2,10 @@
 
 import numpy
 
-from handson.figures import picture
+from handson.figures import PARTS, picture
 
 LAYERS = ("#D9E8F5", "#A9CCE8", "#6FA8D6", "#3A7CB8")  # colours of a network's layers, from its input on
-GRADIENT, WORKER, LINE = "#E69F00", "#F7F7F5", "#444444"
+GRADIENT, WORKER, LINE = PARTS["all-reduce"][0], "#F7F7F5", "#444444"
 ARROW = dict(arrowstyle="-|>", color=LINE, linewidth=1.3, shrinkA=0, shrinkB=0, mutation_scale=11)
 
 
@@ -129,17 +129,17 @@ def all_reduce(values=((4, -2, 1), (2, 0, 3), (-1, 2, 1), (3, 4, -1))):
 
 def four_steps(workers=2):
     """One iteration of data-parallel training along the axis of time."""
-    parts = (("forward", 3.4, LAYERS[0]), ("backward", 6.0, LAYERS[2]), ("all-reduce", 3.2, GRADIENT), ("optimize", 2.2, "#CCCCCC"))
+    parts = (("forward", 3.4), ("backward", 6.0), ("all-reduce", 3.2), ("optimize", 2.2))
     height = 1.7 * workers + 1.5
     drawing, axes = _canvas(19, height)
     for worker in range(workers):
         x, y = 2.0, height - 1.9 - 1.7 * worker
         axes.text(1.7, y + 0.6, f"GPU {worker}", ha="right", va="center", fontsize=9.5)
-        for name, width, colour in parts:
+        for name, width in parts:
             if name != "all-reduce":
-                _box(axes, x, y, width - 0.15, 1.2, name, colour, 10)
+                _box(axes, x, y, width - 0.15, 1.2, name, PARTS[name][0], 10)
             elif worker == workers - 1:
-                _box(axes, x, y, width - 0.15, 1.7 * workers - 0.5, name, colour, 10)
+                _box(axes, x, y, width - 0.15, 1.7 * workers - 0.5, name, PARTS[name][0], 10)
             x += width
     axes.annotate("", (17.0, 0.55), (2.0, 0.55), arrowprops=ARROW)
     axes.text(17.2, 0.55, "time", ha="left", va="center", fontsize=9.5)

@@ -2,14 +2,10 @@
 
 import numpy
 
-from handson.figures import picture
+from handson import figures
+from handson.figures import CORES, IDEAL, PREDICTED, SERIES, picture
 
-COLOURS = {
-    "load": "#E8E8E4", "enlarge": "#C9C9C2", "forward": "#BBD7EE", "backward": "#6FA8D6", "optimize": "#8E8E88", "evaluate": "#D9C2DF",
-    "compute": "#6FA8D6", "waiting": "#FFFFFF", "communication": "#E69F00",
-}  # fmt: skip
-HATCHES = {"backward": "///", "waiting": "....", "communication": "xxx", "evaluate": "\\\\\\"}
-SERIES = (("#000000", "o", "-"), ("#D55E00", "^", "--"), ("#0072B2", "s", "-"), ("#009E73", "D", "-."))  # colour, marker, line
+RANKS = (("0.35", None), ("0.85", "///"), ("0.6", "..."), ("1", "xxx"))  # shade and hatching of each rank's bars
 
 
 def _axes(width=7.5, height=3.2, columns=1, **options):
@@ -25,7 +21,7 @@ def _axes(width=7.5, height=3.2, columns=1, **options):
 
 
 def _style(part):
-    return dict(color=COLOURS[part], hatch=HATCHES.get(part), edgecolor="0.25", linewidth=0.7)
+    return figures.part({"load": "loading"}.get(part, part))
 
 
 def parts_of_step(seconds, parts=("forward", "backward", "optimize")):
@@ -45,8 +41,8 @@ def throughputs(rates):
     """Throughput against batch size; rates: batch size -> images/s."""
     drawing, (axes,) = _axes(6, 3)
     sizes = sorted(rates)
-    axes.plot(sizes, [rates[size] for size in sizes], color="#0072B2", marker="o", markerfacecolor="white")
-    axes.axhline(max(rates.values()), color="0.4", linestyle="--", linewidth=1)
+    axes.plot(sizes, [rates[size] for size in sizes], color="black", marker="o", markerfacecolor="white")
+    axes.axhline(max(rates.values()), **IDEAL | {"label": None})
     axes.annotate("best", (0, max(rates.values())), xycoords=("axes fraction", "data"), xytext=(4, 3), textcoords="offset points", color="0.3")
     axes.set(xscale="log", xlabel="batch size [images]", ylabel="throughput [images/s]", ylim=(0, 1.15 * max(rates.values())))
     axes.set_xticks(sizes, map(str, sizes))
@@ -66,21 +62,27 @@ def epoch(seconds):
     return picture(drawing, "An epoch: " + ", ".join(f"{part} {length:.2f} s" for part, length in seconds.items()) + ".")
 
 
-def speed_up(workers, rates, name="your runs"):
-    """Speed-up against workers, beside the ideal line and the lecture's; rates: images/s for each number in workers, which begin with 1."""
-    from handson.compare import LECTURE
+def speed_up(workers, rates, track="pytorch", cores=None):
+    """Speed-up against workers, beside the ideal line and the lecture's; rates: images/s for each number in workers, which begin with 1.
+
+    cores: how many cores the workers share; with more workers than cores, the line of what these allow is drawn, too.
+    """
+    from handson.compare import LECTURE, TRACKS
 
     drawing, (axes,) = _axes(5.5, 3.4)
     most = max(workers)
-    axes.plot([1, most], [1, most], color="0.3", linestyle="--", linewidth=1, label="ideal")
+    axes.plot([1, most], [1, most], **IDEAL)
+    if cores and cores < most:
+        axes.plot([1, cores, most], [1, cores, cores], **CORES)
     lecture = {number: rate / LECTURE[1] for number, rate in LECTURE.items() if number <= most}
-    axes.plot(list(lecture), list(lecture.values()), color="0.6", marker="s", linestyle=":", label="the lecture")
-    ours = [rate / rates[0] for rate in rates]
-    axes.plot(workers, ours, color="#0072B2", marker="o", label=name)
+    axes.plot(list(lecture), list(lecture.values()), color="0.6", marker="s", linestyle="-", label="the lecture")
+    ours, (name, colour, marker) = [rate / rates[0] for rate in rates], TRACKS[track]
+    axes.plot(workers, ours, color=colour, marker=marker, label=f"your runs, {name}")
     axes.set(xlabel="workers", ylabel="speed-up", xticks=workers, xlim=(0.8, most + 0.2), ylim=(0, 1.05 * max(most, *ours)))
     axes.legend(loc="upper left", fontsize="small", edgecolor="none")
     points = ", ".join(f"{number} workers {value:.2f}" for number, value in zip(workers, ours))
-    return picture(drawing, f"Speed-up against workers, {name}: {points}; ideal: as many as workers.")
+    limit = f"; {cores} cores allow {cores}" if cores and cores < most else ""
+    return picture(drawing, f"Speed-up against workers, {name}: {points}; ideal: as many as workers{limit}.")
 
 
 def ranks(steps, count=4):
@@ -111,8 +113,7 @@ def ranges(of_ranks, length, words):
     for row, parts in enumerate(of_ranks.values()):
         for part, bars in parts.items():
             begins, lengths = zip(*bars) if bars else ((), ())
-            style = _style({"all-reduce": "communication"}.get(part, part))
-            axes.barh([row] * len(bars), lengths, left=begins, height=0.6, label=part if row == 0 else None, **style)
+            axes.barh([row] * len(bars), lengths, left=begins, height=0.6, label=part if row == 0 else None, **_style(part))
     axes.set(yticks=range(len(of_ranks)), yticklabels=list(of_ranks), xlabel="time [ms]", xlim=(0, length))
     axes.invert_yaxis()
     axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize="small", frameon=False)
@@ -135,7 +136,7 @@ def steps_compared(single, several):
         for part, seconds in parts.items():
             axes.barh(row, 1000 * seconds, left=1000 * left, height=0.6, label=part if row == 1 else None, **_style(part))
             left += seconds
-    axes.axvline(1000 * rows[0][1]["compute"], color="0.3", linestyle="--", linewidth=1)
+    axes.axvline(1000 * rows[0][1]["compute"], **IDEAL | {"label": None})
     axes.set(yticks=range(len(rows)), yticklabels=[name for name, _ in rows], xlabel="mean time of a step [ms]; dashed: ideal", xlim=(0, None))
     axes.invert_yaxis()
     axes.legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize="small", frameon=False)
@@ -187,20 +188,26 @@ def rates_and_errors(curves):
     return picture(drawing, f"Learning rate and test error against epochs; at the end {_final(curves)}.")
 
 
-def bars(values, xlabel, ideal=None):
-    """A bar for each name, with its value; `ideal`: name -> the value to mark."""
+def bars(values, xlabel, predicted=None, start=0):
+    """A bar for each name, with its value in it; `predicted`: name -> the value to mark; `start`: where bars begin, 1 for ratios."""
+    predicted = predicted or {}
     drawing, (axes,) = _axes(7.5, 0.8 + 0.45 * len(values))
+    largest = max([*values.values(), *predicted.values()])
+    inside, all_ = 0.12 * (largest - start), "predicted"
     for row, (name, value) in enumerate(values.items()):
-        axes.barh(row, value, height=0.55, color="#A9CCE8", edgecolor="0.25", linewidth=0.7)
-        axes.text(max(value, (ideal or {}).get(name, 0)), row, f"  {_short(value)}", va="center", fontsize="small")
-        if ideal and name in ideal:
-            axes.plot([ideal[name]] * 2, [row - 0.4, row + 0.4], color="#D55E00", linewidth=2.5, label="predicted" if name == next(iter(ideal)) else None)
-    largest = max([*values.values(), *(ideal or {}).values()])
-    axes.set(yticks=range(len(values)), yticklabels=list(values), xlabel=xlabel, xlim=(0, 1.12 * largest))
+        axes.barh(row, value - start, left=start, height=0.55, **_style("compute"))
+        fits = value - start > inside
+        axes.text(value, row, f" {_short(value)} ", va="center", ha="right" if fits else "left", fontsize="small")
+        if name in predicted:
+            axes.plot([predicted[name]] * 2, [row - 0.4, row + 0.4], color=PREDICTED, linewidth=2.5, label=all_)
+            axes.text(predicted[name], row - 0.42, f" {_short(predicted[name])}", va="top", color=PREDICTED, fontsize="small")
+            all_ = None
+    axes.set(yticks=range(len(values)), yticklabels=list(values), xlabel=xlabel, xlim=(start, start + 1.12 * (largest - start)))
     axes.invert_yaxis()
-    if ideal:
+    if predicted:
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize="small", frameon=False)
-    return picture(drawing, f"{xlabel}: " + ", ".join(f"{name} {_short(value)}" for name, value in values.items()) + ".")
+    marks = "".join(f"; predicted for {name} {_short(value)}" for name, value in predicted.items())
+    return picture(drawing, f"{xlabel}: " + ", ".join(f"{name} {_short(value)}" for name, value in values.items()) + f"{marks}.")
 
 
 def _short(value):
@@ -238,7 +245,7 @@ def classes_of_shards(splits):
     drawing, all_axes = _axes(8.5, 2.6, columns=len(splits), sharey=True)
     for axes, (name, shards) in zip(all_axes, splits.items()):
         width = 0.8 / len(shards)
-        for rank, (labels, (colour, hatch)) in enumerate(zip(shards, (("#6FA8D6", None), ("#E69F00", "///"), ("#BBD7EE", "..."), ("#FBE3B5", "xxx")))):
+        for rank, (labels, (colour, hatch)) in enumerate(zip(shards, RANKS)):
             counts = numpy.bincount(numpy.asarray(labels), minlength=10)
             place = numpy.arange(10) + (rank - (len(shards) - 1) / 2) * width
             axes.bar(place, counts, width, color=colour, hatch=hatch, edgecolor="0.25", linewidth=0.6, label=f"rank {rank}")

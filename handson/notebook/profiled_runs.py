@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy
 
-from handson.cluster.follow import JobFailed, follow, submit
+from handson.cluster.follow import JobFailed, follow, submit, wait_until_it_runs
 from handson.figures import picture
 from handson.notebook import plots
 from handson.notebook.runs import left_by
 from handson.pbs import directives
 from handson.pbs.errors import PBSError
 from handson.profiling import analysis, clocks, explain, figure, readers
+from handson.profiling import watch as watching
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, RANGE, ProfileError
 
 STEPS = ("forward", "backward", "all-reduce", "optimize")
@@ -42,6 +43,12 @@ def _requests_in(script):
         return directives.requests(script.read_bytes())
     except PBSError as error:
         raise JobFailed(f"{script} has a {str(error).strip()}: close its quotation marks") from None
+
+
+def watch(job, interval=2, count=4):
+    """Print how busy each device is, `count` times, every `interval` seconds, from when a job runs. Raises JobFailed if it does not begin in time."""
+    wait_until_it_runs(job)
+    watching.watch(None, interval, count, print)
 
 
 def of_job(folder, job):

@@ -10,6 +10,7 @@ import multiprocessing
 import tempfile
 import time
 from dataclasses import dataclass
+from multiprocessing import connection
 
 import numpy
 import torch
@@ -18,6 +19,7 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader
 
 from handson.errors import OneSentence
+from handson.notebook import progress
 from handson.pytorch import devices
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
@@ -26,7 +28,7 @@ from handson.training import data
 
 PARTS = ("load", "enlarge", "forward", "backward", "all-reduce", "optimize")
 WARM_UP = 3  # steps that are not counted: the first ones are slower
-LIMIT = 180  # seconds for any measurement
+LIMIT = 120  # seconds that a worker may take to start, and from one progress to the next
 
 
 class MeasurementFailed(OneSentence, RuntimeError):
@@ -79,10 +81,10 @@ def epoch(batchsize=32, size=256):
 def on_gpus(function, *arguments, workers=1):
     """[function(device, rank, workers, *arguments) of each rank]: each in a process on a GPU of its own; with several, they can all-reduce.
 
-    Raises MeasurementFailed when one ends without an answer, or takes longer than LIMIT.
+    The function calls `done` as it goes on. Raises MeasurementFailed when a worker ends without an answer, or does not go on for LIMIT.
     """
     context = multiprocessing.get_context("spawn")
-    end, gpus = time.monotonic() + LIMIT, devices.first(workers)
+    gpus = devices.first(workers)
     backend = devices.backend([devices.place(gpu) for gpu in gpus])
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -96,24 +98,48 @@ def on_gpus(function, *arguments, workers=1):
             stack.callback(process.kill)
             theirs.close()
             pipes.append(ours)
-        return [_answer(pipe, rank, end) for rank, pipe in enumerate(pipes)]
+        return _answers(pipes)
 
 
-def _answer(pipe, rank, end):
-    if not pipe.poll(max(0, end - time.monotonic())):
-        raise MeasurementFailed(f"worker {rank} has not measured anything after {LIMIT} seconds: is the machine very busy? Try again")
-    try:
-        return pipe.recv()
-    except EOFError:
-        raise MeasurementFailed(f"worker {rank} ended without an answer; what it said is above") from None
+def _answers(pipes):
+    """What each rank sends as its answer, after any number of messages on its progress."""
+    answers, shares, heard = {}, [0.0] * len(pipes), [time.monotonic()] * len(pipes)
+    with progress.bar("measuring") as show:
+        while len(answers) < len(pipes):
+            waiting = [rank for rank in range(len(pipes)) if rank not in answers]
+            due = min(heard[rank] for rank in waiting) + LIMIT
+            ready = connection.wait([pipes[rank] for rank in waiting], max(0, due - time.monotonic()))
+            for rank in (rank for rank in waiting if pipes[rank] in ready):
+                try:
+                    shares[rank], *answer = pipes[rank].recv()
+                except EOFError:
+                    raise MeasurementFailed(f"worker {rank} ended without an answer; what it printed is above") from None
+                heard[rank] = time.monotonic()
+                answers |= {rank: answer[0]} if answer else {}
+            if not ready:
+                late = min(waiting, key=heard.__getitem__)
+                raise MeasurementFailed(f"worker {late} has made no progress for {LIMIT} seconds: see with `top` what else runs here, then run the cell again")
+            show(min(shares))
+    return [answers[rank] for rank in range(len(pipes))]
+
+
+_pipe = None  # of a worker, to the notebook's process
+
+
+def done(share):
+    """Called in a worker: this share of its work, 0 to 1, is done."""
+    if _pipe:
+        _pipe.send((share,))
 
 
 def _on_gpu(rank, workers, gpu, backend, meeting, pipe, function, arguments):
-    device = devices.use(gpu)
+    global _pipe
+    _pipe, device = pipe, devices.use(gpu)
+    done(0)
     if workers > 1:
         loopback()
         dist.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=workers)
-    pipe.send(function(device, rank, workers, *arguments))
+    pipe.send((1, function(device, rank, workers, *arguments)))
     multiprocessing.parent_process().join()  # which ends this process when all have answered: other ranks may still need its connections
 
 
@@ -177,16 +203,20 @@ class _Training:
         self.model.train()
 
 
-def _train(device, rank, workers, batchsize, size, count):
+def _train(device, rank, workers, batchsize, size, count, before=0.0, share=1.0):
+    """Moments of `count` steps; this is `share` of the worker's work, of which the share `before` is done."""
     training = _Training(device, rank, workers, batchsize, size)
-    batches = epoch_after_epoch(training.batches, training.loader)
-    return numpy.array([training.step(batches) for _ in range(WARM_UP + count)])[WARM_UP:]
+    batches, moments = epoch_after_epoch(training.batches, training.loader), []
+    for number in range(WARM_UP + count):
+        moments.append(training.step(batches))
+        done(before + share * (number + 1) / (WARM_UP + count))
+    return numpy.array(moments)[WARM_UP:]
 
 
 def _with_batch_sizes(device, rank, workers, sizes, size, images):
     found = {}
-    for batchsize in sizes:
-        moments = _train(device, rank, workers, batchsize, size, max(3, images // batchsize))
+    for number, batchsize in enumerate(sizes):
+        moments = _train(device, rank, workers, batchsize, size, max(3, images // batchsize), number / len(sizes), 1 / len(sizes))
         found[batchsize] = (moments[:, -1] - moments[:, 0]).tolist()
     return found
 
@@ -194,10 +224,11 @@ def _with_batch_sizes(device, rank, workers, sizes, size, images):
 def _epoch(device, rank, workers, batchsize, size):
     training = _Training(device, rank, workers, batchsize, size)
     batches = epoch_after_epoch(training.batches, training.loader)
-    for _ in range(WARM_UP):
-        training.step(batches)
-    moments = numpy.array([training.step(batches) for _ in range(len(training.batches))])
-    found = dict(zip(PARTS, numpy.diff(moments).sum(axis=0).tolist()))
+    moments, count = [], WARM_UP + len(training.batches)
+    for number in range(count):
+        moments.append(training.step(batches))
+        done((number + 1) / (count + 1))
+    found = dict(zip(PARTS, numpy.diff(moments[WARM_UP:]).sum(axis=0).tolist()))
     del found["all-reduce"]
     begin = training.now()
     training.evaluate()

@@ -160,7 +160,8 @@ def verdict(run, of_ranks=None):
     mean = {part: sum(rank.share(part) for rank in of_ranks) / len(of_ranks) for part in PARTS}
     if waiter.share("waiting") >= 0.1:
         finding = _waiting(of_ranks, waiter)
-        if finding.slow_rank is not None or finding.share > mean["communication"]:
+        by_all = max(min(rank.share(part) for rank in of_ranks) for part in ("loading", "copy"))  # which every rank loses
+        if finding.share > by_all and (finding.slow_rank is not None or finding.share > mean["communication"]):
             return finding
     worst = max(("loading", "copy", "communication", "host"), key=mean.get)
     if mean[worst] < 0.1:

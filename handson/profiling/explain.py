@@ -16,7 +16,7 @@ if the recorded steps are not like the other steps, for instance because other p
 from dataclasses import dataclass
 from pathlib import Path
 
-from handson.figures import save
+from handson import figures
 from handson.profiling import analysis, readers
 from handson.profiling.timeline import COMPUTE, COPY, LOADING, ProfileError
 
@@ -28,7 +28,7 @@ CAUSES = {
 }
 REST = "not explained"
 APART = 5  # percentage points by which the explained and the measured loss may differ without a warning
-STYLES = {"communication": ("#636363", ""), "imbalance": ("#FFFFFF", "/////"), "contention": ("#FDD9A0", "...."), "overhead": ("#C7B9DA", "||||")}
+LIKE = {"imbalance": "waiting"}  # the part of a step that a cause is drawn like, if not the one of its name
 
 
 @dataclass
@@ -149,24 +149,24 @@ def _both(explanation, steps):
 
 
 def draw(explanation):
-    """A matplotlib Figure: the remaining efficiency, and the causes of the loss; notebooks show it as it is."""
+    """A matplotlib Figure: a step with fewer workers above one with more, at one scale, and what makes the latter longer; notebooks show it."""
     from matplotlib.figure import Figure
 
-    drawing = Figure(figsize=(10, 2.4), layout="constrained")
+    drawing = Figure(figsize=(10, 2.6), layout="constrained")
     axes = drawing.subplots()
     one, more = explanation.workers
-    left = 100 * (1 - explanation.loss)
-    style = dict(height=0.6, edgecolor="black", linewidth=0.6)
-    axes.barh([1, 0], [100, left], facecolor="#9ECAE1", label="as with one worker" if one == 1 else f"as with {one} workers", **style)
-    for cause, share in explanation.causes.items():
-        colour, hatch = STYLES[cause]
-        width = max(100 * share, 0)
-        axes.barh(0, width, left=left, facecolor=colour, hatch=hatch, label=f"{CAUSES[cause]}, {100 * share:.1f} points", **style)
-        left += width
-    if (rest := 100 * explanation.rest) >= 0.05:
-        axes.barh(0, rest, left=left, facecolor="white", label=f"{REST}, {rest:.1f} points", **style)
-    axes.set_yticks([1, 0], [f"{one} worker{'s' * (one > 1)}", f"{more} workers"])
-    axes.set(xlabel=f"share of a step of {more} workers [%]; what is left of the blue bar is the efficiency", xlim=(0, None))
+    shorter, longer = (1000 * seconds for seconds in explanation.steps)
+    of_one = f"a step of {one} worker{'s' * (one > 1)}"
+    axes.barh([1, 0], [shorter, shorter], height=0.6, label=f"{of_one}: the ideal for {more}, too", **figures.part("compute"))
+    left = shorter
+    shares = explanation.causes | ({REST: explanation.rest} if explanation.rest >= 0.0005 else {})
+    for cause, share in shares.items():
+        style = dict(facecolor="white", edgecolor="0.25", linewidth=0.6) if cause == REST else figures.part(LIKE.get(cause, cause))
+        axes.barh(0, longer * max(share, 0), left=left, height=0.6, label=f"{CAUSES.get(cause, cause)}, {100 * share:.1f} points", **style)
+        left += longer * max(share, 0)
+    axes.axvline(shorter, **figures.IDEAL | {"label": None})
+    axes.set_yticks([1, 0], [of_one, f"a step of {more} workers"])
+    axes.set(xlabel=f"time of a step [ms]; efficiency {1 - explanation.loss:.2f}", xlim=(0, None))
     axes.spines[["top", "right"]].set_visible(False)
     drawing.legend(loc="outside upper center", ncols=2, fontsize="small", edgecolor="none")
     return drawing
@@ -179,4 +179,4 @@ def explain(one, more, figure_path="efficiency.png", say=print):
     lines = text(explanation)
     for line in lines:
         say(line)
-    say("Figure: " + " and ".join(map(str, save(draw(explanation), Path(figure_path), " ".join(lines)))))
+    say("Figure: " + " and ".join(map(str, figures.save(draw(explanation), Path(figure_path), " ".join(lines)))))

@@ -4,16 +4,15 @@ from pathlib import Path
 
 import numpy
 
-from handson.figures import save
+from handson import figures
 from handson.profiling import analysis, clocks, spans
 
-# Brightness and hatching differ as well as colour.
-STYLES = {
-    "compute": ("computation", "#9ECAE1", ""),
-    "loading": ("data loading", "#FDD9A0", "...."),
-    "copy": ("copies", "#C7B9DA", "||||"),
-    "communication": ("communication", "#636363", ""),
-    "waiting": ("waiting for other ranks", "#FFFFFF", "/////"),
+WORDS = {
+    "compute": "computation",
+    "loading": "data loading",
+    "copy": "copies",
+    "communication": "communication",
+    "waiting": "waiting for other ranks",
 }
 LANES = {"device": ("compute", "loading", "copy"), "comm.": ("communication", "waiting")}  # of each rank, from the top
 SMALLEST = 1 / 1500  # share of the axis: shorter gaps and spans would be invisible
@@ -36,7 +35,7 @@ def timeline(runs, steps=3):
         below.set_xlabel("time [ms]")
     for number, run in enumerate(used):
         draw_usage(*axes[len(runs) + 2 * number :][:2], run)
-    handles = [shown[part] for part in STYLES if part in shown]
+    handles = [shown[part] for part in WORDS if part in shown]
     drawing.legend(handles=handles, loc="outside upper center", ncols=len(handles), edgecolor="none", handlelength=2.5)
     return drawing
 
@@ -44,7 +43,7 @@ def timeline(runs, steps=3):
 def figure(runs, path, steps=3):
     """Write `timeline` as `path` with .png and with .svg; returns both. Raises ProfileError or FigureError."""
     words = [f"{run.name}: {analysis.verdict(run).sentence}." for run in runs]
-    return save(timeline(runs, steps), Path(path), "Timelines of the ranks of each run, one above the other. " + " ".join(words))
+    return figures.save(timeline(runs, steps), Path(path), "Timelines of the ranks of each run, one above the other. " + " ".join(words))
 
 
 def _window(run, steps):
@@ -70,12 +69,11 @@ def _draw(axes, run, window, shown):
         for lane, parts in enumerate(LANES.values()):
             row = 2 * index + lane + 0.1 * (1 - 2 * lane)
             for part in parts:
-                words, colour, hatch = STYLES[part]
-                style = dict(facecolor=colour, hatch=hatch, edgecolor="black", linewidth=0.4)
+                style = figures.part(part) | dict(linewidth=0.4)
                 visible = _visible(moments[part], begin, end)
                 if len(visible):
                     axes.broken_barh([(a, b - a) for a, b in visible], (row - 0.4, 0.8), **style)
-                    shown[part] = Patch(label=words, **style)
+                    shown[part] = Patch(label=WORDS[part], **style)
             ticks.append((row, f"rank {one.rank} {list(LANES)[lane]}"))
         for _, step, after in one.steps():
             for moment in (step, after):
@@ -101,7 +99,8 @@ def draw_usage(above, below, run):
     """Draw below the timelines how busy each device was during the whole run, its memory, and which part of the run was recorded."""
     usage = run.usage
     for number, device in enumerate(usage["devices"]):
-        style = dict(color=("black", "#D55E00", "#0072B2", "0.5")[number % 4], linestyle=("-", "--", ":", "-.")[number % 4], marker=".", label=device["name"])
+        colour, _, line = figures.SERIES[number % len(figures.SERIES)]
+        style = dict(color=colour, linestyle=line, marker=".", label=device["name"])
         seconds = usage["interval"] * numpy.arange(1, len(device["utilisation"]) + 1)
         above.plot(seconds, device["utilisation"], **style)
         below.plot(seconds, numpy.array(device["memory"]) / 2**20, **style)

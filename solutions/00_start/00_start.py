@@ -12,6 +12,14 @@
 # In this course you train one network three times: on one GPU, on the two GPUs of a node, and on two nodes of two GPUs each.
 # You fill gaps in training scripts and job scripts, submit the jobs with `qsub`, and find out what more GPUs bring.
 #
+# **In about 15 minutes you will**
+#
+# - see which machine you are on, and submit your first batch job,
+# - know the two ways to use several GPUs, and what an all-reduce is,
+# - fill your first gap, and check it.
+#
+# Words that are new to you are in the [glossary](../docs/glossary.md).
+#
 # Each notebook has a folder of the same name in `exercises/`, with its scripts. These are the notebooks, in order:
 
 # %%
@@ -20,12 +28,15 @@ from handson.notebook import contents
 contents.show()
 
 # %% [markdown]
+# **You have one hour only?** Do this notebook, then `02_multi_gpu` and `03_multi_node`, and leave out their sections with a star (\*).
+#
 # ## How it works
 #
 # 1. **Read** a cell, and **predict** what it will show, before you run it with Shift-Enter. A wrong prediction teaches more than none.
 # 2. **Fill** the gaps: places marked `PUT YOUR CODE`, in these notebooks and in the scripts in `exercises/`.
 # 3. **Submit** the scripts with `qsub`, and look at what they print and draw.
 # 4. **Check** your work with `check(...)` at the end of each notebook: it says what is right, what is not, and where to look.
+#    You can check as often as you like, also in between.
 #
 # The scripts come in two tracks, *PyTorch* and *Chainer*. Choose one; where both are filled, the better one counts.
 
@@ -40,8 +51,8 @@ from handson.cluster import doctor
 doctor.summary()
 
 # %% [markdown]
-# No GPU? Then a *virtual GPU* stands for one: a process with one thread on a core of its own. Everything in this course works the
-# same way with both.
+# No GPU? Then a *virtual GPU* stands for one: a process with one thread on one core. Everything in this course works the same way with
+# both. Where there are more virtual GPUs than cores, several share a core, and none of them gets all of it.
 
 # %% [markdown]
 # A cluster is reached through a batch system. `pbsnodes` shows its nodes; on a machine without a batch system, the course brings a
@@ -77,7 +88,7 @@ print(job)
 # !qstat -x | tail -n 3
 
 # %% [markdown]
-# `follow` says what a job waits for, and shows its output as it comes. (The square button ends the following; the job goes on.)
+# `follow` says what a job waits for, and shows its output while it runs. (The square button ends the following; the job goes on.)
 
 # %%
 follow(job)
@@ -86,6 +97,9 @@ follow(job)
 # !ls ../exercises/00_start
 
 # %% [markdown]
+# The output file is named after the job (`#PBS -N`) and its number: `first_job.o` and the number. It is complete when the job has ended.
+# On a busy cluster that can take hours: the queue decides, not you.
+#
 # ## Two ways to use several GPUs
 #
 # **Data parallel**: every GPU has the whole network and its own part of the data. After the backward pass, all put their gradients
@@ -107,8 +121,10 @@ drawings.model_parallel()
 # In the drawing above, GPU 1 can't begin before GPU 0 has finished. Which of the two ways would you choose for a network that fits
 # into one GPU?
 #
-# This course takes the first. What makes it work is the **all-reduce**: every rank (the number of a worker) brings its gradients, and
-# every rank gets the mean of all.
+# This course takes the first: the network fits into one GPU, and all GPUs are busy all the time.
+#
+# The workers are numbered from 0: the number of a worker is its **rank**, and the worker itself is called "rank 0", too. What makes data
+# parallel training work is the **all-reduce**: every rank brings its gradients, and every rank gets the mean of all.
 
 # %%
 drawings.all_reduce()
@@ -159,6 +175,10 @@ from grader import check
 check("start")
 
 # %% [markdown]
-# ## Go on
+# ## What you can do now
 #
-# Open the next notebook in the file browser on the left.
+# - Submit a batch job, follow it, and find its output.
+# - Read from a job script how many processes it starts, and on how many nodes.
+# - Say what happens in an all-reduce.
+#
+# Go on with the next notebook; the file browser on the left has them in order.

@@ -11,6 +11,14 @@
 #
 # Before two GPUs can be compared with one, we must know what one does: what a training step is made of, how fast it is, and what
 # limits it.
+#
+# **In about 40 minutes you will**
+#
+# - make a training step by hand: forward, backward, optimize,
+# - fill a training script and a job script, and measure the throughput,
+# - find out which batch size is large enough, and what in an epoch is worth improving.
+#
+# Words that are new to you are in the [glossary](../docs/glossary.md).
 
 # %%
 TRACK = "pytorch"  # or "chainer"
@@ -59,6 +67,8 @@ loss = F.cross_entropy(outputs, labels)
 print("scores:", tuple(outputs.shape), "  loss:", round(loss.item(), 3))
 
 # %% [markdown]
+# A loss near 2.3 is that of guessing. With four images, it can differ by some tenths.
+#
 # **Backward**: for every parameter of the network, its *gradient* says how the loss changes with it. How many parameters does the
 # network have: thousands, or millions?
 
@@ -86,6 +96,10 @@ print("loss before:", round(loss.item(), 3), "  after:", round(after.item(), 3))
 #
 # Open `exercises/01_single_gpu` in the file browser. Fill the gaps marked PUT YOUR CODE in the script of your track, and those in
 # `run_single_gpu_training.sh`. (In Chainer, the loop is inside of `StandardUpdater` and `Trainer`.)
+#
+# In the PyTorch script, `EpochBatches` decides which images make a batch: it is a *batch sampler*, which deals all images out in random
+# order, each once an epoch. `set_epoch` gives it the number of the epoch, from which the order follows. So a training that is continued
+# after a crash (`--resume`) has the batches that it would have had.
 
 # %%
 # !cd {FOLDER} && grep -n "# PUT YOUR CODE" {TRACK}/*.py *.sh
@@ -111,6 +125,9 @@ run = runs.of_job(FOLDER, job)
 plots.training(run.log)
 
 # %% [markdown]
+# The training loss falls from epoch to epoch. The validation loss, on images that the network never trained on, falls with it, though less
+# smoothly. If the validation loss rises while the training loss falls, the network learns its images by heart: it *overfits*.
+#
 # ## Throughput
 #
 # The last line of the output is the **throughput**: images per second. It is what this course compares.
@@ -161,6 +178,11 @@ print("predicted:", prediction_backward)
 print("throughput:", round(throughput(32, steps.of_steps())), "images/s")
 
 # %% [markdown]
+# Most people see backward take 1.5 to 2.5 times as long as forward, and optimize next to nothing: this network has few parameters for its
+# many pixels. Is your ratio far from that? Look at the marks: if they are scattered widely, something else used the core meanwhile.
+#
+# The throughput printed here is higher than that of your job: the clock of these steps leaves out the evaluation and the start.
+#
 # ## Batch size against throughput
 #
 # A step does things that cost the same whatever the batch size is: starting operations, updating parameters. With more images a step,
@@ -174,6 +196,9 @@ rates = {size: throughput(size, seconds) for size, seconds in seconds_of_steps.i
 plots.throughputs(rates)
 
 # %% [markdown]
+# Most curves rise steeply at first, then flatten: from some size on, the device has enough to do. On a core this comes soon, at 4 to 16
+# images; a GPU with thousands of cores needs many more. If yours falls at the end, the images of a step don't fit into the caches any more.
+#
 # The largest batch is not always the one to take: it needs more memory, and you will see in the next notebook what it does to the
 # accuracy. So read from the table the *smallest* batch size that comes close to the best throughput.
 
@@ -206,8 +231,11 @@ epoch = timing.epoch(size=SIZE)
 plots.epoch(epoch)
 
 # %% [markdown]
+# On a core, forward and backward take most of the epoch. On a fast GPU they shrink, and loading can become the largest part: then a faster GPU
+# would not help. You see such a case in `04_profiling`.
+#
 # Suppose that one part cost no time at all. By which factor would the epoch become shorter? (This is *Amdahl's law* at its limit: it
-# tells what is worth improving.)
+# shows what is worth improving.)
 
 
 # %%
@@ -224,14 +252,16 @@ def limit(seconds, part):
 
 # %%
 limits = {part: limit(epoch, part) for part in epoch}
-plots.bars(limits, "speed-up of the epoch if this part cost nothing")
+plots.bars(limits, "speed-up of the epoch if this part cost nothing", start=1)
 
 # %% [markdown]
-# Two GPUs share the work of forward and backward, but not everything else. Keep the picture in mind for the next notebook.
+# A bar of length zero (a factor of 1) is a part that is not worth improving. Two GPUs share the work of forward and backward, but not
+# everything else: keep the picture in mind for the next notebook.
 #
 # ## Check
 #
-# Save the notebook (Ctrl-S) and run the cell. It checks the gaps of this notebook, of the scripts, and of the job script.
+# Save the notebook (Ctrl-S) and run the cell. It checks the gaps of this notebook, of the scripts, and of the job script. A message may
+# speak of *rank 0*: a training with one process has one rank, number 0, and that is your script.
 
 # %%
 from grader import check
@@ -239,4 +269,10 @@ from grader import check
 check("single_gpu")
 
 # %% [markdown]
+# ## What you can do now
+#
+# - Take a training step apart, and name what takes its time.
+# - Write a job script for one GPU, and read the throughput from its output.
+# - Choose a batch size by measurement, and say what is worth improving (Amdahl's law).
+#
 # Go on with the next notebook; the file browser on the left has them in order.

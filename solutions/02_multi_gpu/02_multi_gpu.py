@@ -11,6 +11,15 @@
 #
 # Task 1 of the lecture: the same training, on two GPUs at once, a process for each. How much faster is it, why not twice as fast, and
 # what becomes of the accuracy?
+#
+# **In about 60 minutes you will**
+#
+# - see what a single-GPU script lacks for two GPUs, and fill it in,
+# - measure the speed-up and the efficiency, and find out where the missing part went,
+# - find the reason why two ranks wait for each other for ever,
+# - see what a bigger batch does to the accuracy, and how the learning rate can make up for it.
+#
+# (One hour for the course? Leave out the sections with a star (\*).) Words that are new to you are in the [glossary](../docs/glossary.md).
 
 # %%
 TRACK = "pytorch"  # or "chainer"
@@ -26,7 +35,8 @@ FOLDER = f"{EXERCISES}/02_multi_gpu"
 # On one GPU, an iteration is forward, backward, optimize. Data parallel training puts an **all-reduce** in between: every GPU does
 # forward and backward with images of its own; then all get the mean of their gradients, so that all make the same update.
 #
-# What would become of the two networks without it?
+# What would become of the two networks without it? (Each would learn from its own images alone: after the first step they differ, and
+# you would have two half-trained networks.)
 
 # %%
 from handson.notebook import drawings
@@ -54,6 +64,9 @@ at_random = [labels[part.indices] for part in random_split(labels, [0.5, 0.5])]
 plots.classes_of_shards({"sorted, cut in the middle": in_order, "cut at random": at_random})
 
 # %% [markdown]
+# Cut in the middle, each rank would know half of the digits, and their gradients would pull in different directions. Cut at random, both
+# see all classes about equally often.
+#
 # ## What distribution adds to the script
 #
 # | | PyTorch | Chainer |
@@ -72,6 +85,16 @@ MULTI = f"{FOLDER}/{TRACK}/train_cifar_multi_gpu.py"
 # !diff {SINGLE} {MULTI} | grep "^>" | cut -c 1-100
 
 # %% [markdown]
+# Some names in the PyTorch script are new:
+#
+# - `comm` is what a rank knows of all: `comm.rank` (its number), `comm.size` (how many ranks there are), and `comm.intra_rank`, its number
+#   among the ranks of its node. With one node, that is the rank again.
+# - `comm.allgather(thing)` returns a list with every rank's `thing`, the same list on all ranks. All of them must call it.
+# - `EpochBatches(lengths, rank, batchsize, seed)` deals out the batches of one rank; `lengths` has the number of images of each rank, so
+#   that all make the same number of steps. `batches.totals[i]` is the number of images that all ranks together take in step `i`.
+# - A *seed* makes random numbers repeatable: with the same seed, all ranks draw the same ones. So they can cut the data in the same way
+#   without speaking to each other.
+#
 # Fill the gaps of this script, and of `run_multi_gpu_training.sh`: one node, two GPUs, two processes.
 
 # %%
@@ -98,13 +121,12 @@ plots.training(two.log)
 # %% [markdown]
 # ## Speed-up and efficiency
 #
-# To compare with: your last single-GPU run under the same conditions. If there is none, it is made now.
+# To compare with: your last run with one worker under the same conditions. If there is none, it is made now.
 
 # %%
-if not [run for run in runs.like(two, EXERCISES) if run.unit == "single_gpu"]:
-    script = "run_single_gpu_training.sh"
-    follow(submit(f"{EXERCISES}/01_single_gpu", "-v", variables, "-j", "oe", script))
-one = runs.single(two, EXERCISES)
+from handson.notebook import one_worker
+
+one = one_worker.run(two, EXERCISES, OPTIONS)
 print(f"1 worker:  {one.throughput:6.1f} images/s")
 print(f"2 workers: {two.throughput:6.1f} images/s")
 
@@ -136,10 +158,12 @@ def efficiency(single, several, workers):
 print("speed-up:  ", round(speed_up(one.throughput, two.throughput), 2))
 print("efficiency:", round(efficiency(one.throughput, two.throughput, 2), 3))
 print("(the lecture, on two GPUs: 1.71 and 0.857)")
-plots.speed_up([1, 2], [one.throughput, two.throughput])
+plots.speed_up([1, 2], [one.throughput, two.throughput], TRACK, one_worker.cores(two))
 
 # %% [markdown]
-# Was your prediction in `00_start` right?
+# Was your prediction in `00_start` right? On two cores that do nothing else, 1.6 to 1.8 is usual. If yours is below 1.3, look at what else the
+# machine does (`top`), or whether it has two cores at all, and run the job again. If it is above 2, something slowed down the run with one
+# worker.
 #
 # ## Why two workers are not twice as fast
 #
@@ -156,6 +180,9 @@ steps = timing.steps(workers=2, size=SIZE)
 plots.ranks(steps)
 
 # %% [markdown]
+# The rank that comes first waits (the dotted parts). No rank is slower by design here: now this one is late, now the other, because
+# a core also does other things. Both lose time whenever one is late.
+#
 # How long does each rank wait in a step, on average? `arrivals[step, rank]` is the moment, in seconds, when the rank came to the
 # all-reduce.
 
@@ -186,7 +213,38 @@ plots.steps_compared(single_steps, steps)
 # %% [markdown]
 # One more thing kept your job from a speed-up of 2: rank 0 alone evaluates the test set, and the other rank waits for it.
 #
-# ## Where the efficiency went
+# ## A hang
+#
+# A collective such as the all-reduce ends when *all* ranks have called it. If one never calls it, the others wait, for ever: a **deadlock**.
+# There is no error message, and a job then waits until its time limit. That is the error that people search for longest.
+#
+# `hanging.py` has one. Read it: which line will rank 0 never leave, and which line rank 1? Then start it, with `torchrun`, which starts as many
+# processes as you ask for, and gives each a rank. After 10 seconds each rank writes where it is (by Python's `faulthandler`), and ends.
+
+# %%
+command = "torchrun --standalone --nproc-per-node 2 hanging.py"
+# !cd {FOLDER} && {command} 2> torchrun.log
+# !cd {FOLDER} && grep "line" stack_of_rank_0.txt
+# !cd {FOLDER} && grep "line" stack_of_rank_1.txt
+
+# %% [markdown]
+# The innermost function comes first: rank 0 is in `all_reduce`, rank 1 in `barrier`. Both are collectives, and both ranks wait for the other.
+# (Nothing is listed? Then your script does not hang any more.)
+#
+# More tools, for the day when it is your own job that hangs:
+#
+# - `TORCH_DISTRIBUTED_DEBUG=DETAIL` lets PyTorch compare the collectives of all ranks, and say which differ: see the next cell.
+# - `py-spy dump --pid PID` shows the stack of a process that runs already, on its node (`pip install py-spy`).
+# - `python -m handson doctor` in a job finds out whether the ranks can reach each other at all.
+
+# %%
+# !cd {FOLDER} && TORCH_DISTRIBUTED_DEBUG=DETAIL {command} 2>&1 | grep "mean losses\|RuntimeError" | cut -c 1-170
+
+# %% [markdown]
+# Fix `report` in `exercises/02_multi_gpu/hanging.py`, save it, and run the first of the two cells again: it prints the mean losses, 2.5, 1.5
+# and about 1.17.
+#
+# ## \* Where the efficiency went
 #
 # A *profile* of a training says more than 20 steps of ours: it is recorded while your own scripts run. From one with one worker and one
 # with two, `handson explain` splits what is lost into communication that nothing hides, imbalance (a rank waits for another), what
@@ -195,16 +253,17 @@ plots.steps_compared(single_steps, steps)
 # %%
 from handson.notebook import profiled_runs
 
-variables = {"TRACK": TRACK, "OPTIONS": f"--epoch 1 --size {SIZE}"}
-folder = f"{EXERCISES}/01_single_gpu"
-single = profiled_runs.of_job(folder, profiled_runs.start(folder, "run_single_gpu_profile.sh", **variables))
+variables = {"TRACK": TRACK, "OPTIONS": f"{OPTIONS} --epoch 1 --size {SIZE}"}
+single = one_worker.profile(EXERCISES, **variables)
 double = profiled_runs.of_job(FOLDER, profiled_runs.start(FOLDER, "run_multi_gpu_profile.sh", **variables))
 profiled_runs.explained(single, double)
 
 # %% [markdown]
-# You will read such profiles in `04_profiling`.
+# On two cores of one machine, contention is mostly the largest: both share the memory, so the same operators take longer. If the machine is busy
+# with something else, imbalance grows: whichever rank is disturbed, the other waits for it. On two GPUs, communication comes first. Repeat
+# the cell before you believe small differences. You will read such profiles in `04_profiling`.
 #
-# ## What the bigger batch does
+# ## \* What the bigger batch does
 #
 # Each of N workers takes 32 images, so an update is made from N x 32: the *total* batch is bigger, and there are fewer updates in an
 # epoch. Both tracks make an update from the last images of an epoch, too, even if they are fewer.
@@ -226,6 +285,8 @@ for workers in (1, 2, 4, 8):
 # %% [markdown]
 # Now an experiment with small images (16 pixels), after a figure in [Train longer, generalize better](https://arxiv.org/abs/1705.08741):
 # the batch of 8 workers, at first for as many *epochs* as with one worker, then for as many *updates*.
+#
+# (The next but one cell trains 12 networks: a minute or two. A bar shows how far it is.)
 #
 # After 6 epochs, the single worker misreads about 9 % of the test images. And 8 workers after 6 epochs?
 
@@ -257,7 +318,7 @@ plots.equal_epochs_and_updates(curves)
 # With equal updates, the bigger batch is as good as the small one, or better: it has seen eight times as many images. But then
 # nothing was gained in time. With equal epochs, it has simply not gone far enough.
 #
-# ## Longer steps
+# ## \* Longer steps
 #
 # The remedy of [Accurate, large minibatch SGD](https://arxiv.org/abs/1706.02677): with N times the batch, take N times the learning
 # rate, since each update stands for N small ones. Rates so high can do harm in the first updates; so begin with the old rate and let
@@ -298,6 +359,8 @@ plots.rates_and_errors(same_rate | big_batches.run(plans, SEEDS))
 # `RATE = 0.004`, and run the last cells again. (There is a limit: with 8 x 0.02, no warm-up saves it.)
 #
 # ## Check
+#
+# Save the notebook (Ctrl-S) and run the cell.
 
 # %%
 from grader import check
@@ -305,4 +368,11 @@ from grader import check
 check("multi_gpu")
 
 # %% [markdown]
+# ## What you can do now
+#
+# - Turn a single-GPU script into one for all GPUs of a node: processes, shards, the mean of the gradients.
+# - Measure speed-up and efficiency, and name what limits them: waiting, communication, shared memory, shared cores.
+# - Find out where the ranks of a job that hangs are waiting.
+# - Say what the bigger batch of N workers does to the accuracy, and what linear scaling and a warm-up are for.
+#
 # Go on with the next notebook; the file browser on the left has them in order.

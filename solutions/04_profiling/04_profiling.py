@@ -10,7 +10,15 @@
 # # Why is it not faster?
 #
 # Two GPUs were not twice as fast as one. A clock says *that* a training is slow; a **profile** says *why*: it notes when each operation
-# began and ended, on each GPU. You will read profiles of your own scripts, then find and mend what slows down three others.
+# began and ended, on each GPU. You will read profiles of your own scripts, then find and fix what slows down three others.
+#
+# **In about 60 minutes you will**
+#
+# - record a training, and read its timeline: who waits for whom, and why,
+# - tell communication from waiting, and find out how much of it is hidden,
+# - find the bottleneck of three slow scripts, predict what its removal gains, fix it, and measure.
+#
+# Words that are new to you are in the [glossary](../docs/glossary.md).
 
 # %%
 TRACK = "pytorch"  # or "chainer": of your training scripts; the scripts that are new here are PyTorch's
@@ -36,14 +44,12 @@ single = profiled_runs.of_job(one_gpu, job)
 
 # %% [markdown]
 # While the second job runs, look at the GPUs, as with `nvidia-smi`: how busy are they, and how much memory do they use? (A *virtual* GPU is
-# a core.) Which utilisation do you expect on two GPUs: higher than on one, or lower?
+# a core.) Which utilisation do you expect on two GPUs: higher than on one, or lower? (In a terminal: `python -m handson watch`.)
 
 # %%
-import sys
-
 two_gpus = "../exercises/02_multi_gpu"
 job = profiled_runs.start(two_gpus, "run_multi_gpu_profile.sh", TRACK=TRACK, OPTIONS=options)
-# !{sys.executable} -m handson watch --interval 2 --count 4
+profiled_runs.watch(job, interval=2, count=4)
 
 # %%
 multi = profiled_runs.of_job(two_gpus, job)
@@ -68,12 +74,18 @@ profiled_runs.show(single, multi)
 # | communication | exchanges gradients, and computes nothing meanwhile |
 # | waiting | is in the all-reduce, but another rank isn't yet |
 # | host | does nothing: Python prepares the next operation |
+#
+# Two more columns are not parts of a step: *busy* is the share of the time in which the device itself works (compute, copy and, on a core,
+# loading); *overlap* is the share of all communication that is hidden, because the device computes meanwhile.
 
 # %%
 profiled_runs.table(single)
 profiled_runs.table(multi)
 
 # %% [markdown]
+# On two cores, most of the time is compute in both runs, and each of its operations takes longer with two ranks, for they share the
+# memory. On GPUs that are much faster, the other parts weigh more.
+#
 # ## Who waits for whom?
 #
 # For each rank, the profile has the time that it waits for each other one. Who waits the most? And for whom?
@@ -155,6 +167,8 @@ print(f"{100 * overlap(*profiled_runs.spans(multi)):.0f} % of the communication 
 profiled_runs.show(single, multi, usage=True)
 
 # %% [markdown]
+# It is low at the start, while Python starts and loads the data, and falls when an epoch ends: rank 0 evaluates, and the other rank waits.
+#
 # (*Utilisation* only says that something was going on. A rank of a virtual GPU that waits may look idle, one of a real GPU busy.)
 #
 # ## Mark the four steps
@@ -182,11 +196,15 @@ for name, of_ranks in profiled_runs.ranges(marked).items():
     print(f"{name:12}", *(f"rank {rank}: {1000 * seconds:6.1f} ms  " for rank, seconds in enumerate(of_ranks)))
 
 # %% [markdown]
+# Backward takes longest here too, and optimize the shortest time. The all-reduce looks long on the rank that comes first: its range includes the
+# waiting.
+#
 # ## Three slow scripts
 #
 # Each of the next scripts trains as it should, but slower than it could. For each of them: read the script and **predict** what is
-# slow, **profile** it, **name** what the profile shows, **mend** the script at the gap, and profile again. The first profile is
-# kept in `results/`, so that you can run all cells again.
+# slow, **profile** it, **name** what the profile shows, **fix** the script at the gap, and profile again. The first profile is
+# kept in `results/`, so that you can run all cells again. `one_step` in these scripts is an iteration as you know it: forward,
+# backward, all-reduce, optimize.
 #
 # ### 1. Images in files
 #
@@ -216,7 +234,8 @@ prediction_faster = 2.5
 print("I expect a factor of", prediction_faster)
 
 # %% [markdown]
-# Now mend `pytorch/slow_loading.py`, save it, and see whether it is gone.
+# Now fix `pytorch/slow_loading.py`, save it, and see whether it is gone. (An idea: which work is done in each epoch, though its result is the
+# same each time?)
 
 # %%
 after = profiled_runs.of_script(FOLDER, "slow_loading.py", "after", files)
@@ -226,6 +245,9 @@ profiled_runs.show(before, after)
 print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
 
 # %% [markdown]
+# Is the factor of the whole run smaller than that of a step? Then your script does work before the first step that it did in the steps before.
+# The clock of the run counts it (that of the profile does not), and with more epochs it weighs less.
+#
 # Where the data doesn't fit into memory, `DataLoader(num_workers=...)` decodes in processes of its own, while the GPU computes. That
 # helps if there are cores that have nothing else to do.
 #
@@ -248,7 +270,7 @@ slow_rank = 0
 print(f"The others wait for rank {slow_rank}.")
 
 # %% [markdown]
-# Mend `pytorch/uneven_work.py`.
+# Fix `pytorch/uneven_work.py`.
 
 # %%
 after = profiled_runs.of_script(FOLDER, "uneven_work.py", "after", options)
@@ -258,6 +280,9 @@ profiled_runs.show(before, after)
 print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
 
 # %% [markdown]
+# With equal shares no rank waits for long. The speed-up is at most 4/3 here: rank 0 had 2 of 3 images, and now has 1 of 2. Shares should fit
+# the speed of the devices *that are there*: measure it, don't believe it.
+#
 # ### 3. In step
 #
 # `waiting_every_step.py` reports the mean loss of all ranks. Its images are small, so that a step takes only a few milliseconds. How
@@ -280,7 +305,7 @@ collectives = 4
 print(f"The ranks meet {collectives} times in a step.")
 
 # %% [markdown]
-# Mend `pytorch/waiting_every_step.py`: once is enough.
+# Fix `pytorch/waiting_every_step.py`: once is enough.
 
 # %%
 after = profiled_runs.of_script(FOLDER, "waiting_every_step.py", "after", small)
@@ -295,6 +320,8 @@ print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput
 # has told it more. A process that never asks can be many operations ahead.
 #
 # ## Check
+#
+# Save the notebook (Ctrl-S) and run the cell.
 
 # %%
 from grader import check
@@ -304,3 +331,11 @@ check("profiling")
 # %% [markdown]
 # `python -m handson timeline FOLDERS... --export trace.json` writes any of these profiles for <https://ui.perfetto.dev>, where you can zoom in to
 # single operators.
+#
+# ## What you can do now
+#
+# - Record a training with one command, and read its timeline.
+# - Tell a slow network from a slow rank, and a slow rank from slow loading.
+# - Predict what fixing a bottleneck can gain at most, and check it by measurement.
+#
+# If there is a next notebook, the file browser on the left has it.

@@ -36,6 +36,12 @@ PLANTED = {
     ("multi_node", "intra_rank", "by_name_alone"),
     ("multi_node", "total_accuracy", "Table.accuracy"),
 }
+ALIKE = {  # (gap, exercise): the code is alike, and is no solution of the gap
+    ("device", "03_multi_node/chainer/train_mnist.py"),  # ChainerMN's first example, which is complete
+    ("updater", "01_single_gpu/chainer/train_cifar_single_gpu.py"),  # the evaluator has the same arguments
+    ("updater", "03_multi_node/chainer/train_cifar_multi_node.py"),
+    ("shards", "04_profiling/pytorch/uneven_work.py"),  # what is wrong there is the line before
+}
 PHRASE = 8  # syntax nodes; less is a phrase of the field, such as `batches.set_epoch(epoch)`
 GIVEN = {("updater", "grader/units/multi_node/probes/chainer.py")}  # (gap, file): the probe makes an evaluator with the same arguments
 
@@ -77,6 +83,10 @@ def test_no_choice_stands_in_the_clear(given, unit, gap, right):
     (call,) = [node for node in ast.walk(ast.parse((folder / "notebook.py").read_text())) if isinstance(node, ast.Call) and node.args[0].value == gap]
     constants = [node.value for node in ast.walk(call) if isinstance(node, ast.Constant)]
     assert right not in constants and not (isinstance(right, str) and any(right in str(text).split() for text in constants))
+
+
+def test_no_exercise_carries_what_students_write_in_another():
+    assert same_code(exercises.ROOT / "exercises") == ALIKE
 
 
 def test_no_code_in_it_is_that_of_a_solution(given, tmp_path):

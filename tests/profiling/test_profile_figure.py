@@ -106,10 +106,11 @@ def test_a_trace_that_cannot_be_written_is_said(runs):
 
 def test_the_bars_of_an_explanation_add_up(runs):
     explanation = explain.split(*runs)
-    bars = explain.draw(explanation).axes[0].patches
-    assert bars[1].get_width() == pytest.approx(100 * (1 - explanation.loss))
-    widths = [max(0, 100 * share) for share in explanation.causes.values()]
-    assert [bar.get_width() for bar in bars[2:]] == pytest.approx(widths)
+    drawn, (shorter, longer) = explain.draw(explanation).axes[0], (1000 * seconds for seconds in explanation.steps)
+    assert [bar.get_width() for bar in drawn.patches[:2]] == pytest.approx([shorter, shorter])
+    widths = [max(0, longer * share) for share in explanation.causes.values()]
+    assert [bar.get_width() for bar in drawn.patches[2:]] == pytest.approx(widths)
+    assert [label.get_text() for label in drawn.get_yticklabels()] == ["a step of 1 worker", "a step of 2 workers"]
 
 
 def command(*words, cwd):

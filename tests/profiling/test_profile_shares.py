@@ -57,6 +57,15 @@ def test_the_verdict_names_who_waits_for_whom_and_why():
     assert (finding.kind, finding.rank, finding.slow_rank, finding.cause) == ("waiting", 1, 0, "loading")
 
 
+def test_waiting_is_not_the_verdict_where_every_rank_loses_more_otherwise():
+    ranks = []
+    for rank, loading in enumerate((60, 48)):
+        events = [("loading", 0, loading), ("compute", loading, loading + 25), ("communication", loading + 25, 95)]
+        ranks.append(made.timeline(rank, [made.step(1, 0, 100), *events], host="a"))
+    finding = analysis.verdict(made.run(*ranks))
+    assert finding.sentence == "54 % of each step is data loading"
+
+
 def test_a_rank_with_twice_the_work_is_named_with_computation():
     ranks = [made.timeline(rank, [made.step(1, 0, 100), ("compute", 0, 90 - 45 * rank), ("communication", 90 - 45 * rank, 95)]) for rank in (0, 1)]
     assert analysis.verdict(made.run(*ranks)).sentence == "rank 1 waits 45 % of each step for rank 0: computation"

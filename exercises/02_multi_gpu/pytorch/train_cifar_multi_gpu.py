@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, random_split
 from handson.pytorch import devices, extensions
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
+from handson.pytorch.steps import sgd
 from handson.pytorch.workers import TIMEOUT, communicator, destroy_group, spawn
 from handson.training import data, options, results
 from handson.training.banner import announce
@@ -25,8 +26,8 @@ def train(comm, args, train_set, test_set):
     raise NotImplementedError("PUT YOUR CODE: device")
     test_loader = DataLoader(test_set, args.batchsize)
 
-    # PUT YOUR CODE: cut the training set at random, alike on all ranks: `lengths` of all shards, and
-    # `shard`, this rank's
+    # PUT YOUR CODE: cut the training set at random, on all ranks in the same way (by args.seed):
+    # `lengths` of all shards, and `shard`, this rank's
     raise NotImplementedError("PUT YOUR CODE: split")
     batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)  # DistributedSampler would repeat or drop images
     train_loader = DataLoader(shard, batch_sampler=batches)
@@ -35,7 +36,7 @@ def train(comm, args, train_set, test_set):
     model = ConvNet(len(train_set.classes)).to(device)
     # PUT YOUR CODE: `replica`: the model, wrapped so that backward averages the gradients over the ranks
     raise NotImplementedError("PUT YOUR CODE: replica")
-    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
+    optimizer = sgd(model, args)  # as on one GPU
 
     def prepare(images, labels):
         return data.enlarge(images.to(device), args.size), labels.to(device)

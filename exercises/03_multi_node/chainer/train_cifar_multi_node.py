@@ -58,8 +58,8 @@ def train(comm, args, train_set, test_set):
     trainer.run(show_loop_exception_msg=False)
     seconds = time.perf_counter() - start
 
-    # PUT YOUR CODE: how many `images` went through the network since `first_epoch` (not 0 in a resumed
-    # run), and what `throughput` a second is that?
+    # PUT YOUR CODE: how many `images` all ranks together trained on since `first_epoch` (not 0 in a
+    # resumed run; `train_set` is now this rank's part), and what `throughput` a second is that?
     raise NotImplementedError("PUT YOUR CODE: throughput")
     results.finish(args, trainer, evaluator, throughput, images, seconds)
 

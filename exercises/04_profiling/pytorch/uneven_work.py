@@ -4,39 +4,24 @@ import time
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch.utils.data import DataLoader, Subset
 
 from handson.pytorch import devices
 from handson.pytorch.batches import EpochBatches
-from handson.pytorch.model import ConvNet
+from handson.pytorch.steps import network, one_step
 from handson.pytorch.workers import TIMEOUT, communicator, destroy_group, spawn
 from handson.training import data, options, results
 from handson.training.banner import LossTable, announce
 
 
-def average_gradients(model, images):
-    """Replace every gradient, a mean over this rank's `images` (their number), by the mean over the images of all ranks: one message."""
-    gradients = [parameter.grad for parameter in model.parameters()]
-    sums = torch.cat([images * gradient.flatten() for gradient in gradients] + [gradients[0].new_tensor([images])])
-    dist.all_reduce(sums)
-    means = (sums[:-1] / sums[-1]).split([gradient.numel() for gradient in gradients])
-    for gradient, mean in zip(gradients, means):
-        gradient.copy_(mean.view_as(gradient))
-
-
 def train(comm, args, train_set, test_set):
-    device = devices.use(args.gpu[comm.intra_rank])
-    # PUT YOUR CODE: `shards`: a part of the training set for every rank, so that no rank has to wait for
-    # another
+    device, model, optimizer = network(comm, args, len(train_set.classes))
+    # PUT YOUR CODE: `shards`: a list with a part of the training set for every rank, such that the
+    # training is faster
     turns = [0, *range(comm.size)]  # GPU 0 is a newer one: it takes two images where the others take one
     shards = [Subset(train_set, [i for i in range(len(train_set)) if turns[i % len(turns)] == rank]) for rank in range(comm.size)]
     batches = EpochBatches([len(shard) for shard in shards], comm.rank, args.batchsize, args.seed)  # as many steps on all ranks
     train_loader = DataLoader(shards[comm.rank], batch_sampler=batches)
-
-    torch.manual_seed(args.seed)
-    model = ConvNet(len(train_set.classes)).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
 
     table = LossTable(comm)
     start = time.perf_counter()
@@ -44,12 +29,7 @@ def train(comm, args, train_set, test_set):
         batches.set_epoch(epoch)
         for images, labels in train_loader:
             images, labels = data.enlarge(images.to(device), args.size), labels.to(device)
-            outputs = model(images)
-            loss = F.cross_entropy(outputs, labels)
-            optimizer.zero_grad()
-            loss.backward()
-            average_gradients(model, len(images))
-            optimizer.step()
+            loss = one_step(model, optimizer, images, labels)
         table.add(loss)
     seconds = time.perf_counter() - start
 

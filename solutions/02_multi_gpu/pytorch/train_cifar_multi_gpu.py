@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, random_split
 from handson.pytorch import devices, extensions
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
+from handson.pytorch.steps import sgd
 from handson.pytorch.workers import TIMEOUT, communicator, destroy_group, spawn
 from handson.training import data, options, results
 from handson.training.banner import announce
@@ -25,7 +26,7 @@ def train(comm, args, train_set, test_set):
     ### END SOLUTION
     test_loader = DataLoader(test_set, args.batchsize)
 
-    ### BEGIN SOLUTION split: cut the training set at random, alike on all ranks: `lengths` of all shards, and `shard`, this rank's
+    ### BEGIN SOLUTION split: cut the training set at random, on all ranks in the same way (by args.seed): `lengths` of all shards, and `shard`, this rank's
     shards = random_split(train_set, [Fraction(1, comm.size)] * comm.size, torch.Generator().manual_seed(args.seed))
     shard, lengths = shards[comm.rank], [len(other) for other in shards]
     ### END SOLUTION
@@ -37,7 +38,7 @@ def train(comm, args, train_set, test_set):
     ### BEGIN SOLUTION replica: `replica`: the model, wrapped so that backward averages the gradients over the ranks
     replica = DistributedDataParallel(model, broadcast_buffers=False)  # AllreducePersistent averages them
     ### END SOLUTION
-    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
+    optimizer = sgd(model, args)  # as on one GPU
 
     def prepare(images, labels):
         return data.enlarge(images.to(device), args.size), labels.to(device)

@@ -14,6 +14,7 @@ from handson.pytorch import devices, extensions
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.communicator import meet, scatter_dataset
 from handson.pytorch.model import ConvNet
+from handson.pytorch.steps import sgd
 from handson.pytorch.workers import TIMEOUT
 from handson.training import data, options, results
 from handson.training.banner import announce
@@ -37,7 +38,7 @@ def train(comm, args, train_set, test_set):
     ### BEGIN SOLUTION replica: `replica`: the model, wrapped so that backward averages the gradients over the ranks
     replica = DistributedDataParallel(model, broadcast_buffers=False)  # AllreducePersistent averages them
     ### END SOLUTION
-    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
+    optimizer = sgd(model, args)  # as on one GPU
 
     def prepare(images, labels):
         return data.enlarge(images.to(device), args.size), labels.to(device)
@@ -68,7 +69,7 @@ def train(comm, args, train_set, test_set):
                 report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many `images` went through the network since `first_epoch` (not 0 in a resumed run), and what `throughput` a second is that?
+    ### BEGIN SOLUTION throughput: how many `images` all ranks together trained on since `first_epoch` (not 0 in a resumed run; `train_set` is None on most ranks), and what `throughput` a second is that?
     images = sum(lengths) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

@@ -9,20 +9,10 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader, DistributedSampler, default_collate
 
 from handson.pytorch import devices
-from handson.pytorch.model import ConvNet
+from handson.pytorch.steps import network, one_step
 from handson.pytorch.workers import TIMEOUT, communicator, destroy_group, spawn
 from handson.training import data, image_files, options, results
 from handson.training.banner import LossTable, announce
-
-
-def average_gradients(model, images):
-    """Replace every gradient, a mean over this rank's `images` (their number), by the mean over the images of all ranks: one message."""
-    gradients = [parameter.grad for parameter in model.parameters()]
-    sums = torch.cat([images * gradient.flatten() for gradient in gradients] + [gradients[0].new_tensor([images])])
-    dist.all_reduce(sums)
-    means = (sums[:-1] / sums[-1]).split([gradient.numel() for gradient in gradients])
-    for gradient, mean in zip(gradients, means):
-        gradient.copy_(mean.view_as(gradient))
 
 
 def decode(file):
@@ -34,9 +24,12 @@ def decode(file):
 
 
 def train(comm, args, train_set, test_set):
-    device = devices.use(args.gpu[comm.intra_rank])
+    device, model, optimizer = network(comm, args, len(train_set.classes))
     sampler = DistributedSampler(train_set, seed=args.seed)
-    ### BEGIN SOLUTION loader: `train_loader`: decode every image once, not once in every epoch
+
+    table = LossTable(comm)
+    start = time.perf_counter()  # what is done below to prepare the images counts, too
+    ### BEGIN SOLUTION loader: `train_loader`: as given below, batches of images and labels in the order of `sampler`, but sooner ready
     decoded = [(decode(file), label) for file, label in train_set]
     train_loader = DataLoader(decoded, args.batchsize, sampler=sampler)
     ### GIVEN
@@ -45,23 +38,11 @@ def train(comm, args, train_set, test_set):
     ### GIVEN
     ### GIVEN train_loader = DataLoader(train_set, args.batchsize, sampler=sampler, collate_fn=collate)
     ### END SOLUTION
-
-    torch.manual_seed(args.seed)
-    model = ConvNet(len(train_set.classes)).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
-
-    table = LossTable(comm)
-    start = time.perf_counter()
     for epoch in range(args.epoch):
         sampler.set_epoch(epoch)
         for images, labels in train_loader:
             images, labels = images.to(device), labels.to(device)
-            outputs = model(images)
-            loss = F.cross_entropy(outputs, labels)
-            optimizer.zero_grad()
-            loss.backward()
-            average_gradients(model, len(images))
-            optimizer.step()
+            loss = one_step(model, optimizer, images, labels)
         table.add(loss)
     seconds = time.perf_counter() - start
 

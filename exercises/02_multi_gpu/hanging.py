@@ -1,0 +1,37 @@
+"""Two ranks report their mean loss after each epoch, but never end: why? torchrun --standalone --nproc-per-node 2 hanging.py"""
+
+import faulthandler
+
+import torch
+import torch.distributed as dist
+
+from handson.pytorch.workers import destroy_group
+
+LIMIT = 10  # seconds after which a rank that still runs writes where it is, and ends
+
+
+def report(log, loss):
+    """Append the mean over all ranks of `loss`, a tensor with this rank's own loss, to the list `log` of rank 0."""
+    # PUT YOUR CODE: append a float to `log` on rank 0, and let no rank wait for ever
+    if dist.get_rank() == 0:
+        dist.all_reduce(loss)
+        log.append(loss.item() / dist.get_world_size())
+
+
+def main():
+    dist.init_process_group("gloo")
+    with open(f"stack_of_rank_{dist.get_rank()}.txt", "w") as stack:
+        faulthandler.dump_traceback_later(LIMIT, exit=True, file=stack)
+        log = []
+        for epoch in range(3):
+            loss = torch.tensor(2.0 / (epoch + 1) + dist.get_rank())  # in place of a training
+            report(log, loss)
+            dist.barrier()  # all ranks begin the next epoch together
+        faulthandler.cancel_dump_traceback_later()
+    if dist.get_rank() == 0:
+        print("mean losses:", *log)
+    destroy_group()
+
+
+if __name__ == "__main__":
+    main()

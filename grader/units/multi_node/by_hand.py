@@ -1,0 +1,121 @@
+"""The checks of mpi_accuracy.py and from_scratch.py."""
+
+import re
+
+import numpy
+
+from grader.checks import criteria
+from grader.checks.check import Check, Criterion
+
+PROBES = "grader.units.multi_node.probes.by_hand"
+
+
+def of_all_ranks(seen, case, expected):
+    correct, images = numpy.array(case["counts"]).T
+    with numpy.errstate(all="ignore"):  # a rank may have no images
+        right, own, mixed = correct.sum() / images.sum(), correct / images, correct.sum() / images
+    for rank, of_rank in enumerate(seen):
+        value = of_rank["returned"]
+        if value is None:
+            return f"rank {rank} returns None: only one rank has the result; every rank needs it (allreduce gives it to all)"
+        wrong = {
+            "that is the mean of the ranks' accuracies; ranks with few images then weigh as much as those with many": own.mean(),
+            "that is this rank's own accuracy: nothing is put together": own[rank],
+            "that is the sum of the ranks' accuracies": own.sum(),
+            "what is right on all ranks is divided by this rank's images": mixed[rank],
+        }
+        problem = criteria.explained(value, right, wrong if len(seen) > 1 else {})
+        if problem is not None:
+            counts = ", ".join(f"{one} of {of}" for one, of in case["counts"])
+            return criteria.because(f"the ranks have {counts} right; rank {rank} returns {value:.4g}, and it should be {right:.4g}", problem)
+    return None
+
+
+def one_group(seen, case, expected):
+    for rank, of_rank in enumerate(seen):
+        if of_rank["size"] != len(seen):
+            return f"while rank {rank} trains, its process group has {of_rank['size']} of {len(seen)} ranks: each rank must call dist.init_process_group first"
+    return None
+
+
+def every_image_once(seen, case, expected):
+    epochs = [_epochs(of_rank, case) for of_rank in seen]
+    if strange := [rank for rank, of_rank in enumerate(seen) if any(image < 0 for batch in of_rank["batches"] for image in batch)]:
+        return f"{criteria.ranks(strange)} trains on images that are not those of data.load, enlarged by data.enlarge and otherwise as they are"
+    total = sum(len(batch) for of_rank in seen for batch in of_rank["batches"])
+    if total == case["images"] * case["EPOCHS"] * len(seen) and len(seen) > 1:
+        return f"every rank trains on all {case['images']} images: each rank needs a part of its own (DistributedSampler chooses it)"
+    if any(len(order) * case["EPOCHS"] != sum(map(len, of_rank["batches"])) for of_rank, orders in zip(seen, epochs) for order in orders):
+        return f"the images of a rank are not a whole number of epochs: there should be EPOCHS = {case['EPOCHS']} of them"
+    for epoch in range(case["EPOCHS"]):
+        if problem := criteria.partition([orders[epoch] for orders in epochs], case["images"]):
+            return f"in epoch {epoch} {problem}"
+    return None
+
+
+def batches_of_the_size(seen, case, expected):
+    for rank, of_rank in enumerate(seen):
+        steps, longest, images = len(of_rank["batches"]) // case["EPOCHS"], max(map(len, of_rank["batches"])), len(_epochs(of_rank, case)[0])
+        if longest > case["BATCHSIZE"] or steps != -(-images // case["BATCHSIZE"]):
+            return f"rank {rank} cuts its {images} images into {steps} batches of up to {longest}; BATCHSIZE, {case['BATCHSIZE']}, is that of each rank"
+    return None
+
+
+def _epochs(of_rank, case):
+    """The numbers of a rank's images in each epoch, in their order."""
+    images = [image for batch in of_rank["batches"] for image in batch]
+    length = len(images) // case["EPOCHS"]
+    return [images[epoch * length : (epoch + 1) * length] for epoch in range(case["EPOCHS"])]
+
+
+def new_order(seen, case, expected):
+    orders = _epochs(seen[0], case)
+    if all(order == sorted(order) for order in orders):
+        return "rank 0 has its images in the order of the data set in each epoch: nothing shuffles them"
+    if len(set(map(tuple, orders))) < len(orders):
+        return "rank 0 has its images in the same order in several epochs: does the sampler know the epoch (set_epoch)?"
+    return None
+
+
+def trained_together(seen, case, expected):
+    if criteria.close(seen[0]["begin"], seen[0]["end"]):
+        return "the parameters never change"
+    if problem := criteria.equal_on_all_ranks([of_rank["begin"] for of_rank in seen], "before the first step parameters"):
+        return f"{problem}; DistributedDataParallel sends rank 0's to all ranks"
+    if problem := criteria.equal_on_all_ranks([of_rank["end"] for of_rank in seen], "after the training parameters"):
+        return f"{problem}: is each step's forward that of the DistributedDataParallel, which averages the gradients?"
+    return None
+
+
+def rank_0_prints(seen, case, expected):
+    if others := [rank for rank, of_rank in enumerate(seen) if rank and of_rank["lines"]]:
+        return f"{criteria.ranks(others)} print{'s' * (len(others) == 1)}, too: {seen[others[0]]['lines'][0][:80]!r}; only rank 0 should"
+    if not any(re.search(r"\d", line) for line in seen[0]["lines"]):
+        return "rank 0 prints no number: it should be the images/s of all ranks"
+    return None
+
+
+MPI_ACCURACY = (
+    Check(
+        "mpi_accuracy",
+        f"{PROBES}:accuracy",
+        ({"ranks": 3, "counts": [[3, 4], [5, 9], [2, 11]]},),
+        (Criterion("the accuracy of all ranks, on every rank", 2, of_all_ranks, "comm.allreduce(number) returns the sum over the ranks on every rank."),),
+    ),
+)
+FROM_SCRATCH = (
+    Check(
+        "from_scratch",
+        f"{PROBES}:from_scratch",
+        ({"ranks": 3, "images": 36, "EPOCHS": 2, "BATCHSIZE": 8, "SIZE": 32},),
+        (
+            Criterion("one process group of all ranks", 1, one_group, "torchrun has put into the environment what dist.init_process_group needs."),
+            Criterion("every image once an epoch, on one rank", 2, every_image_once, "DistributedSampler(train_set) chooses each rank's part."),
+            Criterion("batches of BATCHSIZE images on each rank", 1, batches_of_the_size, "DataLoader(train_set, BATCHSIZE, sampler=...)"),
+            Criterion("a new order every epoch, from scratch", 1, new_order, "sampler.set_epoch(epoch), before each epoch."),
+            Criterion("the same parameters on all ranks", 2, trained_together, "DistributedDataParallel(model) averages the gradients in backward."),
+            Criterion("rank 0 alone prints the throughput", 1, rank_0_prints, "if dist.get_rank() == 0: print(...)"),
+        ),
+        whole=True,
+    ),
+)

@@ -1,0 +1,128 @@
+"""The probes of mpi_accuracy.py and from_scratch.py."""
+
+import contextlib
+import io
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from mpi4py import MPI
+
+from grader.box.rank import Wrong
+from grader.probes.communicator import Group
+from grader.probes.marks import marks
+from grader.probes.pytorch import flat, join
+from grader.probes.student import Student
+from handson.pytorch import workers
+from handson.pytorch.model import ConvNet
+from handson.training import data
+
+MARKS = 4096  # marks are below this; images hold them divided by it, so that a network can train on them
+MEETING = 20  # seconds
+
+
+class World(Group):
+    """The methods of mpi4py's communicators that a student may choose from."""
+
+    def Get_rank(self):
+        return self.rank
+
+    def Get_size(self):
+        return self.size
+
+    def allreduce(self, obj, op=MPI.SUM):
+        if op != MPI.SUM:
+            raise Wrong("an accuracy of all ranks needs sums over the ranks, MPI.SUM")
+        return super().allreduce(obj)
+
+    def reduce(self, obj, op=MPI.SUM, root=0):
+        reduced = self.allreduce(obj, op)
+        return reduced if self.rank == root else None
+
+    def Allreduce(self, sent, received, op=MPI.SUM):
+        if op != MPI.SUM:
+            raise Wrong("an accuracy of all ranks needs sums over the ranks, MPI.SUM")
+        super().Allreduce(sent, received)
+
+    def alltoall(self, objs):
+        return [parts[self.rank] for parts in self.allgather(objs)]
+
+    def sendrecv(self, obj, dest, sendtag=0, recvbuf=None, source=0, recvtag=0, status=None):
+        return self.allgather((dest, obj))[source][1]
+
+    Barrier = Group.barrier
+
+
+def accuracy(rank, ranks, source, case):
+    """What a rank's `accuracy` returns. case["counts"]: (correct, images) of each rank."""
+    join(rank, ranks)
+    correct, images = case["counts"][rank]
+    returned = Student(source).run(comm=World(rank, ranks), correct=correct, images=images).returned
+    if returned is None:
+        return {"returned": None}
+    return {"returned": float(returned)}
+
+
+def from_scratch(rank, ranks, source, case):
+    """What `main` does, started as torchrun starts it: the images that the network trains on, the size of the process group meanwhile, the
+    parameters at the beginning and at the end, and what is printed."""
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1"}
+    os.environ |= {"MASTER_PORT": _port(rank), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    torch.set_num_threads(1)
+    torch.manual_seed(1000 + rank)
+    number = {int(mark): image for image, mark in enumerate(marks(case["images"], case["seed"], MARKS))}
+    images = (torch.tensor(list(number)).float() / MARKS).reshape(-1, 1, 1, 1).expand(-1, 1, 8, 8).clone()
+    sets = [data.ImageDataset(images, torch.arange(case["images"]) * 7 % 10, "pictures", None, tuple("0123456789"))] * 2
+    models, batches, sizes, start = [], [], [], ConvNet.__init__
+
+    def made(model, *arguments, **options):
+        start(model, *arguments, **options)
+        model.register_forward_pre_hook(before)
+        models.append(model)
+
+    def before(model, inputs):
+        if model.training and torch.is_grad_enabled():
+            sizes.append(dist.get_world_size() if dist.is_initialized() else 1)
+            batches.append([number.get(round(float(image.mean()) * MARKS), -1) for image in inputs[0].detach().cpu()])
+            if len(batches) == 1:
+                begin.append(flat(model.parameters()))
+
+    begin, printed = [], io.StringIO()
+    with contextlib.ExitStack() as patches:
+        for place, name, stand_in in (
+            (ConvNet, "__init__", made),
+            (data, "load", lambda name: sets),
+            (workers, "destroy_group", lambda: None),  # it would end this process
+            (dist, "destroy_process_group", lambda group=None: None),  # it would wait for the end of ranks, which are kept alive
+        ):
+            patches.enter_context(mock.patch.object(place, name, stand_in))
+        patches.enter_context(contextlib.redirect_stdout(printed))
+        student = Student(source).module
+        for name in ("EPOCHS", "BATCHSIZE", "SIZE"):
+            setattr(student, name, case[name])
+        if not hasattr(student, "main"):
+            raise Wrong("there is no function `main`")
+        student.main()
+    sys.stdout.write(printed.getvalue())
+    if not batches:
+        raise Wrong("no ConvNet was trained")
+    lines = [line for line in printed.getvalue().splitlines() if line.strip()]
+    return {"batches": batches, "size": min(sizes), "begin": begin[0], "end": flat(models[-1].parameters()), "lines": lines[:20]}
+
+
+def _port(rank):
+    """A free port of this machine that rank 0 has found, as text."""
+    place = Path("port")
+    if rank == 0:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            Path("port.part").write_text(str(free.getsockname()[1]))
+        Path("port.part").rename(place)
+    end = time.monotonic() + MEETING
+    while not place.exists() and time.monotonic() < end:
+        time.sleep(0.005)
+    return place.read_text()

@@ -1,0 +1,61 @@
+"""Data-parallel training from an empty file: torchrun --standalone --nproc-per-node 2 from_scratch.py
+
+torchrun starts a process for each rank. In its environment are MASTER_ADDR and MASTER_PORT (where the ranks meet), RANK, WORLD_SIZE
+and LOCAL_RANK (the rank on its node). On each rank, `main()`
+
+- joins the process group,
+- chooses its GPU: devices.use(id) returns the device; ids count from 0 on each node,
+- takes its part of the training set, in batches of BATCHSIZE and, in every epoch, in another order:
+  data.load("digits") returns a training and a test set, data.enlarge(images, SIZE) what the network takes,
+- trains a ConvNet() for EPOCHS epochs by SGD with the rate RATE, the gradients averaged over the ranks,
+- prints the images/s of all ranks if it is rank 0,
+- leaves by destroy_group(), since dist.destroy_process_group() sometimes aborts a rank that has finished before another.
+"""
+
+from handson.pytorch import devices
+from handson.pytorch.model import ConvNet
+from handson.pytorch.workers import destroy_group
+from handson.training import data
+
+EPOCHS, BATCHSIZE, RATE, SIZE = 2, 32, 0.02, 64
+
+### BEGIN SOLUTION from_scratch: the imports that you need, and `main()` as described at the top
+import os
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def main():
+    dist.init_process_group()
+    device = devices.use(int(os.environ["LOCAL_RANK"]))
+    train_set, _ = data.load("digits")
+    sampler = DistributedSampler(train_set)
+    loader = DataLoader(train_set, BATCHSIZE, sampler=sampler)
+    model = DistributedDataParallel(ConvNet().to(device))
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
+
+    start = time.perf_counter()
+    for epoch in range(EPOCHS):
+        sampler.set_epoch(epoch)
+        for images, labels in loader:
+            images, labels = data.enlarge(images.to(device), SIZE), labels.to(device)
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(images), labels)
+            loss.backward()
+            optimizer.step()
+    seconds = time.perf_counter() - start
+
+    if dist.get_rank() == 0:
+        print(f"{EPOCHS * len(train_set) / seconds:.1f} images/s on {dist.get_world_size()} GPUs")
+    destroy_group()
+
+
+### END SOLUTION
+
+if __name__ == "__main__":
+    main()

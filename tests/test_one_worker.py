@@ -1,0 +1,66 @@
+"""One worker to compare with: the student's last run, or one that is made now, by the script that is filled already."""
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from grader.instructors.known_answers import solved
+from handson.notebook import one_worker
+
+ROOT = Path(__file__).resolve().parent.parent
+FILE = "exercises/01_single_gpu/pytorch/train_cifar_single_gpu.py"
+TWO = SimpleNamespace(workers=2, track="pytorch", device="2 virtual GPUs: processes with one thread each, on 2 cores")
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The arguments of the jobs that are submitted; each of them makes a run of one worker, which is followed."""
+    jobs, existing = [], [SimpleNamespace(workers=2, unit="multi_gpu")]
+
+    def submit(folder, *arguments, **variables):
+        jobs.append((folder.name, *arguments, *variables.values()))
+        existing.append(SimpleNamespace(workers=1, unit=folder.name[3:]))
+        return str(len(jobs))
+
+    monkeypatch.setattr(one_worker, "submit", submit)
+    monkeypatch.setattr(one_worker, "follow", lambda job: None)
+    monkeypatch.setattr(one_worker.profiled_runs, "submit", submit)
+    monkeypatch.setattr(one_worker.profiled_runs, "of_job", lambda folder, job: f"profile {job} in {folder.name}")
+    monkeypatch.setattr(one_worker.runs, "like", lambda several, exercises: existing)
+    return jobs
+
+
+@pytest.fixture
+def exercises(tmp_path):
+    """As they are given out."""
+    return shutil.copytree(ROOT / "exercises", tmp_path / "exercises", ignore=shutil.ignore_patterns("results"))
+
+
+def test_a_run_that_there_is_is_not_made_again(made, exercises):
+    first = one_worker.run(TWO, exercises)
+    assert one_worker.run(TWO, exercises) is first and len(made) == 1
+
+
+def test_while_the_single_gpu_script_has_gaps_that_of_two_gpus_runs_on_one(made, exercises):
+    assert one_worker.run(TWO, exercises, "--epoch 2").unit == "multi_gpu"
+    assert one_worker.profile(exercises, "pytorch", "--epoch 1") == "profile 2 in 02_multi_gpu"
+    assert made[0] == ("02_multi_gpu", "-v", "TRACK=pytorch,OPTIONS=--epoch 2 -g 0", "-j", "oe", "run_multi_gpu_training.sh")
+    assert "run_multi_gpu_profile.sh" in made[1] and "--epoch 1 -g 0" in made[1]
+
+
+def test_a_single_gpu_script_without_gaps_is_taken(made, exercises):
+    (exercises.parent / FILE).write_text(solved(FILE))
+    assert one_worker.run(TWO, exercises, "--epoch 2").unit == "single_gpu"
+    assert made[0][:3] == ("01_single_gpu", "-v", "TRACK=pytorch,OPTIONS=--epoch 2")
+
+
+@pytest.mark.parametrize(("device", "cores"), [
+    (TWO.device, 2),
+    ("4 virtual GPUs: processes with one thread each, sharing 2 cores equally", 2),
+    ("1 virtual GPU: a process with one thread on one core", 1),
+    ("2 GPUs (Some GPU)", None),
+])  # fmt: skip
+def test_the_cores_of_virtual_gpus_are_those_that_the_run_names(device, cores):
+    assert one_worker.cores(SimpleNamespace(device=device)) == cores
