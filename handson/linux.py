@@ -123,6 +123,16 @@ def memory(process):
     return int(space) * PAGE, int(resident) * PAGE
 
 
+def own_memory(process):
+    """Bytes in memory that are no files' (proc_pid_status(5): RssAnon and RssShmem). After a fork, what was not written since counts for
+    both processes. 0 once the process has ended."""
+    try:
+        with open(f"/proc/{process}/status") as file:
+            return sum(int(line.split()[1]) << 10 for line in file if line.startswith(("RssAnon:", "RssShmem:")))
+    except OSError:
+        return 0
+
+
 def loaded_libraries(word):
     """The files of libraries that this process has loaded and whose path contains `word`."""
     try:
