@@ -50,8 +50,15 @@ def temporary_folder(prefix):
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         os.close(lock)
+
+
+def _remove(folder):
+    """Remove a folder, or the link that code which ran in it has put in its place."""
+    if os.path.islink(folder):
+        os.unlink(folder)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_orphans(prefix):
@@ -59,11 +66,13 @@ def remove_orphans(prefix):
     with os.scandir(tempfile.gettempdir()) as entries:
         found = [entry.path for entry in entries if entry.name.startswith(prefix)]
     for path in found:
-        with contextlib.suppress(OSError):  # it is somebody else's, a link, in use, or gone
+        with contextlib.suppress(OSError):  # it is somebody else's, in use, or gone
+            if os.path.islink(path) and os.lstat(path).st_uid == os.geteuid():
+                os.unlink(path)
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 if os.fstat(descriptor).st_uid == os.geteuid():
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(path, ignore_errors=True)
+                    _remove(path)
             finally:
                 os.close(descriptor)

@@ -50,13 +50,21 @@ def test_the_folder_of_a_living_process_stays_and_that_of_a_killed_one_goes(owne
     assert not os.path.exists(folder)
 
 
-def test_nothing_else_is_removed(room):
+def test_nothing_else_is_removed_and_links_are_not_followed(room):
     (room / "others").mkdir()
     (room / "others/file").touch()
     (room / "ours-link").symlink_to(room / "others")
     (room / "ours-file").touch()
     remove_orphans("ours-")
-    assert sorted(path.name for path in room.iterdir()) == ["others", "ours-file", "ours-link"] and (room / "others/file").exists()
+    assert sorted(path.name for path in room.iterdir()) == ["others", "ours-file"] and (room / "others/file").exists()
+
+
+def test_a_link_that_code_has_put_in_place_of_its_folder_goes_too(room):
+    (room / "others").mkdir()
+    with temporary_folder("ours-") as folder:
+        os.rmdir(folder)
+        os.symlink(room / "others", folder)
+    assert [path.name for path in room.iterdir()] == ["others"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
