@@ -39,26 +39,22 @@ def temporary_folder(prefix):
     A lock on the folder says that its process lives: the system releases it when the process ends, however it ends.
     """
     while True:
-        folder = tempfile.mkdtemp(prefix=prefix)
+        folder = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
         with contextlib.suppress(OSError):
-            lock = os.open(folder, os.O_RDONLY)
+            lock = os.open(folder.name, os.O_RDONLY)
             with contextlib.suppress(OSError):  # a file system without locks: `remove_orphans` gets none either
                 fcntl.flock(lock, fcntl.LOCK_SH)
-            if os.path.isdir(folder):  # else `remove_orphans` came before the lock
+            if os.path.isdir(folder.name):  # else `remove_orphans` came before the lock
                 break
             os.close(lock)
+        folder.cleanup()
     try:
-        yield folder
+        yield folder.name
     finally:
-        _remove(folder)
+        if os.path.islink(folder.name):  # code which ran in the folder has put a link in its place
+            os.unlink(folder.name)
+        folder.cleanup()
         os.close(lock)
-
-
-def _remove(folder):
-    """Remove a folder, or the link that code which ran in it has put in its place."""
-    if os.path.islink(folder):
-        os.unlink(folder)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_orphans(prefix):
@@ -73,6 +69,6 @@ def remove_orphans(prefix):
             try:
                 if os.fstat(descriptor).st_uid == os.geteuid():
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _remove(path)
+                    shutil.rmtree(path, ignore_errors=True)
             finally:
                 os.close(descriptor)

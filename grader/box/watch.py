@@ -154,8 +154,7 @@ def _watch(ranks, control, limits):
     in which no process computed, and the most bytes of memory seen."""
     start, told = time.monotonic(), bytearray()
     deadline, why, cpu, moved, look = None, None, 0.0, start, start + 0.5
-    looked, waited, memory, printed = start, 0.0, 0, 0
-    at_first = linux.own_memory("self") * (len(ranks) + 1)  # what ranks and init share with this process, from which they are forked
+    looks, looked, waited, memory, printed = 0, start, 0.0, 0, 0
     selector = selectors.DefaultSelector()
     selector.register(control, selectors.EVENT_READ, ("control", None))
     for rank in ranks:
@@ -186,13 +185,14 @@ def _watch(ranks, control, limits):
             deadline = now + GRACE
         if now >= look and deadline is None:
             look = now + 0.25
-            newer, running, memory_now = _activity()
+            newer, running = _activity()
             output = sum(rank.printed.total for rank in ranks)
             if newer > cpu + 0.02 or running or output > printed:
                 moved = now
             if not running:
                 waited += max(0.0, now - looked - max(0.0, newer - cpu))
-            memory = max(memory, memory_now - at_first)
+            looks += 1
+            memory = max(memory, _memory(limits.memory_bytes, exactly=looks % 4 == 0))
             looked, printed, cpu = now, output, max(cpu, newer)
             if memory > limits.memory_together * limits.memory_bytes:
                 why = OUT_OF_MEMORY
@@ -253,13 +253,27 @@ def _readable(rank):
 
 
 def _activity():
-    """CPU seconds of all processes below this one; whether one of them computes now (or is ready to, on a busy machine); their memory."""
-    ticks, running, memory = 0, False, 0
+    """CPU seconds of all processes below this one, and whether one of them computes now (or is ready to, on a busy machine)."""
+    ticks, running = 0, False
     for process in _below(os.getpid()):
-        memory += linux.own_memory(process)
         ticks += sum(map(int, (linux.stat(process) or [])[11:15]))  # utime, stime, cutime, cstime
         running |= any((linux.stat(thread) or [])[:1] in ([b"R"], [b"D"]) for thread in linux.threads(process))
-    return ticks / linux.TICKS, running, memory
+    return ticks / linux.TICKS, running
+
+
+def _memory(little, exactly):
+    """Bytes of memory of all processes below this one.
+
+    They begin as copies of this process, and share with it what they have not written since. So they count with what they have in addition
+    to it, unless that is more than `little`, or they should be counted `exactly`, which takes milliseconds for each of them.
+    """
+    at_first = linux.own_memory("self")
+    own = {process: linux.own_memory(process) for process in _below(os.getpid())}
+    grown = {process: max(0, memory - at_first) for process, memory in own.items()}
+    if sum(own.values()) < little or not exactly and sum(grown.values()) < little:
+        return sum(grown.values())
+    shares = {process: linux.share_of_memory(process) for process in own}
+    return sum(grown[process] if share is None else share for process, share in shares.items())
 
 
 def _below(process):

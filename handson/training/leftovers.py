@@ -19,9 +19,10 @@ def remove():
     used = {name for process in (linux.pids_of_user() if shared else ()) for name in _mapped(process)}
     described = _old(Path(tempfile.gettempdir()), "hydra_hwloc_xmlfile_*")
     oldest = min(_starts_of_mpiexec(), default=time.time()) if described else 0
-    for path in [path for path in shared if path.name not in used] + [path for path in described if path.stat().st_mtime < oldest]:
-        with contextlib.suppress(OSError):
-            path.unlink()
+    for path in (*shared, *described):
+        with contextlib.suppress(OSError):  # another rank has removed it
+            if path.name not in used and (path in shared or path.stat().st_mtime < oldest):
+                path.unlink()
 
 
 def _old(folder, pattern):

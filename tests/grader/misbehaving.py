@@ -79,13 +79,16 @@ def grow(rank, ranks):
         taken.append(bytearray(1 << 24))
 
 
-def swarm(rank, ranks, processes, bytes_each):
+def swarm(rank, ranks, processes, bytes_each, seconds=600):
     """Many small processes, each of which writes to its memory."""
     for _ in range(processes):
         if os.fork() == 0:
             taken = bytearray(b"x") * bytes_each
             time.sleep(600 + len(taken))
-    time.sleep(600)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.process_time()
+    return processes
 
 
 def trickle(rank, ranks):

@@ -144,7 +144,7 @@ def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(g
         assert re.search(rf"\n[1-9]\d* of {graded[2]} units graded; the same command goes on\.\n", printed)
     until(lambda: not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE], 60)
     before = finished(tmp_path / "out")
-    assert number == signal.SIGINT or list(temporary.glob("handson-cluster-*")), "it could not remove it"
+    assert not list(temporary.glob("handson-cluster-*")), "the folder with the keys"
     again = subprocess.run(command(graded[0] / "handed_in", tmp_path / "out"), cwd=ROOT, text=True, capture_output=True, timeout=LIMIT)
     assert again.returncode == 0 and f" {graded[2] - before} of {graded[2]} units to grade." in again.stdout
     assert results(tmp_path / "out") == results(graded[0] / "out")

@@ -27,7 +27,7 @@ STARTING = 60  # seconds that a cluster may take to start
 HEARTBEAT = 500  # milliseconds; the default of 3,000 makes a start take 6 seconds
 MISSED = 60  # heartbeats that a busy engine may miss before it counts as dead; the end of an engine is noticed at once
 LOOK = 1.0  # seconds between looks at the processes of engines and controller
-ALONE = 10.0  # seconds without any engine, on a cluster that is not ours, after which the grader ends
+ALONE = 8.0  # seconds without any engine, on a cluster that is not ours, after which the grader ends
 ASK, SILENCE = 2.0, 30.0  # seconds between questions to a controller that is not ours; seconds without an answer that make it dead
 
 
@@ -57,7 +57,7 @@ def started(engines, libraries=FOR_SCRIPTS):
 @contextmanager
 def _started(folder, engines, libraries):
     """`started`, with the cluster's files in `folder`. Only this user may open it, because its files allow to command the engines."""
-    tied = [sys.executable, "-m", "grader.instructors.grade.tied", str(os.getpid())]
+    tied = [sys.executable, "-m", "grader.instructors.grade.tied", str(os.getpid()), folder]
     config = Config()
     config.ControllerLauncher.controller_cmd = [*tied, "ipyparallel.controller"]
     config.EngineLauncher.engine_cmd = [*tied, "ipyparallel.engine", f"--timeout={STARTING}"]

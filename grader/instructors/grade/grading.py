@@ -94,9 +94,10 @@ def _grade(book, missing, versions, resources, engines, profile, cluster_file, t
                         ) from None
                     say("The cluster's controller has ended; starting another. What was not finished is graded again.")
                 except EnginesLost:
-                    how = f"{cluster.name(profile, cluster_file)} are gone" if profile or cluster_file else "this machine ended, and no new one could be started"
+                    where = cluster.name(profile, cluster_file) if profile or cluster_file else "this machine"
                     raise cluster.ClusterError(
-                        f"all engines of {how}; start engines, and run the same command again: it goes on with the {len(left)} units that are left"
+                        f"no engine of {where} answers any more; start engines, and run the same command again: it goes on with the {len(left)} "
+                        "units that are left"
                     ) from None
     raise cluster.ClusterError(f"the cluster's controller ended {RESTARTS} times; {len(left)} units are left: run the same command again")
 
