@@ -5,6 +5,7 @@ import secrets
 
 from grader import exercises, gaps, observing
 from grader.box import BoxFault
+from grader.budget import Budgeted
 from grader.checks import criteria
 from grader.notebook_cells import LOST, NotebookError
 from grader.verdict import (
@@ -40,6 +41,7 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, trac
     for part in parts:
         if track and part.track not in (track, ""):
             continue
+        budgeted = Budgeted(server)
         try:
             text, missing = read(part.file), f"there is no file {part.file}"
         except NotebookError as problem:
@@ -49,10 +51,10 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, trac
         added = {check.gap: (hidden or {}).get((unit, part.track, check.gap), ()) for check in part.checks}
         cases = {check.gap: _cases(unit, check, added[check.gap], seed) if text is not None else [] for check in part.checks}
         given = {check.gap: _source(check, part, text) if text is not None else (None, NOT_FOUND, missing) for check in part.checks}
-        shared = observing.together(part.checks, cases, {gap: source for gap, (source, _, _) in given.items()}, server, readable)
+        shared = observing.together(part.checks, cases, {gap: source for gap, (source, _, _) in given.items()}, budgeted, readable)
         for check in part.checks:
             common = {"unit": unit, "track": part.track, "gap": check.gap}
-            judged = _judge_gap(check, cases[check.gap], part, given[check.gap], server, readable, shared.get(check.gap))
+            judged = _judge_gap(check, cases[check.gap], part, given[check.gap], budgeted, readable, shared.get(check.gap))
             for criterion, (status, message, outcome) in zip(check.criteria, judged):
                 yield Verdict(
                     **common,
@@ -77,13 +79,13 @@ def _judge_gap(check, cases, part, given, server, readable, shared):
     """(status, message, outcome) for each criterion of a check.
 
     given: what `_source` returned; shared: what the gap gave when it ran together with other gaps, or None. If that is not entirely right,
-    the gap runs again alone.
+    the gap runs again alone. server: a Budgeted; the solution is not counted in its budget.
     """
     try:
         found, odd = _apply(check, cases, given, server, readable, shared)
         if shared and (odd or any(status != PASSED for status, _, _ in found)):
             found, odd = _apply(check, cases, given, server, readable)
-        if odd and not _works_for_the_solution(check, cases, part, server, readable):
+        if odd and not _works_for_the_solution(check, cases, part, server.server, readable):
             raise BoxFault(f"what this gap did can't be judged ({odd})")
     except BoxFault as fault:
         return [(GRADER_FAULT, f"not graded: {str(fault).strip().splitlines()[-1]}", None)] * len(check.criteria)

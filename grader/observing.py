@@ -7,18 +7,10 @@ from grader.probes.cases import MARK
 from grader.sandbox import Limits
 
 CASES = "grader.probes.cases"
-LIMITS = Limits(cpu_seconds=6, wall_seconds=60, memory_bytes=1 << 30)  # for a gap in one case, which needs well under a second
+LIMITS = Limits(cpu_seconds=6, wall_seconds=60, waiting_seconds=10, memory_bytes=1 << 30)  # for a gap in one case, which needs well under a second
 KNOWN = 200  # results of oracles that are kept
 LONGEST_TEXT = 2000  # characters of a string that a probe observed, or of a message
 _known = {}
-
-
-def longest(check, hidden):
-    """The most seconds that judging one gap can take, with a number of `hidden` cases."""
-    if callable(check.probe):
-        return 0
-    times = 3  # in ranks shared with other gaps; alone; and the solution's answer, if the student's can't be judged
-    return times * (len(check.cases) + hidden) * LIMITS.wall_seconds + Limits().wall_seconds
 
 
 def alone(check, cases, source, server, readable):

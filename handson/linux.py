@@ -123,6 +123,27 @@ def memory(process):
     return int(space) * PAGE, int(resident) * PAGE
 
 
+def own_memory(process):
+    """Bytes in memory that are no files' (proc_pid_status(5): RssAnon and RssShmem). After a fork, what was not written since counts for
+    both processes. 0 once the process has ended."""
+    return _sum(f"/proc/{process}/status", ("RssAnon:", "RssShmem:")) or 0
+
+
+def share_of_memory(process):
+    """The same, but what n processes share counts as one n-th for each (proc_pid_smaps(5)). Takes milliseconds. None if this process may
+    not know it, and once the process has ended."""
+    return _sum(f"/proc/{process}/smaps_rollup", ("Pss_Anon:", "Pss_Shmem:"))
+
+
+def _sum(path, names):
+    """The sum in bytes of lines ``Name:  1234 kB``; None if the file can't be read."""
+    try:
+        with open(path) as file:
+            return sum(int(line.split()[1]) << 10 for line in file if line.startswith(names))
+    except OSError:
+        return None
+
+
 def loaded_libraries(word):
     """The files of libraries that this process has loaded and whose path contains `word`."""
     try:

@@ -10,9 +10,11 @@ from pathlib import Path
 from grader.box import messages
 from grader.sandbox import Limits, harmless_environment
 from grader.verdict import KILLED
+from handson.files import remove_orphans, temporary_folder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HUGE_PAGES = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # a fork copies fewer page table entries: half the time
+WORKPLACE = "handson-check-"
 STOPPING = 5  # seconds for a server to end by itself
 
 
@@ -34,11 +36,12 @@ class RankOutcome:
 
 @dataclass
 class Outcome:
-    """How all ranks ended. `cpu_seconds`: the sum over all ranks; `seconds`: wall-clock time."""
+    """How all ranks ended. `cpu_seconds`: the sum over all ranks; `seconds`: wall-clock time; `waited_seconds`: those without computing."""
 
     ranks: list
     cpu_seconds: float = 0.0
     seconds: float = 0.0
+    waited_seconds: float = 0.0
 
     @property
     def observations(self):
@@ -70,6 +73,7 @@ class Server:
         if self.process and self.process.poll() is None:
             return
         self.stop()
+        remove_orphans(WORKPLACE)
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = begin("grader.box.server", theirs, self.libraries)
@@ -81,7 +85,7 @@ class Server:
         They start in an empty folder that is removed afterwards. readable: the paths that the sandbox around them shows, or None to run
         them without a sandbox. Raises BoxFault.
         """
-        with tempfile.TemporaryDirectory(prefix="handson-check-", ignore_cleanup_errors=True) as workplace:
+        with temporary_folder(WORKPLACE) as workplace:
             work = {
                 "function": function,
                 "arguments": list(arguments),
@@ -111,7 +115,7 @@ class Server:
             return Outcome([RankOutcome(KILLED, message="the process that watches the ranks was killed")] * work["ranks"])
         if "fault" in answer:
             raise BoxFault(answer["fault"])
-        return Outcome([RankOutcome(**rank) for rank in answer["ranks"]], answer["cpu_seconds"], answer["seconds"])
+        return Outcome([RankOutcome(**rank) for rank in answer["ranks"]], answer["cpu_seconds"], answer["seconds"], answer["waited_seconds"])
 
     def stop(self):
         """End the server and everything that it runs."""

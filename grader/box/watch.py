@@ -21,6 +21,7 @@ STILL = 2.0  # seconds in which no process computes, after which they count as w
 GRACE = 0.5  # seconds that ranks get to finish when another one has failed, or to report where they hang
 TICK = 0.1
 OUT_OF_TIME = "it was still running when its time was up: does a loop never end?"
+FLOOD = 50 << 20  # bytes that ranks may print
 LONGEST_ANSWER = 4 << 20  # bytes that a rank may send
 STATUSES = [FAILED, ERROR, OUT_OF_MEMORY]  # the statuses that a rank may report itself
 
@@ -91,7 +92,7 @@ def run(work):
     for rank in ranks:
         rank.close_theirs()
     try:
-        why, seen_cpu = _watch(ranks, control, limits)
+        why, seen_cpu, waited, memory = _watch(ranks, control, limits)
     finally:
         _end_ranks(init)
         end_children()
@@ -99,11 +100,25 @@ def run(work):
         while _read("output", rank, rank.output) or _read("stack", rank, rank.stack):  # what came last may still be in the pipes
             pass
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = max(seen_cpu, used.ru_utime + used.ru_stime)
+    if why is None and any(rank.status == -signal.SIGKILL and rank.answer is None for rank in ranks):
+        why = _why_killed(cpu, memory, limits)
     return {
         "ranks": [_outcome(rank, why, limits) for rank in ranks],
-        "cpu_seconds": max(seen_cpu, used.ru_utime + used.ru_stime),
+        "cpu_seconds": cpu,
         "seconds": time.monotonic() - start,
+        "waited_seconds": waited,
     }
+
+
+def _why_killed(cpu, memory, limits):
+    """Why a rank got SIGKILL, which the box had not sent and no student's code can send: a status. Raises RuntimeError if the code of these
+    ranks did not cause it."""
+    if cpu > 0.9 * limits.cpu_seconds:
+        return TIMEOUT
+    if memory > limits.memory_bytes:  # a single process can't have that much
+        return OUT_OF_MEMORY
+    raise RuntimeError("the system killed a process of these ranks, which used little memory themselves: is the machine short of memory?")
 
 
 def _be_init(work, limits, ranks, control):
@@ -135,9 +150,11 @@ def _be_init(work, limits, ranks, control):
 
 
 def _watch(ranks, control, limits):
-    """Wait until all ranks are done, or none can go on. Returns why they were stopped (a status, or None) and the CPU seconds seen."""
+    """Wait until all ranks are done, or none can go on. Returns why they were stopped (a status, or None), the CPU seconds seen, the seconds
+    in which no process computed, and the most bytes of memory seen."""
     start, told = time.monotonic(), bytearray()
     deadline, why, cpu, moved, look = None, None, 0.0, start, start + 0.5
+    looks, looked, waited, memory, printed = 0, start, 0.0, 0, 0
     selector = selectors.DefaultSelector()
     selector.register(control, selectors.EVENT_READ, ("control", None))
     for rank in ranks:
@@ -169,21 +186,28 @@ def _watch(ranks, control, limits):
         if now >= look and deadline is None:
             look = now + 0.25
             newer, running = _activity()
-            if newer > cpu + 0.02 or running:
+            output = sum(rank.printed.total for rank in ranks)
+            if newer > cpu + 0.02 or running or output > printed:
                 moved = now
-            cpu = max(cpu, newer)
-            if cpu > 0.9 * limits.cpu_seconds or now - start > limits.wall_seconds:
+            if not running:
+                waited += max(0.0, now - looked - max(0.0, newer - cpu))
+            looks += 1
+            memory = max(memory, _memory(limits.memory_bytes, exactly=looks % 4 == 0))
+            looked, printed, cpu = now, output, max(cpu, newer)
+            if memory > limits.memory_together * limits.memory_bytes:
+                why = OUT_OF_MEMORY
+            elif cpu > 0.9 * limits.cpu_seconds or now - start > limits.wall_seconds or waited > limits.waiting_seconds or printed > FLOOD:
                 why = TIMEOUT
             elif now - moved > STILL:
                 why = DEADLOCK
             if why:
-                deadline = now + GRACE
+                deadline = now + (0 if why == OUT_OF_MEMORY else GRACE)
                 for rank in ranks:
                     if rank.pid and not rank.done:
                         _kill(rank.pid, signal.SIGUSR1)  # faulthandler writes where it is
         if deadline and now >= deadline:
             break
-    return why, cpu
+    return why, cpu, waited, memory
 
 
 def _read(what, rank, file):
@@ -211,6 +235,7 @@ def _read(what, rank, file):
             answer = messages.unpack(bytes(rank.received))
             if not isinstance(answer, dict) or not {"observations", "status"} & answer.keys():
                 raise messages.BadMessage("it is of another kind")
+            messages.whole(messages.pack(answer), LONGEST_ANSWER)  # raises if it is longer as this process would write it
             rank.answer = answer
         return data
     except (messages.BadMessage, ConnectionError, StopIteration) as error:
@@ -234,6 +259,21 @@ def _activity():
         ticks += sum(map(int, (linux.stat(process) or [])[11:15]))  # utime, stime, cutime, cstime
         running |= any((linux.stat(thread) or [])[:1] in ([b"R"], [b"D"]) for thread in linux.threads(process))
     return ticks / linux.TICKS, running
+
+
+def _memory(little, exactly):
+    """Bytes of memory of all processes below this one.
+
+    They begin as copies of this process, and share with it what they have not written since. So they count with what they have in addition
+    to it, unless that is more than `little`, or they should be counted `exactly`, which takes milliseconds for each of them.
+    """
+    at_first = linux.own_memory("self")
+    own = {process: linux.own_memory(process) for process in _below(os.getpid())}
+    grown = {process: max(0, memory - at_first) for process, memory in own.items()}
+    if sum(own.values()) < little or not exactly and sum(grown.values()) < little:
+        return sum(grown.values())
+    shares = {process: linux.share_of_memory(process) for process in own}
+    return sum(grown[process] if share is None else share for process, share in shares.items())
 
 
 def _below(process):
@@ -288,8 +328,15 @@ def _outcome(rank, why, limits):
             "message": str(answer.get("message", ""))[:2000],
             "line": line if isinstance(line, int) else None,
         }
+    if answer:
+        return outcome | {"status": ERROR, "message": "what came back from it can't be used: it is of another kind"}
     waiting, line = stacks.where(rank.frames.decode(errors="replace"))
     if rank.status == -signal.SIGXCPU:
+        return outcome | {"status": TIMEOUT, "message": OUT_OF_TIME, "line": line}
+    if why == OUT_OF_MEMORY:
+        together = limits.memory_together * limits.memory_bytes >> 20
+        return outcome | {"status": OUT_OF_MEMORY, "message": f"all processes together want more memory than the {together} MiB they may have", "line": line}
+    if rank.status == -signal.SIGKILL and why == TIMEOUT:
         return outcome | {"status": TIMEOUT, "message": OUT_OF_TIME, "line": line}
     if rank.status is not None:
         how = f"was killed by signal {-rank.status} ({signal.strsignal(-rank.status)})" if rank.status < 0 else f"ended itself with exit status {rank.status}"
@@ -298,6 +345,8 @@ def _outcome(rank, why, limits):
         return outcome | {"status": DEADLOCK, "message": f"it waits in {waiting}", "waiting": waiting, "line": line}
     if why == DEADLOCK:
         return outcome | {"status": TIMEOUT, "message": "it waits for something that never happens", "line": line}
+    if rank.printed.total > FLOOD // 10:
+        return outcome | {"status": TIMEOUT, "message": f"it printed {rank.printed.total >> 20} MB and did not end: does a loop never end?", "line": line}
     if why == TIMEOUT:
         return outcome | {"status": TIMEOUT, "message": OUT_OF_TIME, "waiting": waiting, "line": line}
     return outcome | {"status": KILLED, "message": "it was stopped, since another rank had failed", "waiting": waiting, "line": line}

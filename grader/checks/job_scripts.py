@@ -1,5 +1,5 @@
-"""The checks of the job scripts: their #PBS lines are read as the course's qsub reads them, and compared with the site. No script is
-run here."""
+"""The checks of the job scripts: their #PBS lines are read as the site's batch system reads them, and compared with the site. No script is
+run here. Where the batch system is PBS, what qsub accepts is right, however it is written; Slurm's sbatch reads some of it differently."""
 
 import re
 
@@ -9,75 +9,159 @@ from handson.pbs import directives, resources
 from handson.pbs.errors import PBSError
 from handson.pbs.options import Options, split
 
-LOOKS_LIKE_ONE = re.compile(r"\s*#\s*PBS\s*-\w", re.IGNORECASE)
-KEYS = {"queue": r"-q\b", "select": "select|nodes=|ncpus|ngpus|mpiprocs|ppn", "place": "place", "group": r"-W|-A\b|group", "walltime": "time"}
+LOOKS_LIKE_ONE = re.compile(r"\s*#+\s*(PBS|SBATCH)\s*-\S", re.IGNORECASE)
+KEYS = {"queue": "-q", "select": "select|nodes=|ncpus|ngpus|mpiprocs|ppn|mem=", "place": "place", "group": r"-W|-A|group", "walltime": "time"}
 SHORTEST = 60  # seconds that a training needs at least
+FIRST = ("select", "place", "walltime")  # of several lines that ask for one of these, PBS takes the first, and sbatch the last
+UP_TO_A_COLON = re.compile(r"\b(select|ncpus|mpiprocs)=([^:]*)")  # numbers that sbatch reads up to the next colon
+ONE_EACH = "give each request a line `#PBS -l` of its own"
 
 
 def requests(text, case):
     """What a job script asks for, a dictionary:
 
     "queue", "select", "place", "group", "walltime": each a text, or None if no line asks for it
-    "problems": the same names -> a sentence on what is wrong with the line
+    "problems": the same names -> a sentence on why qsub refuses a line
+    "ignored": the same names -> a sentence on why nobody reads a line, which counts only if no other line asks for it
     "ranks": the number of ranks that its mpiexec starts; None if that follows from the node file
     "mpiexec": whether the script calls it
     "site": the chosen Site
     """
-    found = dict.fromkeys(KEYS) | {"problems": {}, "site": site.read(site.chosen())}
+    here = site.read(site.chosen())
+    found = dict.fromkeys(KEYS) | {"problems": {}, "ignored": {}, "site": here}
     commands = False
     for line in text.splitlines():
         if not LOOKS_LIKE_ONE.match(line):
             commands = commands or bool(line.strip()) and not line.startswith("#")
             continue
-        values, problem = _directive(line, commands)
-        if problem:
-            found["problems"].setdefault(next((key for key, pattern in KEYS.items() if re.search(pattern, line)), None), problem)
-        found |= values
+        values, problem, ignored = _directive(line, commands, here.batch == "slurm")
+        found |= values if here.batch == "slurm" else {key: value for key, value in values.items() if found[key] is None or key not in FIRST}
+        about = [key for key, pattern in KEYS.items() if re.search(pattern, line)] or ["select" if "-l" in line else "queue"]
+        for name, sentence in (("problems", problem), ("ignored", ignored)):
+            found[name] = (dict.fromkeys(about, sentence) if sentence else {}) | found[name]
     ranks = re.search(r"^[ \t]*mpiexec\b.*?\s-n[ \t]*(\d{1,9})\b", text, re.MULTILINE)
     return found | {"ranks": ranks and int(ranks[1]), "mpiexec": bool(re.search(r"^[ \t]*mpiexec\b", text, re.MULTILINE))}
 
 
-def _directive(line, commands):
-    """({name: what the line asks for}, with the names of `requests`; a sentence on what is wrong with the line, or None)."""
+def _directive(line, commands, slurm):
+    """({name: what the line asks for}, with the names of `requests`; a sentence if qsub refuses it; a sentence if it is not read)."""
     shown = f"`{line.strip()}`"
-    if not line.startswith("#PBS "):
-        return {}, f"{shown} is a comment to PBS: a directive begins with `#PBS`, in capitals, at the very start of the line"
-    if commands:
-        return {}, f"{shown} stands below the first command: PBS reads no directives there any more"
+    if problem := _is_no_directive(line):
+        return {}, None, f"{shown} {problem}"
+    if commands and not slurm:
+        return {}, None, f"{shown} stands below the first command: PBS reads no directives there any more"
     if "(" in line:
-        return {}, f"{shown} is still to be filled in"
+        return {}, f"{shown} is still to be filled in", None
     options = Options()
     try:
-        [words] = directives.read(line.encode())
+        [words] = directives.read((re.sub(r"\s#.*", "", line) if slurm else line).encode())
         given, others, _ = split(words)
         options.add(given)
     except PBSError as error:
-        return {}, f"{shown}: qsub says: {str(error).strip()}"
-    asked, problem = options.resources, None
+        return {}, f"{shown}: qsub says: {str(error).strip()}", None
     if others:
-        problem = f"{shown}: there is a space before `{others[0]}`; a request has none inside"
-    elif "nodes" in asked or {"ppn", "ncpus", "ngpus", "mpiprocs"} & asked.keys():
-        problem = f"{shown} is Torque's way to say it: PBS Professional wants one `select=nodes:ngpus=...:mpiprocs=...:ompthreads=...`"
-    elif len(asked) > 1:
-        problem = f"{shown} has two requests with a comma between: not every batch system reads that; give each a line `#PBS -l` of its own"
-    values = {"queue": options.values.get("q"), "group": options.attributes.get("group_list")}
+        return {}, f"{shown}: {_left_over(others[0])}", None
+    asked = options.resources
+    if "nodes" in asked and "select" not in asked and not slurm:
+        asked |= _as_select(asked["nodes"])
+    account = options.values.get("A")
+    values = {"queue": options.values.get("q"), "group": options.attributes.get("group_list") or (account if slurm else None)}
     values |= {key: asked.get(key) for key in ("select", "place", "walltime")}
-    return {key: value for key, value in values.items() if value is not None}, problem
+    problem = (_sbatch_misreads(given) if slurm else None) or _is_no_request(asked)
+    bookkeeping = f"{shown} names an account, which is only for bookkeeping: the group is `#PBS -W group_list={account}`"
+    return (
+        {key: value for key, value in values.items() if value is not None},
+        f"{shown} {problem}" if problem else None,
+        bookkeeping if account and not slurm else None,
+    )
+
+
+def _is_no_directive(line):
+    """Why no batch system reads the line as a directive of a job script for qsub, or None."""
+    if re.match(r"\s*#+\s*SBATCH", line, re.IGNORECASE):
+        return "is a line for Slurm's sbatch; in a script for qsub, a directive begins with `#PBS`"
+    if line.lstrip().startswith("##"):
+        return "is a comment to PBS: the second # switches it off"
+    if not re.match(r"#PBS\s", line):
+        return "is a comment to PBS: a directive begins with `#PBS`, in capitals, at the very start of the line, and a space"
+    return None
+
+
+def _left_over(word):
+    """What is wrong with a directive that has a word behind its options."""
+    if word.startswith("#"):
+        return "a directive can't have a comment behind it"
+    return f"there is a space before `{word}`; a request has none inside"
+
+
+def _is_no_request(asked):
+    """What is wrong with the requests {name: value} of a directive, to be put behind the line; None if nothing is."""
+    of_node = [name for name in asked if name in resources.CHUNK]
+    if "group_list" in asked:
+        return f"asks for a resource of that name, and there is none: the group is an attribute, `#PBS -W group_list={asked['group_list']}`"
+    if {"nodes", "ppn", "ncpus", "ngpus", "mpiprocs"} & asked.keys() and "select" not in asked:
+        return "is Torque's way to say it: PBS Professional wants one `select=nodes:ngpus=...:mpiprocs=...:ompthreads=...`"
+    if of_node and "select" in asked:
+        return f"has a comma before `{of_node[0]}=`, which begins a new request: inside of select, colons separate"
+    if of_node:
+        return f"asks for it beside `select`, and qsub refuses that: write `:{of_node[0]}={asked[of_node[0]]}` into select"
+    if unknown := [name for name in asked if name not in resources.JOB]:
+        return f"asks for a resource `{unknown[0]}`, which PBS does not know"
+    return None
+
+
+def _as_select(nodes):
+    """The requests `select` and `place` that PBS makes of the older ``nodes=1:ppn=2:ngpus=2:ompthreads=1``; {} if it leaves something open."""
+    try:
+        select, place = resources.parse_nodes(nodes)
+        complete = all({"ngpus", "mpiprocs", "ompthreads"} <= chunk.keys() for chunk in resources.parse_select(select))
+    except PBSError:
+        return {}
+    return {"select": select, "place": place} if complete else {}
+
+
+def _sbatch_misreads(given):
+    """How Slurm's sbatch reads the -l options [(letter, value), ...] differently from PBS, to be put behind the line; None if it doesn't.
+
+    Tried with Slurm 22.05.
+    """
+    for text in (value for letter, value in given if letter == "l"):
+        for name, number in UP_TO_A_COLON.findall(text):
+            if not number.isdigit():
+                how = ONE_EACH if "," in number else "begin select with the number of nodes, once"
+                return f"can't be read by Slurm: it takes all up to the next colon for the number of `{name}=`, here `{number}`; {how}"
+        if re.search(r"\bselect=[^,]*\+", text):
+            return "asks Slurm only for what stands before the +: `select=` with the number of nodes asks for all of them"
+        if minutes := re.search(r"\bwalltime=(\d+)(,|$)", text):
+            return f"asks Slurm for {minutes[1]} minutes, not seconds: write hours, minutes and seconds, as in 00:10:00"
+    return None
 
 
 def _missing(seen, key, wanted):
     """A sentence if the line for `key` is missing or can't be read; None if its value can be judged."""
-    return seen["problems"].get(key) or (f"no line asks for it: `{wanted}`" if seen[key] is None else None)
+    return seen["problems"].get(key) or (seen["ignored"].get(key, f"no line asks for it: `{wanted}`") if seen[key] is None else None)
 
 
-def _chunks(seen):
-    """(the chunks of the select statement, None), or (None, a sentence that says why there are none)."""
+def _chunks(seen, case):
+    """(the chunks of the select statement, None), or (None, a sentence that says why there are none). Where one node is wanted, chunks that
+    are packed onto one node count as one chunk."""
     if problem := _missing(seen, "select", "#PBS -l select=..."):
         return None, problem
     try:
-        return resources.parse_select(seen["select"]), None
+        chunks = resources.parse_select(seen["select"])
     except PBSError as error:
         return None, f"`select={seen['select']}`: qsub says: {str(error).strip()}"
+    packed = case["nodes"] == 1 and re.fullmatch("(.*:)?pack(:.*)?", seen["place"] or "")
+    return [_together(chunks)] if packed else chunks, None
+
+
+def _together(chunks):
+    """The sum of chunks that are placed on one node."""
+    names = {name for chunk in chunks for name in chunk if name in resources.SUMMED}
+    summed = {name: sum(chunk["count"] * chunk.get(name, 0) for chunk in chunks) for name in names}
+    processes = sum(chunk["count"] * chunk.get("mpiprocs", 1) for chunk in chunks)
+    threads = [chunk["ompthreads"] for chunk in chunks if "ompthreads" in chunk]
+    return {"count": 1, **summed, "mpiprocs": processes, **({"ompthreads": max(threads)} if len(threads) == len(chunks) else {})}
 
 
 def right_queue(seen, case, expected):
@@ -88,12 +172,14 @@ def right_queue(seen, case, expected):
 
 
 def right_nodes(seen, case, expected):
-    chunks, problem = _chunks(seen[0])
+    chunks, problem = _chunks(seen[0], case)
     if problem:
         return problem
     nodes, wanted = sum(chunk["count"] for chunk in chunks), case["nodes"]
+    if wanted == 1 and seen[0]["place"] and (problem := _unknown_place(seen[0]["place"])):
+        return problem  # where more nodes are wanted, the criterion `scattered` says so
     if nodes == wanted:
-        return None
+        return _waits_for_ever(chunks, seen[0]["site"])
     if nodes == 1:
         return f"it asks for one node: `select` counts nodes, and here are {wanted} wanted"
     if nodes == wanted * case["processes"]:
@@ -101,8 +187,18 @@ def right_nodes(seen, case, expected):
     return f"it asks for {nodes} nodes; {wanted} {'is' if wanted == 1 else 'are'} wanted"
 
 
+def _waits_for_ever(chunks, here):
+    """A sentence if a chunk asks for more cores or memory than any node of the site has, else None."""
+    for chunk in chunks:
+        if chunk["ncpus"] > here.ncpus:
+            return f"the job would wait for ever: each node is asked for {chunk['ncpus']} cores (ncpus), and the nodes here have {here.ncpus}"
+        if here.mem and chunk.get("mem", 0) > here.mem:
+            return f"the job would wait for ever: each node is asked for more memory (mem) than the nodes here have, {here.mem >> 10} MB"
+    return None
+
+
 def right_gpus(seen, case, expected):
-    chunks, problem = _chunks(seen[0])
+    chunks, problem = _chunks(seen[0], case)
     if problem:
         return problem
     wanted = case["processes"] if seen[0]["site"].gpus else 0
@@ -117,7 +213,7 @@ def right_gpus(seen, case, expected):
 
 
 def right_processes(seen, case, expected):
-    chunks, problem = _chunks(seen[0])
+    chunks, problem = _chunks(seen[0], case)
     if problem:
         return problem
     total, ranks = sum(chunk["count"] * chunk.get("mpiprocs", 1) for chunk in chunks), seen[0]["ranks"]
@@ -131,7 +227,7 @@ def right_processes(seen, case, expected):
 
 
 def right_threads(seen, case, expected):
-    chunks, problem = _chunks(seen[0])
+    chunks, problem = _chunks(seen[0], case)
     if problem:
         return problem
     for chunk in chunks:
@@ -145,10 +241,21 @@ def right_threads(seen, case, expected):
 def scattered(seen, case, expected):
     if problem := _missing(seen[0], "place", "#PBS -l place=scatter"):
         return problem
-    arrangement = seen[0]["place"].split(":")[0]
-    if arrangement in ("pack", "free"):
-        return f"`place={arrangement}` {'puts all chunks' if arrangement == 'pack' else 'lets PBS put both chunks'} on one node"
-    return None if arrangement == "scatter" else f"PBS knows no `place={seen[0]['place']}`"
+    if problem := _unknown_place(seen[0]["place"]):
+        return problem
+    arrangement, _ = resources.parse_place(seen[0]["place"])
+    if arrangement == "scatter":
+        return None
+    return f"`place={arrangement}` {'puts all chunks' if arrangement == 'pack' else 'lets PBS put both chunks'} on one node"
+
+
+def _unknown_place(place):
+    """A sentence if qsub refuses this placement, else None."""
+    try:
+        resources.parse_place(place)
+    except PBSError:
+        return f"PBS knows no `place={place}`"
+    return None
 
 
 def right_group(seen, case, expected):
@@ -184,7 +291,7 @@ def checks(nodes, processes):
         ({"nodes": nodes, "processes": processes},),
         (
             Criterion("the queue", 0.5, right_queue, "`python -m handson site show` tells this site's queue, group and longest time."),
-            Criterion("the nodes", 0.5, right_nodes, "`-l select=` begins with the number of nodes."),
+            Criterion("the nodes", 0.5, right_nodes, "`-l select=` begins with the number of nodes. Every batch system reads one request a line."),
             Criterion("the GPUs of each node", 0.5, right_gpus, "Everything behind select's number is for each node: `:ngpus=`."),
             Criterion("the processes of each node", 0.5, right_processes, "`:mpiprocs=` is the number of MPI processes on each node."),
             Criterion("the threads of each process", 0.5, right_threads, "`:ompthreads=` is the number of threads of each process."),

@@ -238,8 +238,8 @@ def _tar(path):
         for member in tarfile.TarFile(fileobj=stream, mode="r"):
             if member.size < 0:
                 raise tarfile.ReadError("an entry of negative size")
-            kind = "file" if member.isreg() and not member.issparse() else "folder" if member.isdir() else "a link" if (
-                member.issym() or member.islnk()) else "a device or a pipe"  # fmt: skip
+            kinds = {"a sparse file": member.issparse(), "file": member.isreg(), "folder": member.isdir(), "a link": member.issym() or member.islnk()}
+            kind = next((kind for kind, is_it in kinds.items() if is_it), "a device or a pipe")
             yield member.name, kind, time, lambda limit, member=member: stream.content(min(limit, member.size))
 
 

@@ -2,7 +2,7 @@
 
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import tell
-from grader.instructors.reports.files import number
+from grader.instructors.reports.files import TellError, number
 from grader.instructors.scores import scores
 
 
@@ -14,7 +14,10 @@ def adjust(folder, student, unit, gap, points, reason, author, say=print):
         before = _score(book, student)
         book.adjust(student, unit, gap, points, reason, author)
         after = _score(book, student)
-        tell(book, folder)
+        try:
+            tell(book, folder)
+        except TellError as error:
+            raise TellError(f"the adjustment is stored, but {str(error).rpartition(', then')[0]}, then run `python -m grader report {folder}`") from None
     say(f"{student}: {_total(before)} -> {_total(after)} points.")
     [of_unit] = [one for one in after.units if one.name == unit]
     by_gap = [one.name for one in of_unit.gaps if one.adjustment]

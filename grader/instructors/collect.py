@@ -6,6 +6,9 @@ It knows the names in Moodle's and Canvas's downloads, and plain ones (a student
     doejane_LATE_12345_67890_homework-1.zip: name, late or not, number of the student, number of the file    (Canvas)
     LATE_anon_aB3xZ_67890_homework.zip: the same where Canvas grades anonymously, without the number of the student
 
+Students choose the end of such a name, so only its first mark says whose submission it is. A name that both platforms could have given,
+and a number that several names have, are refused: an instructor has to say whose submission it is.
+
 Sources: Moodle's mod/assign/classes/downloader.php, Canvas's lib/content_zipper.rb.
 """
 
@@ -13,6 +16,7 @@ import hashlib
 import re
 import shutil
 import unicodedata
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +25,7 @@ from handson.errors import OneSentence
 from handson.files import COURSE
 
 ROOT = COURSE
-MOODLE = re.compile(r"(?P<name>.+)_(?P<number>\d+)_assignsubmission_file(_.*)?")
+MOODLE = re.compile(r"(?P<name>.+?)_(?P<number>\d+)_assignsubmission_file(_.*)?")
 CANVAS = re.compile(r"(?P<name>[^_]+)_((?P<late>LATE)_)?(?P<number>\d+)_(?P<order>\d+)_.+")
 ANONYMOUS = re.compile(r"((?P<late>LATE)_)?(?P<name>anon_[^_]+)(?P<number>)_(?P<order>\d+)_.+")
 IGNORED = re.compile(r"^\.|^__MACOSX$|_assignsubmission_(?!file)")  # Moodle's online texts are in folders of their own
@@ -63,11 +67,13 @@ def collect(submissions, workplace, expected, say=lambda line: None):
     limits = {name: NOTEBOOK if name.endswith(".ipynb") else SCRIPT for name in expected}
     given_out = released()
     students = {}  # student -> [(path, name, number, late, order)]
+    same_number = defaultdict(set)  # number -> students
     for entry in sorted(submissions.iterdir()):
         if _stray(entry):
             say(f"{archives.shown(entry.name)}: left out, it is neither a folder nor an archive.")
         elif not IGNORED.search(entry.name):
             student, *who = _who(entry)
+            same_number[who[1]].add(student)
             students.setdefault(student, []).extend((path, *who) for path in _handed_in(entry))
     if not students:
         raise CollectError(f"{submissions} is empty: it should hold a folder or an archive for each student")
@@ -75,13 +81,21 @@ def collect(submissions, workplace, expected, say=lambda line: None):
     for student, attempts in sorted(students.items()):
         place = workplace / file_name(student)
         shutil.rmtree(place, ignore_errors=True)
-        read = sorted((_read(student, *attempt, limits, given_out) for attempt in attempts), key=lambda attempt: attempt[0])
+        others = same_number[attempts[0][2]] - {student} if attempts[0][2] else set()
+        read = sorted((_read(student, *attempt, others, limits, given_out) for attempt in attempts), key=lambda attempt: attempt[0])
         for number, (_, submission, files) in enumerate(read, start=1):
             for name, data in files.items():
-                (place / str(number) / name).parent.mkdir(parents=True, exist_ok=True)
-                (place / str(number) / name).write_bytes(data)
+                _write(place / str(number) / name, data)
             collected.append(replace(submission, attempt=number, path=place / str(number) if files else None))
     return collected
+
+
+def _write(path, data):
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    except OSError as error:
+        raise CollectError(f"{path} can't be written ({error.strerror}): make room, then run the same command again") from None
 
 
 def released():
@@ -126,7 +140,9 @@ def _handed_in(entry):
 
 def _who(entry):
     """(student, name, number, late, the platform's order among the attempts), read from the name of an entry."""
-    if named := MOODLE.fullmatch(entry.name):
+    if _ambiguous(entry):
+        name, number, late, order = entry.name, "", False, 0
+    elif named := MOODLE.fullmatch(entry.name):
         name, number, late, order = named["name"], named["number"], False, 0
     elif named := ANONYMOUS.fullmatch(entry.name) or CANVAS.fullmatch(entry.name):
         name, number, late, order = named["name"], named["number"], bool(named["late"]), int(named["order"])
@@ -137,9 +153,19 @@ def _who(entry):
     return f"{name}_{number}" if number else name, name, number, late, order
 
 
-def _read(student, path, name, number, late, order, limits, given_out):
-    """(order among the attempts, Submission, files by name) of one archive or folder."""
+def _ambiguous(entry):
+    """Whether both Moodle and Canvas could have given this name, perhaps with different numbers of the student."""
+    return bool(MOODLE.fullmatch(entry.name) and (ANONYMOUS.fullmatch(entry.name) or CANVAS.fullmatch(entry.name)))
+
+
+def _read(student, path, name, number, late, order, others, limits, given_out):
+    """(order among the attempts, Submission, files by name) of one archive or folder. others: different students with the same number."""
     try:
+        if others:
+            names = ", ".join(archives.shown(other) for other in sorted(others)[:3])
+            raise archives.Refused(f"has the number {number}, as {names} has: leave the one to which this number belongs")
+        if _ambiguous(path):
+            raise archives.Refused("could be a name from Moodle or from Canvas: rename it after the student")
         content = archives.read(path, limits, given_out)
         files, problems, time, refused = content.files, tuple(content.problems), content.time, None
     except archives.Refused as error:

@@ -69,10 +69,15 @@ class Gradebook:
     def __init__(self, folder, writing=True):
         self.folder, self._lock, self._database = Path(folder), None, None
         path = self.folder / NAME
+        if not writing and not path.is_file():
+            raise GradebookError(f"{self.folder} has no {NAME}: name the folder that `grader grade --out` wrote")
+        if (self.folder / "grades.csv").exists() and not (path.is_file() and path.stat().st_size):
+            raise GradebookError(
+                f"{path} is {'empty' if path.is_file() else 'gone'}, but grades.csv was made of it: put a copy of it back; to begin anew, without "
+                "its adjustments and history, name another folder or remove grades.csv"
+            )
         if writing:
             self._lock = _locked(self.folder)
-        elif not path.is_file():
-            raise GradebookError(f"{self.folder} has no {NAME}: name the folder that `grader grade --out` wrote")
         try:
             self._database = sqlite3.connect(path, timeout=60, isolation_level=None)
             self._database.row_factory = sqlite3.Row
@@ -166,7 +171,8 @@ class Gradebook:
         units = {row["unit"]: row for row in self._all("SELECT * FROM current_results ORDER BY student = ?", student)}  # this student's last
         if unit not in units:
             raise GradebookError(f"nobody has a result in {unit!r}: {_one_of(units)}")
-        verdicts = _verdicts(units[unit])
+        with self._readable():
+            verdicts = _verdicts(units[unit])
         gaps = {verdict.gap for verdict in verdicts}
         if gap and units[unit]["student"] != student:
             raise GradebookError(f"{student} has no result in {unit}: leave the gap out, and give points for the whole unit")
@@ -185,12 +191,15 @@ class Gradebook:
         """The Submission of each student that counts now (its `path` is None), sorted by student."""
         rows = map(dict, self._all("SELECT * FROM current_submissions ORDER BY student"))
         fields = [field.name for field in dataclasses.fields(Submission)]
-        return [Submission(**{name: {"path": None, **row, "late": bool(row["late"]), "problems": tuple(json.loads(row["problems"]))}[name]
-                              for name in fields}) for row in rows]  # fmt: skip
+        with self._readable():
+            return [Submission(**{name: {"path": None, **row, "late": bool(row["late"]), "problems": tuple(json.loads(row["problems"]))}[name]
+                                  for name in fields}) for row in rows]  # fmt: skip
 
     def results(self):
         """The results that count now: {(student, unit): Verdicts}, as the checks gave them."""
-        return {(row["student"], row["unit"]): _verdicts(row) for row in self._all("SELECT * FROM current_results")}
+        rows = self._all("SELECT * FROM current_results")
+        with self._readable():
+            return {(row["student"], row["unit"]): _verdicts(row) for row in rows}
 
     def adjustments(self):
         """The adjustments that count now: {(student, unit, gap): a dict with points, reason, author and time}."""
@@ -220,35 +229,45 @@ class Gradebook:
             yield
             self._database.execute("COMMIT")
         except sqlite3.Error as error:
-            raise GradebookError(f"{self.folder / NAME} can't be written ({error}): make room, or mend it, and run the same command again") from None
+            raise GradebookError(f"{self.folder / NAME} can't be written ({error}): make room, or repair it, and run the same command again") from None
         finally:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
 
     def _all(self, query, *values):
-        return self._database.execute(query, values).fetchall()
+        with self._readable():
+            return self._database.execute(query, values).fetchall()
 
     def _one(self, query, *values):
-        return self._database.execute(query, values).fetchone()
+        with self._readable():
+            return self._database.execute(query, values).fetchone()
+
+    @contextlib.contextmanager
+    def _readable(self):
+        """In a `with`: turns the errors that a damaged database causes, in SQLite or in what was read, into GradebookError."""
+        try:
+            yield
+        except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
+            raise GradebookError(f"{self.folder / NAME} is damaged ({error}): put a copy of it back") from None
 
 
 def _locked(folder):
     """The open lock file of a folder. The lock is held until the file is closed or the process ends. Raises GradebookError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / "gradebook.lock", "a+")
+        file = open(folder / "gradebook.lock", "a+b", buffering=0)
     except OSError as error:
         raise GradebookError(f"{folder} can't be used ({error.strerror}): name another folder") from None
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.seek(0)
-        owner = file.read(200).strip() or "another process"
+        owner = file.read(200).decode(errors="replace").strip() or "another process"
         file.close()
         raise GradebookError(f"{folder} is in use by a grader, {owner}: let it finish, or end it, or name another folder") from None
-    file.truncate(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()}")
-    file.flush()
+    with contextlib.suppress(OSError):  # on a full disk the lock holds, too, without its owner's name
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
     return file
 
 

@@ -21,7 +21,9 @@ class Limits:
 
     cpu_seconds: float = 60
     wall_seconds: float = 120  # of a whole run; the box enforces it
-    memory_bytes: int = 4096 * MIB  # address space that a process may add to what it has at the start; memory of all ranks together
+    waiting_seconds: float = 60  # of a whole run in which no process computes; the box enforces it
+    memory_bytes: int = 4096 * MIB  # address space that a process may add to what it has at the start; a control group's memory
+    memory_together: int = 2  # times memory_bytes that all processes of a run may have in memory; the box enforces it
     processes: int = 128  # processes and threads of all ranks together
     open_files: int = 256
     file_bytes: int = 64 * MIB  # of one file

@@ -5,6 +5,7 @@ The filter is classic BPF. The numbers are those of <asm/unistd.h> on x86-64 and
 
 import ctypes
 import errno
+import signal
 import struct
 
 from grader.sandbox import kernel
@@ -17,6 +18,7 @@ DENIED = {
     # other processes
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "process_madvise": (440, 440),
     "kcmp": (312, 272), "pidfd_getfd": (438, 438), "move_pages": (279, 239), "migrate_pages": (256, 238),
+    "setrlimit": (160, 164),  # of itself: the kernel kills at a limit, which would look as if the machine had killed it
     # mounts and namespaces
     "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "move_mount": (429, 429),
     "open_tree": (428, 428), "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433),
@@ -36,6 +38,10 @@ DENIED = {
     "clock_adjtime": (305, 266), "adjtimex": (159, 171), "vhangup": (153, 58),
 }  # fmt: skip
 SOCKET, CLONE, CLONE3, IOCTL, PRLIMIT = (41, 198), (56, 220), (435, 435), (16, 29), (302, 261)
+SIGNALLING = {  # calls that send a signal: numbers, and the place of the signal among the arguments
+    "kill": ((62, 129), 1), "tkill": ((200, 130), 1), "tgkill": ((234, 131), 2), "rt_sigqueueinfo": ((129, 138), 1),
+    "rt_tgsigqueueinfo": ((297, 240), 2), "pidfd_send_signal": ((424, 424), 1),
+}  # fmt: skip
 UNIX, INTERNET, INTERNET6, NETLINK = 1, 2, 10, 16  # socket families; gloo asks netlink for the network interfaces
 NEW_NAMESPACES = 0x7E020000  # CLONE_NEW*: all of them
 TYPING = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: these can type into the grader's terminal
@@ -75,7 +81,10 @@ def filter_for(architecture):
         code += [_jump(EQUAL, number, 0, 1), _fail(errno.EPERM)]
     code += [_jump(EQUAL, CLONE3[own], 0, 1), _fail(errno.ENOSYS)]  # its flags can't be read here; libraries then use clone
     code += _when(CLONE[own], [_load(ARGUMENT), _jump(ANY_OF, NEW_NAMESPACES, 0, 1), _fail(errno.EPERM)])
-    code += _when(PRLIMIT[own], [_load(ARGUMENT), _jump(EQUAL, 0, 1, 0), _fail(errno.EPERM)])  # 0: itself
+    parts = (ARGUMENT, ARGUMENT + 16, ARGUMENT + 20)  # the process, and both halves of a pointer to new limits; 0: itself, none
+    code += _when(PRLIMIT[own], [step for part in parts for step in (_load(part), _jump(EQUAL, 0, 1, 0), _fail(errno.EPERM))])
+    for numbers, place in SIGNALLING.values():  # SIGKILL then always comes from the box or the system: a student is not blamed for the latter
+        code += _when(numbers[own], [_load(ARGUMENT + 8 * place), _jump(EQUAL, signal.SIGKILL, 0, 1), _fail(errno.EPERM)])
     code += _when(IOCTL[own], [_load(ARGUMENT + 8), *_jumps(TYPING, [_fail(errno.EPERM)])])
     others = [
         _load(ARGUMENT), *_jumps((UNIX, INTERNET, INTERNET6), [_return(ALLOW)]), _jump(EQUAL, NETLINK, 0, 2),

@@ -1,6 +1,9 @@
 """The start of MPI: both tracks import mpi4py.MPI here, so that no rank waits for ever for a rank that can't start."""
 
+import os
 import signal
+
+from handson.training import leftovers
 
 MEETING = 120  # seconds for all ranks to start
 
@@ -8,6 +11,8 @@ MEETING = 120  # seconds for all ranks to start
 def start():
     """Import mpi4py.MPI, which meets the other ranks. A rank that has waited MEETING seconds is ended by SIGALRM, for MPI has no
     limit of its own; mpiexec then ends the others."""
+    if os.environ.get("MPI_LOCALRANKID", "0") == "0":  # once on each node
+        leftovers.remove()
     signal.setitimer(signal.ITIMER_REAL, MEETING)
     from mpi4py import MPI
 

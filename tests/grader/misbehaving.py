@@ -79,6 +79,33 @@ def grow(rank, ranks):
         taken.append(bytearray(1 << 24))
 
 
+def swarm(rank, ranks, processes, bytes_each, seconds=600):
+    """Many small processes, each of which writes to its memory."""
+    for _ in range(processes):
+        if os.fork() == 0:
+            taken = bytearray(b"x") * bytes_each
+            time.sleep(600 + len(taken))
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.process_time()
+    return processes
+
+
+def trickle(rank, ranks):
+    """40 ms of CPU time a second: neither idle nor much."""
+    while True:
+        begin = time.process_time()
+        while time.process_time() - begin < 0.04:
+            pass
+        time.sleep(0.96)
+
+
+def write_for_ever(rank, ranks):
+    while True:
+        print("x" * 100, flush=True)
+        time.sleep(0.1)
+
+
 def flood(rank, ranks):
     print("the beginning")
     for _ in range(50_000):
@@ -123,6 +150,21 @@ def forge(rank, ranks, answer):
         if int(name) > 2:
             try:
                 os.write(int(name), messages.pack(answer))
+            except OSError:
+                pass
+    time.sleep(600)
+
+
+def forge_growing(rank, ranks):
+    """An answer of almost 4 MiB that is five times as long when it is read and written again."""
+    text = b'{"observations": [' + b"1e15," * 800_000 + b"0]}"
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            try:
+                os.write(int(name), messages.LENGTHS.pack(len(text), 0))
+                left = memoryview(text)
+                while left:
+                    left = left[os.write(int(name), left) :]
             except OSError:
                 pass
     time.sleep(600)

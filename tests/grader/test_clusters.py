@@ -23,6 +23,7 @@ from handson.pbs import directives, resources
 
 LIMIT = 180  # seconds for each command
 ENGINES = 2
+HEARTBEATS = re.findall(r"--HeartMonitor[^\"]*", (ROOT / "jobs/ipyparallel/pbs/ipcluster_config.py").read_text())
 pytestmark = pytest.mark.slow
 
 
@@ -108,27 +109,32 @@ def test_without_a_cluster_the_grader_says_how_to_start_one(tmp_path):
     assert done.returncode != 0 and "ipcluster start" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_controller_that_dies_is_told_in_a_sentence_and_what_is_graded_is_kept(tmp_path, monkeypatch):
-    """Of a cluster that runs already: the grader does not start another one."""
+@pytest.mark.parametrize("victim", ["controller", "engines"])
+def test_a_controller_or_engines_that_die_are_told_in_a_sentence_and_what_is_graded_is_kept(tmp_path, monkeypatch, victim):
+    """Of a cluster that runs already: the grader does not start another one. The engines die as with `qdel`: all at once."""
     monkeypatch.setattr("grader.instructors.grade.cluster.ASK", 0.2)
     monkeypatch.setattr("grader.instructors.grade.cluster.SILENCE", 5.0)
-    students, handed_in, out, said = 6, tmp_path / "handed_in", tmp_path / "out", []
+    students, handed_in, out, said, killed = 6, tmp_path / "handed_in", tmp_path / "out", [], []
     for number in range(students):
         hand_in(handed_in, f"student{number}", UNIT, {0: solved(UNITS[UNIT][0].file)})
 
     def grade(cluster, say):
-        with ipyparallel.Cluster(n=1, profile_dir=str(tmp_path / cluster), cluster_id="") as client:
-            controller = psutil.Process(client.cluster.controller.pid)
-            grading.grade(handed_in, out, cluster_file=client.cluster.cluster_file, units=[UNIT], say=lambda line: say(line, controller))
+        with ipyparallel.Cluster(n=1, profile_dir=str(tmp_path / cluster), cluster_id="", controller_args=HEARTBEATS) as client:
+            first = client.cluster.controller.pid if victim == "controller" else client[:].apply_sync(os.getpid)[0]
+            grading.grade(handed_in, out, cluster_file=client.cluster.cluster_file, units=[UNIT], say=lambda line: say(line, first))
 
-    def kill(line, controller):
+    def kill(line, first):
         said.append(line)
-        if "units graded" in line and controller.is_running():
-            for process in [*controller.children(recursive=True), controller]:  # those that carry the results, too: not one more comes
+        if "units graded" in line and not killed:
+            killed.append(time.monotonic())
+            process = psutil.Process(first)
+            for process in [*process.children(recursive=True), process]:  # those that carry the results, too: not one more comes
                 process.kill()
 
-    with pytest.raises(ClusterError, match="one/security/cluster-.json has not answered for 5 seconds; .*`ipcluster start`.* goes on"):
+    words = {"controller": "has not answered for 5 seconds; .*`ipcluster start`.* goes on", "engines": "answers any more; start engines, .*: it goes on"}
+    with pytest.raises(ClusterError, match=f"one/security/cluster-.json {words[victim]}"):
         grade("one", kill)
+    assert time.monotonic() - killed[0] < 30
     kept = len(results(out))
     assert 0 < kept < students
     grade("another", lambda line, _: said.append(line))

@@ -101,6 +101,7 @@ def test_a_folder_or_archive_is_read_with_or_without_a_folder_around_it(room, su
         ("doejane_LATE_12345_67890_home_work-1.zip", "doejane_12345", "doejane", "12345", True),
         ("anon_aB3xZ_67890_homework.zip", "anon_aB3xZ", "anon_aB3xZ", "", False),
         ("LATE_anon_12345_67890_home_work.zip", "anon_12345", "anon_12345", "", True),
+        ("A_777_assignsubmission_file_B_12345_assignsubmission_file_hw.zip", "A_777", "A", "777", False),
         ("Participant_7_assignsubmission_file_homework.zip", "Participant_7", "Participant", "7", False),
         ("jane.zip", "jane", "jane", "", False),
         ("Jane Doe.ZIP", "Jane Doe", "Jane Doe", "", False),
@@ -147,6 +148,30 @@ def test_students_of_one_name_are_told_apart_by_their_number(room):
     for number in (1, 2):
         write(room / f"Jane Doe_{number}_assignsubmission_file_", GOOD)
     assert [one.student for one in collected(room)] == ["Jane Doe_1", "Jane Doe_2"]
+
+
+def test_a_number_that_several_names_have_is_refused_for_all_of_them(room):
+    for name in ("Jane Doe_5_assignsubmission_file_", "Max Roe_5_assignsubmission_file_", "Zoe_6_assignsubmission_file_"):
+        write(room / name, GOOD)
+    jane, maximal, zoe = collected(room)
+    assert "has the number 5, as Max Roe_5 has" in jane.refused and "has the number 5, as Jane Doe_5 has" in maximal.refused
+    assert zoe.refused is None and (jane.path, maximal.path) == (None, None)
+
+
+def test_a_name_that_could_come_from_two_platforms_is_refused_and_takes_nobodys_number(room):
+    """A file that a student of Canvas calls x_12345_assignsubmission_file_hw.zip."""
+    (room / "doejane_5_100_x_12345_assignsubmission_file_hw.zip").write_bytes(zipped(GOOD))
+    write(room / "Zoe_12345_assignsubmission_file_", GOOD)
+    zoe, jane = collected(room)
+    assert zoe.refused is None
+    assert "could be a name from Moodle or from Canvas" in jane.refused and jane.number == ""
+
+
+def test_a_full_disk_is_said_with_what_to_do(room, monkeypatch):
+    write(room / "jane", GOOD)
+    monkeypatch.setattr(Path, "write_bytes", lambda path, data: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(CollectError, match=r"work/jane/1/.* can't be written \(No space left on device\): make room, then run the same command again"):
+        collected(room)
 
 
 def test_missing_and_unexpected_files_are_told(room):
@@ -258,7 +283,7 @@ HOSTILE = {
     "device, zip": ("x.zip", lambda: zipped({zip_entry(SCRIPT, stat.S_IFCHR): b""}), "device"),
     "device, tar": ("x.tar", lambda: tarred(GOOD, "w", [member(SCRIPT + "c", tarfile.CHRTYPE)]), "device"),
     "pipe": ("x.tar", lambda: tarred({}, "w", [member(SCRIPT, tarfile.FIFOTYPE)]), "device"),
-    "sparse file": ("x.tar", lambda: header(SCRIPT.encode(), b"%011o" % 0, b"S") + bytes(1024), "device"),
+    "sparse file": ("x.tar", lambda: header(SCRIPT.encode(), b"%011o" % 0, b"S") + bytes(1024), "holds a sparse file"),
     "zip bomb": ("x.zip", lambda: zipped({"exercises/zeros": bytes(30_000_000)}), "unpacks to"),
     "tar bomb": ("x.tgz", lambda: tarred({"exercises/zeros": bytes(30_000_000)}), "unpacks to"),
     "a bomb in front": ("x.tgz", lambda: gzip.compress(bytes(30_000_000)) + tarred(GOOD), ""),

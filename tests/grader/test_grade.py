@@ -15,8 +15,9 @@ import pytest
 from handing_in import small_class
 
 from grader.instructors.grade import grading
-from grader.instructors.gradebook import Gradebook
+from grader.instructors.gradebook import Gradebook, GradebookError
 from grader.verdict import FAILED, NOT_ATTEMPTED, NOT_FOUND, PASSED
+from handson.errors import OneSentence
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = "single_gpu"
@@ -110,20 +111,28 @@ def test_what_is_graded_is_not_graded_again_unless_it_changes(graded, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("victim", "number"),
-    [("ipyparallel.engine", signal.SIGKILL), ("ipyparallel.engine", signal.SIGSTOP), ("ipyparallel.controller", signal.SIGKILL)],
+    ("victim", "place", "number"),
+    [
+        ("ipyparallel.engine", 0, signal.SIGKILL),
+        ("ipyparallel.engine", 0, signal.SIGSTOP),
+        ("ipyparallel.controller", 0, signal.SIGKILL),
+        ("ipyparallel.controller", -1, signal.SIGKILL),  # one of its queues
+    ],
 )
-def test_an_engine_that_is_killed_or_stopped_or_a_killed_controller_changes_no_result(graded, tmp_path, victim, number):
+def test_an_engine_that_is_killed_or_stopped_or_a_killed_controller_or_queue_changes_no_result(graded, tmp_path, victim, place, number):
     grader = subprocess.Popen(command(graded[0] / "handed_in", tmp_path / "out"), cwd=ROOT, stdout=subprocess.DEVNULL)
     until(lambda: finished(tmp_path / "out") or grader.poll() is not None)
-    for process in below(grader, victim)[:1]:
-        process.send_signal(number)
+    if processes := below(grader, victim):
+        processes[place].send_signal(number)
     assert grader.wait(LIMIT) == 0
     assert results(tmp_path / "out") == results(graded[0] / "out")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(graded, tmp_path, number):
+def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(graded, tmp_path, monkeypatch, number):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     slowly = command(graded[0] / "handed_in", tmp_path / "out", "--engines", "1")  # so that it is ended before it has graded all
     grader = subprocess.Popen(slowly, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     until(lambda: finished(tmp_path / "out") or grader.poll() is not None)
@@ -135,10 +144,37 @@ def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(g
         assert re.search(rf"\n[1-9]\d* of {graded[2]} units graded; the same command goes on\.\n", printed)
     until(lambda: not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE], 60)
     before = finished(tmp_path / "out")
+    assert not list(temporary.glob("handson-cluster-*")), "the folder with the keys"
     again = subprocess.run(command(graded[0] / "handed_in", tmp_path / "out"), cwd=ROOT, text=True, capture_output=True, timeout=LIMIT)
     assert again.returncode == 0 and f" {graded[2] - before} of {graded[2]} units to grade." in again.stdout
     assert results(tmp_path / "out") == results(graded[0] / "out")
     assert finished(tmp_path / "out") == graded[2], "none was graded twice"
+    assert not list(temporary.glob("handson-*")), "nothing of either is left"
+
+
+def test_a_full_disk_ends_with_what_to_do_and_never_with_a_report_of_what_is_not_graded(graded, tmp_path, monkeypatch):
+    """The disk is full from the beginning, or when the first results are stored."""
+
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    small_class(tmp_path / "handed_in")
+    for place in ("grader.instructors.reports.files.written_aside", "grader.instructors.grade.cluster.temporary_folder", "pathlib.Path.write_bytes"):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, full)
+            with pytest.raises(OneSentence, match="No space left on device.*make room") as error:
+                grading.grade(tmp_path / "handed_in", tmp_path / "out", units=[UNIT], say=lambda line: None)
+            assert "grader report" not in str(error.value)
+
+
+def test_what_stops_the_grading_is_told_even_if_no_report_can_be_written(graded, tmp_path, monkeypatch):
+    def store(*arguments):
+        monkeypatch.setattr("grader.instructors.reports.files.written_aside", lambda *arguments, **options: (_ for _ in ()).throw(OSError(28, "No space")))
+        raise GradebookError("gradebook.sqlite can't be written (disk full): make room, and run the same command again")
+
+    monkeypatch.setattr(grading, "_grade", store)
+    with pytest.raises(GradebookError, match="disk full"):
+        grading.grade(graded[0] / "handed_in", tmp_path / "out", units=[UNIT], say=lambda line: None)
 
 
 def test_a_second_grader_on_the_same_folder_is_refused_politely(graded):

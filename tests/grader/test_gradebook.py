@@ -17,6 +17,7 @@ import pytest
 from grader import verdict
 from grader.instructors.collect import Submission
 from grader.instructors.gradebook import Gradebook, GradebookError
+from grader.instructors.reports import tell
 from grader.verdict import GRADER_FAULT, PASSED, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -216,6 +217,41 @@ def test_what_can_not_be_a_gradebook_is_said(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(GradebookError, match="name another folder"):
         Gradebook(tmp_path / "file")
+
+
+@pytest.mark.parametrize("left", [b"", None], ids=["empty", "gone"])
+def test_a_lost_gradebook_is_not_begun_anew_beside_its_grades(tmp_path, left):
+    with Gradebook(tmp_path) as book:
+        graded(book, handed_in())
+        tell(book, tmp_path)
+    (tmp_path / "gradebook.sqlite").unlink()
+    if left is not None:
+        (tmp_path / "gradebook.sqlite").write_bytes(left)
+    before = (tmp_path / "grades.csv").read_bytes()
+    with pytest.raises(GradebookError, match=f"is {'gone' if left is None else 'empty'}, but grades.csv was made of it: put a copy of it back"):
+        Gradebook(tmp_path)
+    assert (tmp_path / "grades.csv").read_bytes() == before and (tmp_path / "gradebook.sqlite").exists() == (left is not None)
+    (tmp_path / "grades.csv").unlink()
+    Gradebook(tmp_path).close()
+
+
+@pytest.mark.parametrize("writing", [True, False])
+def test_a_damaged_page_or_row_is_a_sentence(tmp_path, writing):
+    with Gradebook(tmp_path) as book:
+        graded(book, *(handed_in(f"s{number}", digest=f"d{number}") for number in range(200)))
+    path, pages = tmp_path / "gradebook.sqlite", 0
+    whole = path.read_bytes()
+    for begin in range(4096, len(whole), 4096):
+        path.write_bytes(whole[:begin] + b"\xff" * 4096 + whole[begin + 4096 :])
+        with Gradebook(tmp_path, writing) as book:
+            try:
+                book.submissions(), book.results(), book.adjustments(), book.what_is_missing([handed_in()], VERSIONS), book.history("s1")
+            except GradebookError as error:
+                pages += "is damaged (" in str(error) and str(error).endswith("put a copy of it back")
+    assert pages > 10
+    path.write_bytes(whole.replace(b'[{"unit": "multi_gpu"', b'[{"unit" ! "multi_gpu"'))
+    with Gradebook(tmp_path, writing) as book, pytest.raises(GradebookError, match="is damaged"):
+        book.results()
 
 
 def test_a_gradebook_of_another_time_is_refused(tmp_path):

@@ -59,6 +59,44 @@ def test_windows_line_ends_marks_and_tabs_do_no_harm(change):
     assert {verdict.status for verdict in verdicts("multi_gpu", text).values()} == {PASSED}
 
 
+SELECT, TIME = "select=1:ngpus=2:mpiprocs=2:ompthreads=1", "walltime=00:10:00"
+
+
+@pytest.mark.parametrize(
+    ("asked", "wrong_on_slurm"),
+    [
+        (f"-l {SELECT} -l {TIME}", {}),
+        (f"-l{SELECT}\n#PBS -l{TIME}", {}),
+        (f"-l '{SELECT}'\n#PBS -l \"{TIME}\"", {}),
+        (f"-l {SELECT},{TIME}", {}),
+        (f"-l {TIME},{SELECT}", {}),
+        (f"-l {SELECT} -l place=scatter:excl -l {TIME}", {}),
+        (f"-l select=1:ngpus=2:ompthreads=1:mpiprocs=2,{TIME}", {"the nodes": "up to the next colon for the number of `mpiprocs=`, here `2,walltime=00`"}),
+        (f"-l select=ngpus=2:mpiprocs=2:ompthreads=1 -l {TIME}", {"the nodes": "begin select with the number of nodes"}),
+        (f"-l {SELECT} -l walltime=600", {"the time limit": "asks Slurm for 600 minutes"}),
+    ],
+)
+@pytest.mark.parametrize("batch", ["embedded", "pbs", "slurm"])
+def test_what_qsub_accepts_is_right_where_the_batch_system_reads_it_so(tmp_path, monkeypatch, batch, asked, wrong_on_slurm):
+    """Slurm's half was tried with sbatch 22.05."""
+    (tmp_path / "here.toml").write_text(f'batch = "{batch}"\ngroup = "gt00"\n')
+    (tmp_path / "CHOSEN").write_text("here")
+    monkeypatch.setattr(site, "SITES", tmp_path)
+    found = verdicts("multi_gpu", solution(PARTS["multi_gpu"].file).read_text().replace(f"-l {SELECT}", asked).replace(f"#PBS -l {TIME}\n### G", "### G"))
+    wrong = {name: verdict.message for name, verdict in found.items() if verdict.status != PASSED}
+    expected = wrong_on_slurm if batch == "slurm" else {}
+    assert wrong.keys() >= expected.keys() and bool(wrong) == bool(expected), wrong
+    assert all(words in wrong[name] for name, words in expected.items())
+
+
+def test_on_slurm_an_account_a_comment_and_a_line_below_a_command_count(tmp_path, monkeypatch):
+    (tmp_path / "here.toml").write_text('batch = "slurm"\ngroup = "gt00"\n')
+    (tmp_path / "CHOSEN").write_text("here")
+    monkeypatch.setattr(site, "SITES", tmp_path)
+    text = solution(PARTS["multi_gpu"].file).read_text().replace("#PBS -W group_list=gt00", "hostname\n#PBS -A gt00  # ours")
+    assert {verdict.status for verdict in verdicts("multi_gpu", text).values()} == {PASSED}
+
+
 def test_an_untouched_script_is_not_attempted_and_a_half_filled_one_is_judged_line_by_line():
     given = gaps.exercise(solution(PARTS["multi_gpu"].file).read_text(), ".sh").text
     assert {verdict.status for verdict in verdicts("multi_gpu", given).values()} == {NOT_ATTEMPTED}

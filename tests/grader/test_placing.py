@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from grader.instructors.grade import cluster, placing, work
-from grader.instructors.grade.placing import ControllerLost, Placer
+from grader.instructors.grade.placing import ControllerLost, EnginesLost, Placer
 from grader.verdict import GRADER_FAULT
 
 
@@ -29,6 +29,7 @@ class Engines:
         self.there = list(range(count))
         self.log, self.ended = [], []
         self.fail, self.controller, self.hosts = {}, True, {}
+        self.alone = 60
         self.on_submit = lambda engine, piece: None
 
     def ids(self):
@@ -232,6 +233,28 @@ def test_without_a_controller_nothing_is_waited_for():
     engines.controller = False
     with pytest.raises(ControllerLost):
         done(Placer(engines, [piece("ann")]))
+
+
+def test_without_engines_it_ends_and_what_was_done_before_is_kept(monkeypatch):
+    engines, clock = Engines(1), itertools.count()
+    monkeypatch.setattr(placing.time, "monotonic", lambda: float(next(clock)))
+
+    def leave_after_the_first(engine, piece):
+        engines.there = engines.there if len(engines.log) == 1 else []
+
+    engines.on_submit = leave_after_the_first
+    found = []
+    with pytest.raises(EnginesLost):
+        for one, _ in Placer(engines, [piece("ann"), piece("bob")]).results():
+            found.append(one.student)
+    assert len(found) == 1 and len(engines.log) == 2
+
+
+def test_an_engine_that_comes_in_time_does_the_rest(monkeypatch):
+    engines, clock = Engines(0), itertools.count()
+    monkeypatch.setattr(placing.time, "monotonic", lambda: float(next(clock)))
+    engines.wait = lambda seconds: next(clock) > 30 and engines.there.append(1) if not engines.there else None
+    assert done(Placer(engines, [piece("ann")])) == [("ann", [])]
 
 
 def test_pieces_are_taken_as_they_are_needed():

@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -75,6 +76,22 @@ def test_a_rank_does_not_limit_its_peers_or_their_parent(caller):
     assert run(attack, caller=caller) == [errno.EPERM] * 4
 
 
+def test_a_rank_sends_no_sigkill_and_sets_no_limits_so_that_only_others_can_have_killed_it(caller):
+    def attack():
+        return [
+            error_of(os.kill, os.getpid(), signal.SIGKILL),
+            error_of(os.killpg, 0, signal.SIGKILL),
+            error_of(signal.pthread_kill, threading.get_ident(), signal.SIGKILL),
+            error_of(signal.pidfd_send_signal, os.pidfd_open(os.getpid()), signal.SIGKILL),
+            error_of(resource.prlimit, 0, resource.RLIMIT_CPU, (0, 0)),
+            error_of_call("syscall", 160 if kernel.ARCHITECTURE == "x86-64" else 164, resource.RLIMIT_CPU, b"\0" * 16),
+            error_of(os.kill, os.getpid(), 0),
+            resource.prlimit(0, resource.RLIMIT_CORE) != (0, 0),
+        ]
+
+    assert run(attack, caller=caller) == [errno.EPERM] * 6 + [0, False]
+
+
 def test_no_process_is_traced(caller):
     def attack():
         attach = 16
@@ -82,7 +99,7 @@ def test_no_process_is_traced(caller):
         if child == 0:
             signal.pause()
         errors = [error_of_call("ptrace", attach, pid, 0, 0) for pid in (1, child)]
-        os.kill(child, signal.SIGKILL)
+        os.kill(child, signal.SIGTERM)
         return [*errors, error_of(open, "/proc/1/mem", "rb"), error_of(open, "/proc/1/environ", "rb")]
 
     assert 0 not in run(attack, caller=caller)

@@ -8,7 +8,7 @@ import pytest
 from classes import handed_in, not_done, said, store
 
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.reports import tables
+from grader.instructors.reports import tables, tell
 from grader.instructors.reports.files import clean, number
 from grader.instructors.scores import scores
 
@@ -131,6 +131,22 @@ def test_no_text_becomes_a_formula_or_a_line_of_its_own(book, text):
         assert len({len(row) for row in table}) == 1 and len(table) <= 3
         for cell in (cell for row in table for cell in row):
             assert not cell.startswith(tables.FORMULA) and cell.isprintable()
+
+
+@pytest.mark.parametrize("text", ["x;=1+1", "x; =1+1", 'x;"=1+1"', "x,-1", "x;;@SUM(A1)"])
+def test_a_text_is_no_formula_where_other_marks_separate_cells_either(text):
+    line = tables.table(["a"], [[text]]).splitlines()[1]
+    for cell in line.replace(",", ";").replace('"', "").split(";"):
+        assert not cell.strip().startswith(tables.FORMULA), line
+
+
+@pytest.mark.parametrize("time", [9e16, 1e300, -9e16, 0.0])
+def test_a_file_of_an_impossible_date_ends_no_report(tmp_path, time):
+    with Gradebook(tmp_path) as book:
+        store(book, handed_in(time=time), [said()])
+        assert tell(book, tmp_path) == 1
+    assert [row["timestamp"] for row in rows((tmp_path / "nbgrader.csv").read_text())] == [""]
+    assert "Handed in" not in (tmp_path / "feedback/jane.html").read_text()
 
 
 def test_negative_numbers_stay_numbers():

@@ -3,28 +3,31 @@
 import functools
 import logging
 import os
-import shutil
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import ipyparallel
 import psutil
 from traitlets.config import Config
 
 from grader.box import forkserver
+from grader.box.client import WORKPLACE
 from grader.instructors.grade import work
 from grader.probes import FOR_SCRIPTS
 from handson.cluster import nodes
 from handson.errors import OneSentence
+from handson.files import remove_orphans, temporary_folder
 
+FOLDER = "handson-cluster-"
 STARTING = 60  # seconds that a cluster may take to start
 HEARTBEAT = 500  # milliseconds; the default of 3,000 makes a start take 6 seconds
 MISSED = 60  # heartbeats that a busy engine may miss before it counts as dead; the end of an engine is noticed at once
-LOOK = 1.0  # seconds between looks at the engines' processes
+LOOK = 1.0  # seconds between looks at the processes of engines and controller
+ALONE = 8.0  # seconds without any engine, on a cluster that is not ours, after which the grader ends
 ASK, SILENCE = 2.0, 30.0  # seconds between questions to a controller that is not ours; seconds without an answer that make it dead
 
 
@@ -41,8 +44,20 @@ def started(engines, libraries=FOR_SCRIPTS):
     libraries: modules that are loaded once, while the engines start, and that all engines share.
     """
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # else asyncio logs Ctrl-C during the start as a task's error
-    folder = tempfile.mkdtemp(prefix="handson-cluster-")  # mode 0700, because its files allow to command the engines
-    tied = [sys.executable, "-m", "grader.instructors.grade.tied", str(os.getpid())]
+    for prefix in (FOLDER, WORKPLACE):
+        remove_orphans(prefix)
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(temporary_folder(FOLDER))
+        except OSError as error:
+            raise ClusterError(f"{tempfile.gettempdir()} can't be used ({error.strerror}): make room, or name another folder in TMPDIR") from error
+        yield stack.enter_context(_started(folder, engines, libraries))
+
+
+@contextmanager
+def _started(folder, engines, libraries):
+    """`started`, with the cluster's files in `folder`. Only this user may open it, because its files allow to command the engines."""
+    tied = [sys.executable, "-m", "grader.instructors.grade.tied", str(os.getpid()), folder]
     config = Config()
     config.ControllerLauncher.controller_cmd = [*tied, "ipyparallel.controller"]
     config.EngineLauncher.engine_cmd = [*tied, "ipyparallel.engine", f"--timeout={STARTING}"]
@@ -78,7 +93,6 @@ def started(engines, libraries=FOR_SCRIPTS):
             cluster.stop_cluster_sync()
         except Exception:
             pass  # what still runs ends with this process: see tied.py
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _kill():
@@ -138,6 +152,8 @@ class Engines:
         self.hosts, self.questions = {}, {}  # engine -> its host; engine -> when it was asked for its host
         self.silence, self.asked, self.over = 0.0, time.monotonic(), threading.Event()
         self.news, self.looked = threading.Event(), time.monotonic()  # don't look at once: a new process shows no command for a moment
+        self.queues, self.counted = 0, time.monotonic()  # the most processes below the controller that were seen, and when they were counted
+        self.alone = STARTING if cluster else ALONE  # seconds for which there may be no engine
 
     def ids(self):
         """The numbers of the running engines."""
@@ -224,13 +240,25 @@ class Engines:
             self.cluster.start_engines_sync(missing)
 
     def controller_alive(self):
-        """Whether the cluster still has a controller."""
+        """Whether the cluster still has a controller that works."""
         if self.cluster is None:
             now = time.monotonic()
             self.silence, self.asked = self.silence + min(now - self.asked, LOOK), now  # min: time while this process was stopped is left out
             return self.silence < SILENCE
         process = getattr(self.cluster.controller, "process", None)
-        return bool(process and process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+        return bool(process and process.is_running() and process.status() != psutil.STATUS_ZOMBIE) and self._queues_alive(process.pid)
+
+    def _queues_alive(self, controller):
+        """Whether all processes below the controller still run. Each of them is a queue: without it the engines get or return nothing."""
+        if time.monotonic() - self.counted < LOOK:
+            return True
+        self.counted, alive = time.monotonic(), 0
+        with suppress(psutil.Error):
+            for child in psutil.Process(controller).children():
+                with suppress(psutil.Error):
+                    alive += child.status() != psutil.STATUS_ZOMBIE
+        self.queues = max(self.queues, alive)
+        return alive == self.queues
 
     def listen(self):
         """Ask the controller again and again, and note that it answers. Runs in a thread: a question to a dead controller never returns."""

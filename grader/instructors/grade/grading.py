@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections import defaultdict
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from tqdm import tqdm
 
@@ -12,7 +12,7 @@ from grader import sandbox
 from grader.course import UNITS
 from grader.instructors.collect import collect, newest
 from grader.instructors.grade import cluster, digest, work
-from grader.instructors.grade.placing import ControllerLost, Placer
+from grader.instructors.grade.placing import ControllerLost, EnginesLost, Placer
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import note_absent, tell
 from grader.probes import loaded_for
@@ -62,13 +62,14 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         try:
             if missing:
                 _grade(book, missing, versions, resources, engines, profile, cluster_file, trusted, say)
-        except (KeyboardInterrupt, SystemExit):
-            if not force:  # with --force, the same command begins again
-                missing = book.what_is_missing(collected, versions, resources)
-                say(f"{total - len(missing)} of {total} units graded; the same command goes on.")
+        except BaseException as error:
+            with suppress(OneSentence):  # what stopped the grading is told, not what it keeps the reports from
+                if isinstance(error, (KeyboardInterrupt, SystemExit)) and not force:  # with --force, the same command begins again
+                    missing = book.what_is_missing(collected, versions, resources)
+                    say(f"{total - len(missing)} of {total} units graded; the same command goes on.")
+                tell(book, out)
             raise
-        finally:
-            tell(book, out)  # what has been graded, also after an interruption
+        tell(book, out)
         say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")
 
 
@@ -92,6 +93,12 @@ def _grade(book, missing, versions, resources, engines, profile, cluster_file, t
                             f"the cluster anew with `ipcluster start`: the same command goes on with the {len(left)} units that are left"
                         ) from None
                     say("The cluster's controller has ended; starting another. What was not finished is graded again.")
+                except EnginesLost:
+                    where = cluster.name(profile, cluster_file) if profile or cluster_file else "this machine"
+                    raise cluster.ClusterError(
+                        f"no engine of {where} answers any more; start engines, and run the same command again: it goes on with the {len(left)} "
+                        "units that are left"
+                    ) from None
     raise cluster.ClusterError(f"the cluster's controller ended {RESTARTS} times; {len(left)} units are left: run the same command again")
 
 

@@ -20,6 +20,10 @@ class ControllerLost(Exception):
     """The cluster's controller has ended, so no more results will come."""
 
 
+class EnginesLost(Exception):
+    """The cluster has no engine that works, and got no new one in time."""
+
+
 class Placer:
     """Runs `pieces`, an iterator of grader.instructors.grade.work.Piece, on `engines` (grader.instructors.grade.cluster.Engines).
 
@@ -34,16 +38,28 @@ class Placer:
         self.pieces, self.waiting = iter(pieces), []
         self.running = {}  # engine -> (piece, AsyncResult, engines taken, since)
         self.tries, self.lost = {}, set()
+        self.alone = None  # since when there has been no engine that works
 
     def results(self):
         while self._take() or self.running:
             if not self.engines.controller_alive():
                 raise ControllerLost
+            self._look_for_engines()
             found = [*self._collect(), *self._watch_engines()]
             self._place()  # before the results are stored, so that engines work meanwhile
             yield from found
             if self.running or self.waiting:
                 self.engines.wait(TICK)
+
+    def _look_for_engines(self):
+        """Raise EnginesLost if there has been no engine for too long, not even one whose answer is waited for."""
+        now = time.monotonic()
+        if self.running or set(self.engines.ids()) - self.lost:
+            self.alone = None
+        elif self.alone is None:
+            self.alone = now
+        elif now - self.alone > self.engines.alone:
+            raise EnginesLost
 
     def _take(self):
         """Take pieces from the iterator, and sort the waiting ones in the order in which they should run. Returns whether any are waiting."""

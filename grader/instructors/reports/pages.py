@@ -14,8 +14,8 @@ import jinja2
 from markupsafe import Markup
 
 from grader.instructors.collect import file_name
-from grader.instructors.reports.files import clean, number
-from grader.instructors.reports.tables import ARCHIVES_BEGIN, said
+from grader.instructors.reports.files import clean, moment, number
+from grader.instructors.reports.tables import said
 from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, PASSED, STATUSES, sign
 
 LONGEST = 8_000  # the most characters of output that are shown for a gap
@@ -173,8 +173,8 @@ def _template(name):
         lstrip_blocks=True,
     )
     pages.filters |= {"points": number, "cut": cut, "distinct": distinct, "file_name": file_name, "said": said, "words": _words, "marked": _marked, "median": median}
-    pages.filters |= {"quantile": quantile, "bins": bins, "percent": lambda share: f"{100 * share:.0f} %", "day": _day}
-    pages.globals |= {"sign": sign, "ARCHIVES_BEGIN": ARCHIVES_BEGIN}
+    pages.filters |= {"quantile": quantile, "bins": bins, "percent": lambda share: f"{100 * share:.0f} %", "moment": moment}
+    pages.globals["sign"] = sign
     return pages.get_template(name)
 
 
@@ -186,7 +186,3 @@ def _words(name):
 def _marked(sentence):
     """A sentence as HTML; text between backticks is shown as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(clean(sentence))))
-
-
-def _day(seconds):
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

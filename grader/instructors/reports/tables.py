@@ -4,15 +4,16 @@ import csv
 import html
 import io
 import json
+import re
 import time
 
 from grader.instructors.collect import file_name
-from grader.instructors.reports.files import clean, number
+from grader.instructors.reports.files import clean, moment, number
 from grader.verdict import PASSED
 
 ASSIGNMENT = "Hands-on distributed deep learning"
-ARCHIVES_BEGIN = 631_152_000  # the year 1990: an earlier time is a default of an archive, not the time when somebody worked
 FORMULA = tuple("=+-@|%\t＝＋－＠")  # a spreadsheet takes text that begins with one of these for a formula
+INSIDE = re.compile(rf'([;,]\s*"*)(?=[{re.escape("".join(FORMULA))}])')  # where a cell begins for a spreadsheet that separates cells by these
 
 __all__ = ["canvas", "file_name", "grades", "gradescope", "moodle", "nbgrader"]
 
@@ -32,6 +33,7 @@ def _cell(value):
         return ""
     if isinstance(value, str):
         line = " ".join(clean(value).split())
+        line = INSIDE.sub(r"\1'", line)
         return f"'{line}" if line.startswith(FORMULA) else line
     return number(value)
 
@@ -97,7 +99,7 @@ def nbgrader(scores):
         for score in scores:
             unit, one = score.units[number_of_unit], score.submission
             points = unit.points if unit.complete else None
-            written = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one.time)) if one.time > ARCHIVES_BEGIN else ""
+            written = moment(one.time, "%Y-%m-%d %H:%M:%S", time.gmtime)
             rows.append([unit.name, "", written, one.student, "", "", "", points, 0, points, unit.max_points])
     return table(head, rows)
 

@@ -1,0 +1,31 @@
+"""What the runs of one file may take together. Each run has limits of its own (grader.observing.LIMITS), but a file has many gaps, and code
+that stays just below every limit could hold an engine for ten minutes. Called by grader.judging, for each file."""
+
+from dataclasses import replace
+
+from grader.box import Outcome, RankOutcome
+from grader.verdict import TIMEOUT
+
+PLENTY = 20  # seconds of computing and waiting; what a class hands in needs a few
+SHORT = 3  # seconds that a run may compute, and wait, when a file has had plenty: a right gap needs less than one
+ALL = 60  # seconds after which nothing of a file is run
+
+
+class Budgeted:
+    """A server (grader.box.Server) that counts the seconds in which a student's code computes or waits. On a busy machine, those in which it
+    is ready to compute and has to wait for a core do not count."""
+
+    def __init__(self, server):
+        self.server, self.used = server, 0.0
+
+    def run(self, function, arguments=(), ranks=1, limits=None, readable=None):
+        """As Server.run. A run without `limits`, an oracle's, is not counted."""
+        if limits is None:
+            return self.server.run(function, arguments, ranks, limits, readable)
+        if self.used > ALL:
+            return Outcome([RankOutcome(TIMEOUT, message=f"it was not run: the code of this file has already taken {self.used:.0f} seconds")] * ranks)
+        if self.used > PLENTY:
+            limits = replace(limits, cpu_seconds=min(limits.cpu_seconds, SHORT), waiting_seconds=min(limits.waiting_seconds, SHORT))
+        outcome = self.server.run(function, arguments, ranks, limits, readable)
+        self.used += outcome.cpu_seconds + outcome.waited_seconds
+        return outcome

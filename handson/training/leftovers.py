@@ -1,0 +1,61 @@
+"""Removes what killed ranks of MPI left behind: shared memory, 2 MB a rank, and mpiexec's descriptions of the machine. A training calls it
+at its start."""
+
+import contextlib
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from handson import linux
+
+YOUNG = 5  # seconds in which a new file may not be in its ranks' memory yet
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def remove():
+    """Remove this user's files of MPICH that no process uses any more."""
+    shared = _old(SHARED_MEMORY, "mpich_shm_*")
+    used = {name for process in (linux.pids_of_user() if shared else ()) for name in _mapped(process)}
+    described = _old(Path(tempfile.gettempdir()), "hydra_hwloc_xmlfile_*")
+    oldest = min(_starts_of_mpiexec(), default=time.time()) if described else 0
+    for path in (*shared, *described):
+        with contextlib.suppress(OSError):  # another rank has removed it
+            if path.name not in used and (path in shared or path.stat().st_mtime < oldest):
+                path.unlink()
+
+
+def _old(folder, pattern):
+    """This user's files in a folder that are no longer YOUNG."""
+    found = []
+    for path in folder.glob(pattern):
+        with contextlib.suppress(OSError):  # it has gone meanwhile
+            status = path.lstat()
+            if status.st_uid == os.geteuid() and time.time() - status.st_mtime > YOUNG:
+                found.append(path)
+    return found
+
+
+def _mapped(process):
+    """The names of the files of MPICH that a process has in its memory. A process that can't be looked into keeps none from being removed:
+    it is no rank of this user's."""
+    try:
+        with open(f"/proc/{process}/maps") as maps:
+            return {line.split()[5].rpartition("/")[2] for line in maps if "/mpich_shm_" in line}
+    except OSError:
+        return set()
+
+
+def _starts_of_mpiexec():
+    """When each mpiexec of this user was started, in seconds since 1970."""
+    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    for process in linux.pids_of_user():
+        if _name(process).startswith(("mpiexec", "hydra_")) and (ticks := linux.start_time(process)):
+            yield boot + ticks / linux.TICKS
+
+
+def _name(process):
+    try:
+        return Path(f"/proc/{process}/comm").read_text()
+    except OSError:
+        return ""
