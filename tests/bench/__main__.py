@@ -4,9 +4,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import batch, chainer, checks, communication, grading, nodes, overhead, profiling, same_scores, scaling
+from tests.bench import batch, chainer, checks, communication, grading, nodes, overhead, profiling, proof_jobs, proof_notebooks, same_scores, scaling
 
-MODULES = (scaling, overhead, batch, chainer, nodes, communication, profiling, checks, grading, same_scores)
+MODULES = (scaling, overhead, batch, chainer, nodes, communication, profiling, checks, grading, same_scores, proof_notebooks, proof_jobs)
 BENCHES = {module.__name__.rpartition(".")[2]: module.measure for module in MODULES}
 
 

@@ -1,0 +1,147 @@
+"""Known answers to the gaps of job scripts, submitted: a right one gets the nodes, processes, GPUs, threads and time that it should.
+
+`measure` takes those in grader/units; ``python -m tests.bench.proof_jobs FILE`` takes a file in the same format whose entries also name
+their `unit`. Each job trains for an epoch of small images by the embedded qsub. Its time limit must suffice for a run as students
+submit it, which is measured here, and must not exceed the solution's.
+"""
+
+import collections
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+
+from grader.instructors.known_answers import known, solved
+from handson.training.results import ResultError, read
+from tests.bench.runs import LIMIT, ROOT
+
+SHORT = "--size 32 --epoch 1"
+GAP = "resources"
+LOOK = '\ncp "$PBS_NODEFILE" nodefile\necho "$OMP_NUM_THREADS" >threads\n'  # added to a script's end
+
+
+def measure(folder):
+    """Rows (what, value, target)."""
+    os.environ["HANDSON_PBS_HOME"] = str(folder / "pbs")
+    rows = []
+    for unit in scripts():
+        right, wrong = ([one["code"] for one in answers if one["gap"] == GAP] for answers in reversed(known(unit, None)))
+        given = wanted(unit, folder)
+        refused = [found for code in right if (found := difference(given, submit(unit, code, folder)))]
+        passed = [code for code in wrong if not difference(given, submit(unit, code, folder))]
+        rows.append((f"{unit}: right job scripts that get what they should", len(right) - len(refused), len(right)))
+        rows.append((f"{unit}: wrong job scripts shown by a number", len(wrong) - len(passed), len(wrong)))
+    return rows
+
+
+def scripts():
+    """unit -> its job script, a path below exercises."""
+    found = sorted(ROOT.glob("solutions/*/run_*_training.sh"))
+    return {path.parent.name[3:]: f"exercises/{path.parent.name}/{path.name}" for path in found}
+
+
+def wanted(unit, folder):
+    """What the solution's job gets, and `seconds`: how long it runs with the options of a student, who gives none."""
+    return submit(unit, None, folder) | {"seconds": submit(unit, None, folder, "")["ran"]}
+
+
+def difference(right, found):
+    """None where a job gets what the solution's job does, or a sentence with what it gets in its place."""
+    for name, value in found.items():
+        if name == "walltime" and not right["seconds"] < value <= right["walltime"]:
+            return f"its time limit is {value} seconds; a run takes {right['seconds']:.0f}, and {right['walltime']} are meant"
+        if name not in ("walltime", "ran") and value != right.get(name):
+            return f"{name}: {value}" + (f", not {right[name]}" if name in right else "")
+    return None
+
+
+def submit(unit, code, folder, options=SHORT):
+    """What a job gets, name -> value, or, alone, what qsub or PBS says to it. code: of the gap; None for the solution's."""
+    file = Path(scripts()[unit])
+    place = Path(tempfile.mkdtemp(dir=folder, prefix=unit))
+    shutil.copytree(ROOT / "solutions" / file.parent.name, place, ignore=shutil.ignore_patterns("results"), dirs_exist_ok=True)
+    (place / file.name).write_text(solved(str(file), **({} if code is None else {GAP: code})) + LOOK)
+    done = _run(place, "qsub", "-v", f"OPTIONS={options} -o out", "-j", "oe", "-o", "job.out", file.name)
+    if done.returncode:
+        return {"qsub refuses it": done.stderr.strip().splitlines()[0]}
+    job = done.stdout.strip()
+    facts = _end(place, job)
+    if facts["job_state"] != "F":
+        _run(place, "qdel", job)
+        return {"it never runs": facts["comment"]}
+    if not (place / "nodefile").exists():
+        return {"it is ended": (place / "job.out").read_text().splitlines()[-1]}
+    nodes = collections.Counter((place / "nodefile").read_text().split())
+    return {
+        "queue": facts["queue"],
+        "group": facts.get("group_list"),
+        "processes of the nodes": list(nodes.values()),
+        "GPUs of the nodes": [sum(map(int, re.findall(r"ngpus=(\d+)", part))) for part in _vnodes(facts["exec_vnode"])],
+        "threads of a process": int((place / "threads").read_text()),
+        "ranks that trained": _workers(place / "out"),
+        "walltime": _seconds(facts["Resource_List.walltime"]) if "Resource_List.walltime" in facts else None,
+        "ran": _seconds(facts["resources_used.walltime"]),
+    }
+
+
+def _end(place, job):
+    """The facts that qstat shows of a job, when it has ended or can never run."""
+    end = time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        shown = _run(place, "qstat", "-xf", job).stdout.replace("\n\t", "")
+        facts = dict(re.findall(r"^ +([\w.]+) = (.*)$", shown, re.MULTILINE))
+        if facts["job_state"] == "F" and _delivered(place) or facts.get("comment", "").startswith("Can Never Run"):
+            return facts
+        time.sleep(0.3)
+    sys.exit(f"the job {job} in {place} has not ended after {LIMIT} seconds")
+
+
+def _delivered(place):
+    return (place / "job.out").exists()
+
+
+def _vnodes(text):
+    """The parts of an exec_vnode, put together by node."""
+    by_node = collections.defaultdict(str)
+    for name, rest in re.findall(r"\(?(\w+):([^+)]*)", text):
+        by_node[name] += f":{rest}"
+    return list(by_node.values())
+
+
+def _workers(out):
+    try:
+        return read(out).workers
+    except ResultError as error:
+        return str(error)
+
+
+def _seconds(text):
+    hours, minutes, seconds = map(int, text.split(":"))
+    return 3600 * hours + 60 * minutes + seconds
+
+
+def _run(place, *words):
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    return subprocess.run(words, cwd=place, env=environment, capture_output=True, text=True, timeout=LIMIT)
+
+
+def main(path):
+    """Print, for each answer of a file, what shows that it is wrong; None for a right one."""
+    answers = tomllib.loads(Path(path).read_text())
+    with tempfile.TemporaryDirectory(prefix="handson-proof-") as folder:
+        os.environ["HANDSON_PBS_HOME"] = str(Path(folder) / "pbs")
+        right = {unit: wanted(unit, folder) for unit in scripts()}
+        print(json.dumps(right))
+        for kind in ("mutant", "variant"):
+            for one in answers.get(kind, []):
+                print(f"{kind} {one['unit']}, {one['name']}: {difference(right[one['unit']], submit(one['unit'], one['code'], folder))}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

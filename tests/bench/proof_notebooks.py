@@ -1,0 +1,322 @@
+"""Known answers to the notebooks' gaps: a right one returns what the solution does, and a number shows that a wrong one does not.
+
+`measure` takes those in grader/units; ``python -m tests.bench.proof_notebooks FILE`` takes a file in the same format whose entries also
+name their `unit`. A function gets the inputs that the notebook gives it, measured here, and thousands of random ones of their kind. A
+prediction is compared with what one can expect, and the name of a part or a count with real profiles.
+"""
+
+import ast
+import contextlib
+import copy
+import functools
+import io
+import math
+import os
+import random
+import shutil
+import sys
+import tempfile
+import tomllib
+import traceback
+from numbers import Integral, Real
+from pathlib import Path
+
+import numpy
+
+from grader import gaps
+from grader.exercises import given_out
+from grader.instructors.known_answers import known, solved
+from handson.notebook import profiled_runs, timing
+from tests.bench.runs import ROOT
+
+INPUTS = 3000
+WHOLE = ("workers", "intra_rank", "updates")  # functions that return whole numbers, by which lists are repeated or indexed
+MEASURED = ("submit", "follow", "timing", "runs", "read", "profiled_runs", "big_batches", "compare", "plots", "drawings", "check", "contents", "doctor")
+EXPECTED = {  # prediction -> the range of what one can reasonably expect
+    "prediction": (0.5, 4),
+    "prediction_backward": (0.5, 10),
+    "prediction_error": (1, 100),  # percent
+    "prediction_efficiency": (0.01, 1),
+    "prediction_faster": (1, 50),
+}
+SLOW = {"slow_loading.py": "--epoch 4 --size 128", "uneven_work.py": "--epoch 2 --size 128", "waiting_every_step.py": "--epoch 2 --size 32"}
+
+
+def measure(folder):
+    """Rows (what, value, target)."""
+    rows, profiles = [], profiled(folder)
+    inputs = real_inputs(profiles)
+    for unit, file in notebooks().items():
+        names = {gap.name for gap in given_out(file).gaps}
+        wrong, right = ([difference(unit, one["gap"], one["code"], inputs, profiles) for one in answers if one["gap"] in names] for answers in known(unit, None))
+        rows.append((f"{unit}: right answers that do what the solution does", right.count(None), len(right)))
+        rows.append((f"{unit}: wrong answers shown by a number", len(wrong) - wrong.count(None), len(wrong)))
+    return rows
+
+
+def notebooks():
+    """unit -> its notebook."""
+    return {path.parent.name[3:]: f"notebooks/{path.stem}.ipynb" for path in sorted(ROOT.glob("solutions/*/*.py"))}
+
+
+def difference(unit, gap, code, inputs, profiles):
+    """None where `code` in a gap is right, or a sentence with the number that shows it is wrong."""
+    if gap not in KINDS:
+        return _wrong_value(gap, _value(unit, gap, code, profiles), profiles)
+    solution, answer = _function(unit, gap, None), _function(unit, gap, code)
+    chance, shown = random.Random(0), []
+    for given in [*inputs.get(gap, []), *(KINDS[gap](chance) for _ in range(INPUTS))]:
+        right, found = _call(solution, given), _call(answer, given)
+        if not _same(right, found) or gap in WHOLE and not isinstance(found, Integral):
+            arguments = ", ".join(f"{name}={_short(value)}" for name, value in given.items())
+            shown.append(f"{gap}({arguments}) is {_short(found)} in place of {_short(right)}")
+    return min(shown, key=len, default=None)
+
+
+@functools.cache
+def _function(unit, gap, code):
+    """A function of a notebook, its gap filled with `code` or, for None, by the solution."""
+    names = run_before(unit, gap, {} if code is None else {gap: code}, with_cell=True)
+    return names[gap] if gap in names else lambda **given: _raise(SyntaxError("its cell cannot be run"))
+
+
+def _value(unit, gap, code, profiles):
+    return run_before(unit, gap, {gap: code}, with_cell=True, before=profiles["uneven_work.py"]).get(gap, "never assigned")
+
+
+def run_before(unit, gap, filled, with_cell=False, **names):
+    """The names that a notebook has in the cell of a gap, without what it measures, submits or draws, and whatever needs that."""
+    cells = solved(notebooks()[unit], **filled).split(gaps.CELL)
+    last = next(number for number, cell in enumerate(solution_cells(unit)) if f"### BEGIN SOLUTION {gap}:" in cell)
+    with contextlib.redirect_stdout(io.StringIO()):
+        for number, cell in enumerate(cells[: last + with_cell]):
+            text = cell.partition("\n")[2]
+            for statement in ast.parse(text).body:
+                mentioned = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+                if number == last or isinstance(statement, (ast.Import, ast.ImportFrom)) or not mentioned & set(MEASURED):
+                    with contextlib.suppress(Exception):
+                        exec(compile(ast.Module([statement], []), f"<{unit}>", "exec"), names)
+    return names
+
+
+def solution_cells(unit):
+    return next(ROOT.glob(f"solutions/??_{unit}/??_{unit}.py")).read_text().split(gaps.CELL)
+
+
+def _call(function, given):
+    """What a function returns, with what it raises or does to its inputs as text."""
+    given = copy.deepcopy(given)
+    before = copy.deepcopy(given)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            found = function(**given)
+    except Exception as error:
+        return "".join(traceback.format_exception_only(error)).strip()
+    return found if _same(before, given) else f"{_short(found)}, but it changes its input to {_short(given)}"
+
+
+def _same(one, other):
+    """Whether two results are the same to within rounding: of dictionaries, lists, tuples and arrays, each part."""
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple, numpy.ndarray)):
+        return isinstance(other, (list, tuple, numpy.ndarray)) and len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, Real):
+        return isinstance(other, Real) and math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
+    return one == other
+
+
+def _short(value):
+    text = value if isinstance(value, str) else repr(_plain(value))
+    return text if len(text) < 300 else f"{text[:297]}..."
+
+
+def _plain(value):
+    """Without NumPy's types, and with six digits, for people to read."""
+    if isinstance(value, numpy.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_plain(part) for part in value)
+    return float(f"{value:.6g}") if isinstance(value, Real) and not isinstance(value, Integral) else value
+
+
+def _wrong_value(gap, value, profiles):
+    """None where a prediction can be expected, or a part or count is what the profile shows; else a sentence."""
+    if gap in EXPECTED:
+        low, high = EXPECTED[gap]
+        fits = isinstance(value, Real) and not isinstance(value, bool) and low <= value <= high
+        return None if fits else f"{gap} is {value!r}, where a number from {low:g} to {high:g} can be expected"
+    right = shown_by_profile(gap, profiles)
+    return None if type(value) is type(right) and value == right else f"{gap} is {value!r}; the profile shows {right!r}"
+
+
+def shown_by_profile(gap, profiles):
+    """What a profile shows: the part of a step that is not the network's and takes longest, the rank that waits least, the collectives."""
+    from handson.profiling import analysis
+    from handson.profiling.timeline import COMMUNICATION
+
+    if gap == "bottleneck":
+        [shares] = analysis.shares(profiles["slow_loading.py"])[:1]
+        parts = {name: seconds for name, seconds in shares.parts.items() if name != "compute"}
+        return max(parts, key=parts.get)
+    if gap == "slow_rank":
+        waits = profiled_runs.waits(profiles["uneven_work.py"])
+        return min(waits, key=lambda rank: sum(waits[rank].values()))
+    run = profiles["waiting_every_step.py"]
+    return round(sum(calls for _, _, calls in analysis.operators(run.timelines[0], analysis.common_steps(run)[0], (COMMUNICATION,))))
+
+
+def profiled(folder):
+    """script -> the Run that its profile shows: of the slow scripts of the unit `profiling`, as students get them."""
+    place = folder / "exercises/04_profiling"
+    shutil.copytree(ROOT / "exercises/04_profiling", place, ignore=shutil.ignore_patterns("results"))
+    shutil.copy(ROOT / "solutions/04_profiling/run_profile.sh", place)
+    os.environ["HANDSON_PBS_HOME"] = str(folder / "pbs")
+    with contextlib.redirect_stdout(io.StringIO()):
+        return {script: profiled_runs.of_script(place, script, "before", options) for script, options in SLOW.items()}
+
+
+def real_inputs(profiles):
+    """gap -> inputs that the notebooks measure for it, of small images."""
+    steps, run = timing.steps(workers=2, size=32, count=10), profiles["uneven_work.py"]
+    rates = timing.batch_sizes(sizes=(1, 2, 4, 8, 16, 32), size=64, images=64)
+    rates = {size: size * len(seconds) / sum(seconds) for size, seconds in rates.items()}
+    epoch = timing.epoch(size=32)
+    begin, end = profiled_runs.meetings(run)
+    compute, communication = profiled_runs.spans(run)
+    return {
+        "throughput": [{"batchsize": 32, "step_seconds": steps.of_steps()}],
+        "smallest_batch": [{"rates": rates}],
+        "limit": [{"seconds": epoch, "part": part} for part in epoch],
+        "waiting": [{"arrivals": steps.began("all-reduce")}],
+        "who_waits": [{"waits": profiled_runs.waits(run)}],
+        "waiting_share": [{"begin": begin, "end": end}],
+        "overlap": [{"compute": compute, "communication": communication}],
+    }
+
+
+def _workers(chance):
+    return {"select": chance.randint(1, 16), "mpiprocs": chance.randint(1, 8)}
+
+
+def _throughput(chance):
+    return {"batchsize": chance.choice((1, 8, 32, 100, 256)), "step_seconds": [chance.lognormvariate(-2, 0.5) for _ in range(chance.randint(1, 30))]}
+
+
+def _smallest_batch(chance):
+    """In some, a rate is exactly the share of the best one."""
+    sizes = chance.sample([2**power for power in range(10)], chance.randint(2, 8))
+    best, share = 16 * chance.randint(10, 60), chance.choice((0.5, 0.75, 0.875))
+    rates = {size: chance.choice((chance.uniform(0.2, 1) * best, share * best)) for size in sizes}
+    rates[chance.choice(sizes)] = float(best)
+    return {"rates": rates} if chance.random() < 0.3 else {"rates": rates, "share": share}
+
+
+def _limit(chance):
+    seconds = {part: chance.lognormvariate(0, 1) for part in ("load", "enlarge", "forward", "backward", "optimize", "evaluate")}
+    return {"seconds": seconds, "part": chance.choice(list(seconds))}
+
+
+def _speed_up(chance):
+    return {"single": chance.uniform(20, 900), "several": chance.uniform(20, 5000)}
+
+
+def _efficiency(chance):
+    return _speed_up(chance) | {"workers": chance.randint(1, 16)}
+
+
+def _waiting(chance):
+    steps, ranks = chance.randint(1, 20), chance.randint(1, 6)
+    return {"arrivals": numpy.array([[step + chance.uniform(0, 0.3) for _ in range(ranks)] for step in range(steps)])}
+
+
+def _updates(chance):
+    batchsize, workers = chance.choice((1, 8, 32, 100)), chance.randint(1, 16)
+    images = chance.choice((chance.randint(1, 5000), chance.randint(1, 20) * batchsize * workers))
+    return {"images": images, "batchsize": batchsize, "workers": workers, "epochs": chance.randint(1, 10)}
+
+
+def _learning_rate(chance):
+    warmup = chance.randint(1, 40)
+    update = chance.choice((0, warmup, chance.randint(0, 2 * warmup)))
+    return {"update": update, "base": chance.uniform(0.001, 0.1), "workers": chance.randint(1, 16), "warmup": warmup}
+
+
+def _intra_rank(chance):
+    per_node = chance.randint(1, 8)
+    return {"rank": chance.randrange(per_node * 8), "per_node": per_node}
+
+
+def _total_accuracy(chance):
+    images = [chance.randint(1, 100) for _ in range(chance.randint(1, 8))]
+    return {"correct": [chance.randint(0, count) for count in images], "images": images}
+
+
+def _scaling(chance):
+    workers = [1, *chance.sample(range(2, 65), chance.randint(1, 5))]
+    chance.shuffle(workers)
+    return {"throughputs": {count: chance.uniform(0.2, 1) * 50 * count for count in workers}}
+
+
+def _most_workers(chance):
+    """In some, an efficiency is exactly the least; in some, it rises again with more workers, or the rows have another order."""
+    table = [[1, 50.0, 1.0, 1.0]]
+    for workers in chance.sample(range(2, 65), chance.randint(1, 5)):
+        efficiency = chance.uniform(0.2, 1)
+        table.append([workers, 50 * workers * efficiency, workers * efficiency, efficiency])
+    chance.choice((chance.shuffle, list.sort))(table)
+    return {"table": table, "least": chance.choice((chance.uniform(0.2, 1), chance.choice(table)[3]))}
+
+
+def _allreduce_seconds(chance):
+    return {"parameters": chance.randint(1, 10**8), "workers": chance.randint(1, 64), "megabits": chance.choice((10_000, 1_000, 100, 20))}
+
+
+def _who_waits(chance):
+    ranks = range(chance.randint(2, 6))
+    return {"waits": {rank: {other: chance.uniform(0, 0.02) for other in ranks if other != rank} for rank in ranks}}
+
+
+def _waiting_share(chance):
+    rounds, ranks = chance.randint(1, 20), chance.randint(1, 6)
+    begin = numpy.array([[row + chance.uniform(0, 0.3) for _ in range(ranks)] for row in range(rounds)])
+    return {"begin": begin, "end": numpy.array([[row.max() + chance.uniform(0.001, 0.2) for _ in range(ranks)] for row in begin])}
+
+
+def _overlap(chance):
+    return {"compute": _spans(chance, chance.randint(1, 8)), "communication": _spans(chance, chance.randint(1, 8))}
+
+
+def _spans(chance, count):
+    moments = sorted(chance.uniform(0, 1) for _ in range(2 * count))
+    return [[begin, end] for begin, end in zip(moments[::2], moments[1::2])]
+
+
+def _raise(error):
+    raise error
+
+
+KINDS = {
+    name: globals()[f"_{name}"]
+    for name in (
+        "workers", "throughput", "smallest_batch", "limit", "speed_up", "efficiency", "waiting", "updates", "learning_rate",
+        "intra_rank", "total_accuracy", "scaling", "most_workers", "allreduce_seconds", "who_waits", "waiting_share", "overlap",
+    )
+}  # fmt: skip
+
+
+def main(path):
+    """Print what shows that each wrong answer of a file is wrong, and what a right one has wrong, if anything."""
+    answers = tomllib.loads(Path(path).read_text())
+    with tempfile.TemporaryDirectory(prefix="handson-proof-") as folder:
+        profiles = profiled(Path(folder))
+        inputs = real_inputs(profiles)
+        for kind in ("mutant", "variant"):
+            for one in answers.get(kind, []):
+                print(f"{kind} {one['gap']}, {one['name']}: {difference(one['unit'], one['gap'], one['code'], inputs, profiles)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
