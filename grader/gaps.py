@@ -130,6 +130,14 @@ def find(exercise, name, submitted):
     return Fragment(code if _attempted(exercise, exercise.lines[gap.first : gap.end], lines) else "", first + 1)
 
 
+@functools.lru_cache(maxsize=2)
+def lines_of(exercise, submitted):
+    """For each line of the exercise, the number of the line in `submitted` that it is, or that the nearest given line above it is; from 1."""
+    _, pairs = _aligned(exercise, submitted)
+    found, last = dict(pairs), 1
+    return tuple(last := found.get(number, last - 1) + 1 for number in range(len(exercise.lines)))
+
+
 @functools.lru_cache(maxsize=2)  # called for every gap of a file
 def _aligned(exercise, submitted):
     """The given lines, as (number, line), and for those that were found again (number in the exercise, number in what was submitted)."""

@@ -97,7 +97,7 @@ def _apply(check, cases, given, server, readable, shared=None):
     source, status, message = given
     if status:
         return [(status, message, None)] * len(check.criteria), ""
-    odd = ""
+    odd, hidden = "", cases[len(check.cases) :]
     try:
         seen, bad = (shared, None) if shared else observing.alone(check, cases, source, server, readable)
     except BoxFault:
@@ -115,10 +115,11 @@ def _apply(check, cases, given, server, readable, shared=None):
                 odd = f"{type(error).__name__}: {error}"
                 problem = f"what it gave can't be judged ({odd})"
             if problem:
-                found[number] = (FAILED, f"{problem}{_with(case)}{message}", outcome)
+                found[number] = (FAILED, f"{problem}{_with(case, case in hidden)}{message}", outcome)
     if bad:
-        status, problem = _what_went_wrong(bad, source)
-        found = [one if one[0] == FAILED else (status, f"{problem}{message}", bad) for one in found]
+        case, outcome = bad
+        status, problem = _what_went_wrong(outcome, source)
+        found = [one if one[0] == FAILED else (status, f"{problem}{_with(case, case in hidden)}{message}", outcome) for one in found]
     return found, odd
 
 
@@ -151,11 +152,21 @@ def _source(check, part, text):
     source |= {"code": fragment.code, "line": fragment.line}
     broken = gaps.unreadable(text) if source["file"].endswith(".py") else None
     if not broken:
-        return source, None, _reaching(exercise, text)
+        return source | _around(part, check.gap, text), None, _reaching(exercise, text)
     line, what = broken
     elsewhere = not fragment.line <= line <= fragment.line + fragment.code.count("\n")
     note = f" [line {line} of {source['file']} is no Python ({what}): this gap was checked in the file as it was given out]"
-    return source | {"text": exercise.text}, None, note * elsewhere + _reaching(exercise, text)
+    return source | {"text": exercise.text} | _around(part, check.gap, exercise.text), None, note * elsewhere + _reaching(exercise, text)
+
+
+def _around(part, name, text):
+    """What is around the gap of a script, as grader.probes.script.Script takes it; of a notebook, nothing."""
+    if not part.file.endswith(".py"):
+        return {}
+    exercise = exercises.given_out(part.file)
+    others = {gap.name: gaps.find(exercise, gap.name, text) for gap in exercise.gaps if gap.name != name}
+    code = {gap: [fragment.code, fragment.line] for gap, fragment in others.items() if fragment and fragment.code}
+    return {"gap": name, "given": exercise.text, "lines": gaps.lines_of(exercise, text), "others": code}
 
 
 def _reaching(exercise, text):
@@ -192,10 +203,13 @@ def _place(line, source):
     return f"line {next((count for count, text in enumerate(reversed(before)) if text.startswith(gaps.CELL)), line)} of its cell"
 
 
-def _with(case):
-    """A note with the case's number of ranks, if it has more than one, else ""."""
+def _with(case, hidden):
+    """A note on what is special in a case, or "". hidden: whether self-checks lack it."""
     ranks = case.get("ranks", 1)
-    return f" (with {ranks} ranks)" if ranks > 1 else ""
+    special = [f"with {ranks} ranks"] if ranks > 1 else []
+    special += [f"in the case of {case['edge']}"] if "edge" in case else ["in a case"] if hidden else []
+    special[-1:] = [f"{one}, which only the grading has" if hidden else one for one in special[-1:]]
+    return f" ({', '.join(special)})" if special else ""
 
 
 def _output(outcome):

@@ -5,31 +5,49 @@ import json
 from grader.box import BoxFault, Outcome, RankOutcome
 from grader.probes.cases import MARK
 from grader.sandbox import Limits
+from grader.verdict import KILLED, OUT_OF_MEMORY, TIMEOUT
 
 CASES = "grader.probes.cases"
 LIMITS = Limits(cpu_seconds=6, wall_seconds=60, waiting_seconds=10, memory_bytes=1 << 30)  # for a gap in one case, which needs well under a second
 KNOWN = 200  # results of oracles that are kept
+LONG = (TIMEOUT, OUT_OF_MEMORY, KILLED)  # ends that took long, or will take as long again
 LONGEST_TEXT = 2000  # characters of a string that a probe observed, or of a message
 _known = {}
 
 
 def alone(check, cases, source, server, readable):
-    """Run a gap. Returns [(case, observations of its ranks, outcome)] up to the first run that fails, and this run's outcome, or None.
+    """Run a gap. Returns [(case, observations of its ranks, outcome)] up to the first case that fails, and (this case, its outcome), or None.
 
-    Raises BoxFault, and whatever a probe raises that only reads the text.
+    The cases that students have come first, so that a crash in another one does not hide what is wrong in these. Raises BoxFault, and
+    whatever a probe raises that only reads the text.
     """
-    seen = []
-    for ranks, group in _by_ranks(cases):
-        if callable(check.probe):
-            outcome = Outcome([RankOutcome(None, [check.probe(source["text"], case) for case in group])])
-        else:
-            outcome = server.run(f"{CASES}:each", [[[check.probe, [source], case] for case in group]], ranks, LIMITS, readable)
-            for rank in outcome.ranks:
-                rank.observations = _bounded(rank.observations)
-        if not _complete(outcome, len(group)):
-            return seen, outcome
-        seen += [(case, list(of_case), outcome) for case, of_case in zip(group, zip(*outcome.observations))]
+    seen, public = [], len(check.cases)
+    for ranks, group in (*_by_ranks(cases[:public]), *_by_ranks(cases[public:])):
+        found, outcome = _in_ranks_of_its_own(check, group, ranks, source, server, readable)
+        if outcome and len(group) > 1 and not any(rank.status in LONG for rank in outcome.ranks):  # which case failed?
+            for case in group:
+                found, outcome = _in_ranks_of_its_own(check, [case], ranks, source, server, readable)
+                seen += found
+                if outcome:
+                    return seen, (case, outcome)
+            return seen, None
+        seen += found
+        if outcome:
+            return seen, (group[0], outcome)
     return seen, None
+
+
+def _in_ranks_of_its_own(check, group, ranks, source, server, readable):
+    """([(case, observations of its ranks, outcome)], None) of cases, or ([], the outcome) if they failed."""
+    if callable(check.probe):
+        outcome = Outcome([RankOutcome(None, [check.probe(source["text"], case) for case in group])])
+    else:
+        outcome = server.run(f"{CASES}:each", [[[check.probe, [source], case] for case in group]], ranks, LIMITS, readable)
+        for rank in outcome.ranks:
+            rank.observations = _bounded(rank.observations)
+    if not _complete(outcome, len(group)):
+        return [], outcome
+    return [(case, list(of_case), outcome) for case, of_case in zip(group, zip(*outcome.observations))], None
 
 
 def together(checks, cases, sources, server, readable):

@@ -31,7 +31,7 @@ def be_rank(number, work, limits, channel, output, stack):
         probe = getattr(importlib.import_module(module), function)
         answer = messages.pack({"observations": probe(number, work["ranks"], *work["arguments"])})
     except Wrong as wrong:
-        answer = messages.pack({"status": FAILED, "message": str(wrong)})
+        answer = messages.pack({"status": FAILED, "message": str(wrong), "line": wrong.__cause__ and _line(wrong.__cause__)})
     except BaseException as error:
         answer = messages.pack(_told(error, limits))
     try:

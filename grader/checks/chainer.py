@@ -1,51 +1,53 @@
 """Checks of the Chainer track's scripts that several units share: what a gap must do, in public cases."""
 
-from grader.checks import criteria, training
+from grader.checks import criteria, sgd, training
 from grader.checks.check import Check, Criterion
 
 PROBES, ORACLES = "grader.probes.chainer", "grader.oracles.chainer"
 
 
 def every_image_in_batches(seen, case, expected):
-    for which, one in enumerate(seen[0]["first"]):
-        part, batches = seen[0]["parts"][which], one["batches"]
-        who = f"iterator {which}" if "devices" in case else "it"
-        used = [sample for batch in batches for sample in batch]
-        if one["ended"] and len(used) <= len(part):
-            return f"{who} ends after one epoch; the trainer stops by itself, so a training iterator repeats"
-        if other := [len(batch) for batch in batches if len(batch) != case["batchsize"]]:
-            return f"{who} gives batches of {other[0]} images; args.batchsize is {case['batchsize']}, for each worker"
-        if extra := sorted(set(used) - set(part)):
-            return f"{who} runs over images of other parts too ({criteria.some(extra)}): each iterator gets a part of its own"
-        for epoch in seen[0]["orders"][which]:
-            if sorted(epoch) != sorted(part):
-                return f"an epoch of {who} does not contain each of its {len(part)} images once"
+    for rank, of_rank in enumerate(seen):
+        for which, one in enumerate(of_rank["first"]):
+            part, batches = of_rank["parts"][which], one["batches"]
+            who = f"iterator {which}" if len(of_rank["parts"]) > 1 else "it" if len(seen) == 1 else f"on rank {rank} it"
+            used = [sample for batch in batches for sample in batch]
+            if one["ended"] and len(used) <= len(part):
+                return f"{who} ends after one epoch; the trainer stops by itself, so a training iterator repeats"
+            if other := [len(batch) for batch in batches if len(batch) != case["batchsize"]]:
+                return f"{who} gives batches of {other[0]} images; args.batchsize is {case['batchsize']}, for each worker"
+            if extra := sorted(set(used) - set(part)):
+                return f"{who} runs over images of other parts too ({criteria.some(extra)}): each iterator gets a part of its own"
+            for epoch in of_rank["orders"][which]:
+                if sorted(epoch) != sorted(part):
+                    return f"an epoch of {who} does not contain each of its {len(part)} images once"
     return None
 
 
 def order_follows_seed(seen, case, expected):
-    first, again, other = ([one["batches"] for one in seen[0][run]] for run in ("first", "again", "other"))
-    if seen[0]["parts"] != seen[0]["parts again"]:
-        return "two runs with the same args.seed split the data set differently: a run that is resumed would go on with other parts"
-    if first != again:
-        return "two runs with the same args.seed see the images in different orders: Shuffle(args.seed) as order_sampler prevents that"
-    if first == other:
-        return "another args.seed gives the same order of images: it must follow from args.seed"
-    resumed = [one["batches"] for one in seen[0]["resumed"]]
-    if resumed != [batches[len(batches) - len(rest) :] for batches, rest in zip(first, resumed)]:
-        return "a run that is resumed from a snapshot goes on with another order: Shuffle(args.seed) as order_sampler prevents that"
+    for of_rank in seen:
+        first, again, other = ([one["batches"] for one in of_rank[run]] for run in ("first", "again", "other"))
+        if of_rank["parts"] != of_rank["parts again"]:
+            return "two runs with the same args.seed split the data set differently: a run that is resumed would go on with other parts"
+        if first != again:
+            return "two runs with the same args.seed see the images in different orders: Shuffle(args.seed) as order_sampler prevents that"
+        if first == other:
+            return "another args.seed gives the same order of images: it must follow from args.seed"
+        resumed = [one["batches"] for one in of_rank["resumed"]]
+        if resumed != [batches[len(batches) - len(rest) :] for batches, rest in zip(first, resumed)]:
+            return "a run that is resumed from a snapshot goes on with another order: Shuffle(args.seed) as order_sampler prevents that"
     return None
 
 
 def converted(seen, case, expected):
-    calls = len(seen[0]["asked"])
+    calls = min(len(of_rank["asked"]) for of_rank in seen)
     if not calls:
         return "`convert` is never called: without it images are not enlarged"
     return None if calls >= case["updates"] else f"`convert` is called {calls} times in {case['updates']} updates; every batch goes through it"
 
 
 def converted_for_device(seen, case, expected):
-    if "none" in seen[0]["asked"]:
+    if any("none" in of_rank["asked"] for of_rank in seen):
         return "`convert` is not told the device: batches stay in the memory of the CPU while the model is on a GPU"
     return converted(seen, case, expected)
 
@@ -55,33 +57,34 @@ NEW_ORDER = Criterion("a new order every epoch", 1, training.new_order_every_epo
 BY_SEED = Criterion(
     "the order follows from the seed", 1, order_follows_seed, "What is drawn at random must follow from args.seed, in resumed runs too."
 )
-ITERATOR = Check(
-    "iterator",
-    f"{PROBES}:iterators",
-    ({"images": 23, "batchsize": 5},),
-    (Criterion("every image once an epoch, in batches", 1, every_image_in_batches, IN_BATCHES), NEW_ORDER, BY_SEED),
+def iterator(*cases):
+    criteria = (Criterion("every image once an epoch, in batches", 1, every_image_in_batches, IN_BATCHES), NEW_ORDER, BY_SEED)
+    return Check("iterator", f"{PROBES}:iterators", cases, criteria)
+
+
+def optimizer(criteria, *cases):
+    return Check("optimizer", f"{PROBES}:optimizer", cases, criteria, oracle=f"{ORACLES}:optimizer")
+
+
+def updater(criteria, *cases):
+    return Check("updater", f"{PROBES}:updater", cases, criteria, oracle=f"{ORACLES}:updater")
+
+
+MOMENTUM_SGD = Criterion(
+    "momentum SGD with the rate asked for", 1, sgd.updates("Chainer"), "chainer.optimizers.MomentumSGD(rate, momentum=...); its setup(model) gives it what to update."
 )
-
-
-def training_check(gap, cases, criteria):
-    return Check(gap, f"{PROBES}:{gap}", tuple({"gap": gap} | case for case in cases), criteria, oracle=f"{ORACLES}:training")
-
-
-MOMENTUM_SGD = "chainer.optimizers.MomentumSGD(rate, momentum=...); its setup(model) tells it what to update."
-OF_RANKS = {"multi_node": True, "batchsize": 4, "updates": 3, "lr": 0.037}
 UPDATE = Criterion("the update of each batch", 1, training.one_big_batch, "StandardUpdater(iterator, optimizer, ...)")
 CONVERTED = Criterion("batches are converted for the device", 1, converted_for_device, "StandardUpdater's arguments: converter, device.")
 
 
-def throughput(lengths, devices=False):
-    """The check of `images` and `throughput`. All batches are full and all parts equally long, so that all right ways to count agree."""
-    common = {"lengths": lengths, "batchsize": 6, "epoch": 4, "devices": devices}
+def throughput(*cases):
+    """The check of `images` and `throughput`. All batches are full, so that counting batches is right as well."""
     return Check(
         "throughput",
         f"{PROBES}:throughput",
-        (common | {"first_epoch": 0, "seconds": 12.5}, common | {"first_epoch": 1, "seconds": 8.0}),
+        cases,
         (
-            Criterion("images of all workers and epochs", 1, training.images_of_all, "All images of the training set, times the epochs of this run."),
+            Criterion("images of all workers and epochs", 1, training.images_of_all, "All images that go through the network in an epoch, times the epochs of this run."),
             Criterion("images per second", 1, training.images_a_second, "Throughput is images divided by seconds."),
         ),
     )

@@ -3,6 +3,7 @@
 import numpy
 
 TOLERANCE = 1e-8  # relative; probes compute in double precision
+FEW = 20  # samples
 
 
 def close(one, other, tolerance=TOLERANCE):
@@ -53,6 +54,9 @@ def partition(parts, samples):
     counts = numpy.bincount(numbers, minlength=samples)
     if len(parts) > 1 and all(sorted(part) == sorted(parts[0]) for part in parts) and counts.max() == len(parts):
         return f"all {len(parts)} ranks have the same {len(parts[0])} images; each image belongs to one rank only"
+    for rank, part in enumerate(parts):
+        if len(part) > 1 and (twin := next((other for other in range(rank) if sorted(parts[other]) == sorted(part)), None)) is not None:
+            return f"ranks {twin} and {rank} have the same {len(part)} images: each rank takes a part of its own, by comm.rank"
     missing, repeated = list(numpy.flatnonzero(counts == 0)), list(numpy.flatnonzero(counts > 1))
     holders = ranks([rank for rank, part in enumerate(parts) if repeated[0] in part]) if repeated else ""
     lost = f"{len(missing)} of {samples} images {'is' if len(missing) == 1 else 'are'} on no rank ({some(missing)})"
@@ -81,8 +85,8 @@ def at_random(parts):
 
 
 def dealt_at_random(parts):
-    """As `at_random`, but the order of the samples within a part does not count."""
-    if len(parts) < 2:
+    """As `at_random`, but the order of the samples within a part does not count. Of few samples it says nothing: chance may put them in order."""
+    if len(parts) < 2 or sum(map(len, parts)) < FEW:
         return None
     if all(max(part) - min(part) < len(part) for part in parts):
         return f"each part is a stretch of the data set (0 to {max(parts[0])}): if that is sorted by class, each worker sees other classes"

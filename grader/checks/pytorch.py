@@ -8,26 +8,42 @@ from grader.checks.check import Check, Criterion
 PROBES, ORACLES = "grader.probes.pytorch", "grader.oracles.pytorch"
 
 
-def every_image_once(seen, case, expected):
-    length = case["lengths"][case["rank"]]
-    if any(sorted(order) != list(range(length)) for order in seen[0]["orders"][0]):
-        return f"an epoch does not contain each of the {length} images of the shard once"
+def new_order_every_epoch(seen, case, expected):
+    for rank, of_rank in enumerate(seen):
+        who, part, orders = _who(rank, seen), of_rank["part"], of_rank["orders"]
+        if any(sorted(order) != part for order in orders):
+            return f"{who}an epoch does not contain each of the {len(part)} images of the shard once"
+        if all(order == orders[0] for order in orders):
+            number = next((number for number, order in enumerate(expected["orders"][rank]) if order == orders[0]), None)
+            known = "" if number is None else f", that of epoch {number}"
+            return f"{who}every epoch has the same order (images {', '.join(map(str, orders[0][:3]))}, ...{known}): the sampler is not told which epoch it is, or always the same"
+        if len(set(map(tuple, orders))) < len(orders):
+            return f"{who}some epochs have the same order as others"
     return None
 
 
-def new_order_every_epoch(seen, case, expected):
-    why = "the sampler is not told which epoch it is, or always the same"
-    return every_image_once(seen, case, expected) or training.new_order_every_epoch(why)(seen, case, expected)
-
-
 def order_follows_epoch(seen, case, expected):
-    whole, resumed = seen[0]["orders"][0][2], seen[0]["resumed"]
-    if whole == resumed:
-        return None
-    return (
-        f"in epoch 2 a run begins with images {', '.join(map(str, whole[:3]))}; the same run, resumed at epoch 2, with "
-        f"{', '.join(map(str, resumed[:3]))}: the number that is set must be `epoch`"
-    )
+    for rank, of_rank in enumerate(seen):
+        who, right = _who(rank, seen), expected["orders"][rank]
+        resumed, whole = of_rank["resumed"], of_rank["orders"][2:]
+        for epoch, (of_resumed, of_whole) in enumerate(zip(resumed, whole), start=2):
+            if of_resumed != of_whole:
+                return (
+                    f"{who}in epoch {epoch} a run begins with images {_begin(of_whole)}; the same run, resumed at epoch 2, with "
+                    f"{_begin(of_resumed)}: the number that is set must be `epoch`"
+                )
+        for epoch, order in enumerate(of_rank["orders"]):
+            if order != right[epoch] and order in right:
+                return f"{who}epoch {epoch} has the order of epoch {right.index(order)}: set `epoch` itself, neither more nor less"
+    return None
+
+
+def _who(rank, seen):
+    return f"on rank {rank} " if len(seen) > 1 else ""
+
+
+def _begin(order):
+    return ", ".join(map(str, order[:3]))
 
 
 def partition(seen, case, expected):
@@ -39,7 +55,7 @@ def balanced(seen, case, expected):
 
 
 def at_random(seen, case, expected):
-    return criteria.at_random([of_rank["samples"] for of_rank in seen])
+    return criteria.dealt_at_random([of_rank["samples"] for of_rank in seen])
 
 
 def lengths_of_all(seen, case, expected):
@@ -50,14 +66,18 @@ def lengths_of_all(seen, case, expected):
     return None
 
 
-def equal_start(seen, case, expected):
-    problem = criteria.equal_on_all_ranks([of_rank["start"] for of_rank in seen], "at the start parameters")
+def parameters_of_model(seen, case, expected):
+    problem = criteria.equal_on_all_ranks([of_rank["start"] for of_rank in seen], "after your code parameters")
     if problem:
-        return f"{problem}; the wrapper must send rank 0's to the others"
-    return None if criteria.close(seen[0]["start"], expected["start"]) else "the parameters at the start are not those of rank 0's model"
+        return problem
+    if not criteria.close(seen[0]["start"], expected["start"]):
+        return "your code changes the parameters that the script has given to `model`"
+    return None if all(of_rank["training"] for of_rank in seen) else "your code puts the model into evaluation mode: it is to be trained"
 
 
 def mean_gradients(seen, case, expected):
+    if any(isinstance(of_rank["gradients"], str) for of_rank in seen):
+        return "after backward, parameters of `model` have no gradients: the wrapper must hold `model` itself"
     for rank, of_rank in enumerate(seen):
         wrong = {
             "after backward each rank has its own gradients: nothing averages them": expected["own"][rank],
@@ -71,44 +91,59 @@ def mean_gradients(seen, case, expected):
     return None
 
 
+def step_as_one_batch(seen, case, expected):
+    steps = -(-max(case["lengths"]) // case["batchsize"])
+    for rank, (of_rank, length) in enumerate(zip(seen, case["lengths"])):
+        own = [len(numbers) for numbers in numpy.array_split(range(length), steps)] * case["epochs"]
+        for images, passes in zip(own, of_rank["passes"], strict=True):
+            through = sum(number for number, _ in passes)
+            if not all(training for _, training in passes):
+                return f"{_who(rank, seen)}the images go through the network in evaluation mode (`model.eval()`); training needs `model.train()`"
+            if through > images:
+                return f"{_who(rank, seen)}in one step {through} images go through the network, but the batch has {images}: one forward pass gives `outputs`, and from these the loss"
+            if through < images:
+                return f"{_who(rank, seen)}in one step {through} images go through the network, but the batch has {images}"
+    return training.one_big_batch(seen, case, expected)
+
+
+GPU_OF_RANK = (Criterion("a GPU for each rank of a node", 1, training.right_gpu, "comm.intra_rank is this rank's number on its node; args.gpu is a list of ids."),)
 DEVICE = Check(
     "device",
     f"{PROBES}:device",
-    ({"workers": 1, "gpu": [0]}, {"workers": 1, "gpu": [1]}),
+    ({"gpu": [1]}, {"gpu": [2, 1]}),
     (Criterion("the GPU asked for", 1, training.right_gpu, "devices.use(id) chooses a GPU; args.gpu is a list of ids."),),
 )
-DEVICE_OF_RANK = Check(
-    "device",
-    f"{PROBES}:device",
-    ({"workers": 2, "gpu": [0, 1]}, {"workers": 2, "gpu": [1, 0]}, {"workers": 4, "gpu": [1, 0]}),
-    (Criterion("a GPU for each rank of a node", 1, training.right_gpu, "comm.intra_rank is this rank's number on its node; args.gpu is a list of ids."),),
+ORDER_CRITERIA = (
+    Criterion("a new order every epoch", 1, new_order_every_epoch, "A sampler's set_epoch chooses the order of its next pass."),
+    Criterion("the order follows from the epoch", 1, order_follows_epoch, "set_epoch takes the number of the epoch that begins."),
 )
-SHUFFLE = Check(
-    "shuffle",
-    f"{PROBES}:shuffle",
-    ({"lengths": [23], "rank": 0, "batchsize": 5}, {"lengths": [12, 11], "rank": 1, "batchsize": 4}),
-    (
-        Criterion("a new order every epoch", 1, new_order_every_epoch, "A sampler's set_epoch chooses the order of its next pass."),
-        Criterion("the order follows from the epoch", 1, order_follows_epoch, "set_epoch wants the number of the epoch that begins."),
-    ),
-)
+
+
+def device_of_rank(*cases):
+    return Check("device", f"{PROBES}:device", cases, GPU_OF_RANK)
+
+
+def shuffle(*cases):
+    return Check("shuffle", f"{PROBES}:shuffle", cases, ORDER_CRITERIA, oracle=f"{ORACLES}:shuffle")
+
+
 STEP = Check(
     "step",
     f"{PROBES}:step",
-    ({"lengths": [6], "steps": 3, "lr": 0.1},),
-    (Criterion("the update of one step", 3, training.one_big_batch, "Four lines: zero_grad, forward and loss, backward, step."),),
+    ({"lengths": [11], "batchsize": 4, "epochs": 2, "lr": 0.1},),
+    (Criterion("the update of one step", 3, step_as_one_batch, "Four steps: zero_grad, forward and loss, backward, step."),),
     oracle=f"{ORACLES}:step",
 )
 STEP_OF_RANKS = Check(
     "step",
     f"{PROBES}:step",
-    ({"ranks": 2, "lengths": [4, 3], "steps": 2, "lr": 0.1, "distributed": True},),
+    ({"ranks": 2, "lengths": [5, 9], "batchsize": 5, "epochs": 2, "lr": 0.1},),
     (
         Criterion("equal parameters on all ranks", 1, training.ranks_stay_equal, "Forward must go through `replica`, which averages the gradients."),
         Criterion(
             "the update of one big batch",
             2,
-            training.one_big_batch,
+            step_as_one_batch,
             "Gradients are averaged over the ranks, each with the same weight: the mean of the ranks' `loss` must be the mean over all `total` "
             "images, also where ranks have different numbers of them.",
         ),
@@ -118,9 +153,9 @@ STEP_OF_RANKS = Check(
 REPLICA = Check(
     "replica",
     f"{PROBES}:replica",
-    ({"ranks": 2, "lengths": [4, 3]},),
+    ({"ranks": 2, "lengths": [3, 4], "batchsize": 4},),
     (
-        Criterion("all ranks start from rank 0's parameters", 1, equal_start, "DistributedDataParallel(model) sends them when it is made."),
+        Criterion("the model keeps its parameters", 1, parameters_of_model, "DistributedDataParallel(model) holds the model as it is."),
         Criterion("backward gives the mean gradients", 1, mean_gradients, "DistributedDataParallel(model) averages them during backward."),
     ),
     oracle=f"{ORACLES}:replica",
@@ -135,24 +170,10 @@ THROUGHPUT_CRITERIA = (
     Criterion("images of all ranks and epochs", 1, training.images_of_all, "What went through the network: all images, times the epochs of this run."),
     Criterion("images per second", 1, training.images_a_second, "Throughput is images divided by seconds."),
 )
-THROUGHPUT = Check(
-    "throughput",
-    f"{PROBES}:throughput",
-    (
-        {"lengths": [50], "epoch": 4, "first_epoch": 0, "seconds": 12.5, "batchsize": 32},
-        {"lengths": [50], "epoch": 4, "first_epoch": 1, "seconds": 8.0, "batchsize": 32},
-    ),
-    THROUGHPUT_CRITERIA,
-)
-THROUGHPUT_OF_RANKS = Check(
-    "throughput",
-    f"{PROBES}:throughput",
-    (
-        {"lengths": [26, 25], "epoch": 4, "first_epoch": 0, "seconds": 12.5, "batchsize": 8},
-        {"lengths": [13, 13, 13, 12], "epoch": 4, "first_epoch": 1, "seconds": 8.0, "batchsize": 8},
-    ),
-    THROUGHPUT_CRITERIA,
-)
+
+
+def throughput(*cases):
+    return Check("throughput", f"{PROBES}:throughput", cases, THROUGHPUT_CRITERIA)
 
 
 def run(task, *cases):

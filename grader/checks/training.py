@@ -8,16 +8,23 @@ from grader.checks import criteria
 
 
 def right_gpu(seen, case, expected):
-    chosen, gpu = seen[0]["gpu"], case["gpu"]
-    if chosen == [gpu[worker % len(gpu)] for worker in range(case["workers"])]:
+    chosen, gpu = [of_rank["gpu"] for of_rank in seen], case["gpu"]
+    per_node = case.get("ranks_per_node", len(seen))
+    for rank, found in enumerate(chosen):
+        who = f"rank {rank}, of intra_rank {rank % per_node}," if len(seen) > 1 else "the script"
+        if found == "nowhere":
+            return f"{who} finds no GPU at its place in args.gpu, which lists those of one node: {gpu}"
+        if not isinstance(found, int):
+            return f"`device` is {found}, no device that `devices.use` gave: it takes the id of a GPU, and prepares this process for it"
+    if chosen == [gpu[rank % per_node] for rank in range(len(seen))]:
         return None
-    if case["workers"] == 1:
+    if len(seen) == 1:
         return f"with args.gpu = {gpu}, GPU {chosen[0]} is used, not the first of them"
     if len(set(chosen)) == 1:
-        return f"all {case['workers']} ranks use GPU {chosen[0]}; each rank of a node needs one of its own"
-    if chosen == [worker % len(gpu) for worker in range(case["workers"])]:
+        return f"all {len(seen)} ranks use GPU {chosen[0]}; each rank of a node needs one of its own"
+    if chosen == [rank % per_node for rank in range(len(seen))]:
         return f"the ranks use GPUs {chosen}: intra_rank is a place in args.gpu ({gpu}), not the GPU's id"
-    return f"with args.gpu = {gpu}, ranks 0 to {case['workers'] - 1} use GPUs {chosen}"
+    return f"with args.gpu = {gpu} on each node, ranks 0 to {len(seen) - 1} use GPUs {chosen}"
 
 
 def new_order_every_epoch(why):
@@ -27,7 +34,7 @@ def new_order_every_epoch(why):
     """
 
     def judge(seen, case, expected):
-        for part, orders in zip(seen[0]["parts"], seen[0]["orders"]):
+        for part, orders in ((part, orders) for of_rank in seen for part, orders in zip(of_rank["parts"], of_rank["orders"])):
             if all(order == part for order in orders):
                 return "in every epoch images come in the order of the data set: nothing shuffles them"
             different = set(map(tuple, orders))
@@ -65,36 +72,48 @@ def ranks_stay_equal(seen, case, expected):
 
 
 def images_of_all(seen, case, expected):
-    epochs, lengths, workers = case["epoch"] - case["first_epoch"], case["lengths"], len(case["lengths"])
+    epochs, lengths, workers = case["epochs"] - case["first_epoch"], case["lengths"], len(case["lengths"])
     right = sum(lengths) * epochs
-    for rank, (images, _) in enumerate(seen[0]["found"]):
+    for rank, of_rank in enumerate(seen):
+        steps = -(-max(lengths) // case["batchsize"])
         wrong = {
             f"`images` is one epoch's; this run made {epochs}": sum(lengths),
             "`images` has only one worker's: count those of all": lengths[rank] * epochs,
             "`images` has only one worker's, in one epoch: count those of all workers and all epochs": lengths[rank],
-            "a run resumed at first_epoch makes only the epochs that are left": sum(lengths) * case["epoch"],
+            "a run resumed at first_epoch makes only the epochs that are left": sum(lengths) * case["epochs"],
+            "a run resumed at first_epoch makes args.epoch - first_epoch epochs, neither more nor less": sum(lengths) * (epochs + 1),
             "`images` counts rank 0's shard for every rank; shards differ": lengths[0] * workers * epochs,
+            "`images` counts this rank's shard for every rank; shards differ": lengths[rank] * workers * epochs,
             "the images of all workers are counted once for every worker": right * workers,
-            "steps are counted as full batches of args.batchsize images, but some are smaller: count the images": -(
-                -max(lengths) // case["batchsize"] * case["batchsize"] * workers * epochs
-            ),
+            "steps are counted as full batches of args.batchsize images, but some are smaller: count the images": steps * case["batchsize"] * workers * epochs,
+            "steps are counted as full batches of args.batchsize images, and only of one worker": steps * case["batchsize"] * epochs,
+            "`images` has the number of steps, not of images": steps * epochs,
+            "len(train_set) has images that the split leaves out, and that no worker sees: count those of the parts": case.get("images", 0) * epochs,
+            "the whole data set is counted once for every worker": case.get("images", 0) * workers * epochs,
+            "`images` is args.batchsize times the epochs: count the images of all steps": case["batchsize"] * epochs,
         }
-        if problem := criteria.images_counted(images, right, wrong, f"rank {rank} has " if workers > 1 else ""):
+        if problem := criteria.images_counted(of_rank["images"], right, wrong, f"rank {rank} has " if len(seen) > 1 else ""):
             return problem
     return None
 
 
 def images_a_second(seen, case, expected):
-    for rank, (images, throughput) in enumerate(seen[0]["found"]):
-        if not criteria.close(throughput, images / case["seconds"]):
+    for rank, of_rank in enumerate(seen):
+        images, throughput, seconds, workers = of_rank["images"], of_rank["throughput"], case["seconds"], len(case["lengths"])
+        if not criteria.close(throughput, images / seconds):
             wrong = {
-                "these are seconds per image, not images per second": case["seconds"] / images if images else 0,
-                "it is multiplied by the number of ranks, but `images` has those of all ranks": images / case["seconds"] * len(case["lengths"]),
-                "it is divided by the number of ranks; the course's throughput is that of all together": images / case["seconds"] / len(case["lengths"]),
+                "these are seconds per image, not images per second": seconds / images if images else 0,
+                "it is multiplied by the number of ranks, but `images` has those of all ranks": images / seconds * workers,
+                "it is divided by the number of ranks; the course's throughput is that of all together": images / seconds / workers,
+                "it is a whole number: `//` drops what comes after the point": images // seconds,
+                "it is rounded: the script's last line prints the number as it is": round(images / seconds),
+                "these are images per minute": images / seconds * 60,
+                "these are images per millisecond": images / seconds / 1000,
+                "it is the time of an epoch's images": images / seconds / (case["epochs"] - case["first_epoch"]),
             }
-            how = criteria.explained(throughput, images / case["seconds"], wrong) or "it should be images / seconds"
-            who = f"rank {rank} has " if len(case["lengths"]) > 1 else ""
-            return f"{who}throughput = {throughput:.4g} for {images:g} images in {case['seconds']} seconds: {how}"
+            how = criteria.explained(throughput, images / seconds, wrong) or "it should be images / seconds"
+            who = f"rank {rank} has " if len(seen) > 1 else ""
+            return f"{who}throughput = {throughput:.4g} for {images:g} images in {seconds} seconds: {how}"
     return None
 
 

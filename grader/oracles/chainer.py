@@ -7,63 +7,53 @@ import numpy
 from chainer.dataset import concat_examples
 
 from grader.checks import sgd
-from grader.probes.chainer import Double, NetworkOfRun, flat, network, pictures, serial
+from grader.probes.chainer import Double, NetworkOfRun, flat, gradients, network, part, pictures, seed_of, serial
 from handson.chainer.data import Enlarge
 
 
-def training(rank, ranks, case):
+def optimizer(rank, ranks, case):
+    """{"start": the parameters, "gradients": those that the probe sets (ranks, updates, parameters)}."""
+    start = flat(network(seed_of(case)))
+    return {"start": start, "gradients": numpy.stack([gradients(case, number, len(start)) for number in range(case.get("ranks", 1))])}
+
+
+def updater(rank, ranks, case):
     """{"right": the parameters (ranks, updates, parameters) after each update of one process that takes the workers' batches as one
     batch; sentence on a misconception: the parameters that it leads to}."""
-    several = case["workers"] > 1
+    workers, several_nodes = case.get("workers", case.get("ranks", 1)), case["unit"] == "multi_node"
     rules = {"right": {}}
-    if case["gap"] == "optimizer":
-        rules |= {sentence: {"rule": rule} for sentence, rule in sgd.mistakes("Chainer", 0.01).items()}
-        if several and case.get("multi_node"):
-            rules["each rank updates with its own gradients: nothing takes their mean (keep what create_multi_node_optimizer "
-                  "returns)"] = {"alone": True}  # fmt: skip
-            rules["the learning rate is divided by the number of ranks; the gradients are a mean over them already, so that each "
-                  "rank then learns too slowly"] = {"factor": 1 / case["workers"]}  # fmt: skip
-        elif several:
-            rules["the learning rate is divided by the number of GPUs here, and once more by MultiprocessParallelUpdater: give "
-                  "the optimizer args.lr"] = {"factor": 1 / case["workers"]}  # fmt: skip
-        rules["the learning rate is multiplied by the number of workers: this script trains with args.lr"] = {"factor": case["workers"]}
-    else:
-        rules["the images come to the network as they are stored: batches do not go through `convert`"] = {"converted": False}
-        rules["it trains with the batches of the test set"] = {"test_set": True}
-        if several and case.get("multi_node"):
-            rules["each rank updates with its own gradients: `optimizer`, which takes their mean, is not what updates"] = {"alone": True}
-        elif several:
-            rules["only the main device's images are trained with: give the updater all iterators, and all devices"] = {"only_main": True}
-            rules["the learning rate is divided by the number of devices twice: MultiprocessParallelUpdater does it by "
-                  "itself"] = {"factor": 1 / case["workers"]}  # fmt: skip
-            rules["the gradients of the devices are added, and the learning rate is not divided by their number: leave to "
-                  "MultiprocessParallelUpdater what it changes"] = {"factor": case["workers"]}  # fmt: skip
-    return {sentence: _of_ranks(case, **how) for sentence, how in rules.items()}
+    rules["the images come to the network as they are stored: batches do not go through `convert`"] = {"converted": False}
+    rules["it trains with the batches of the test set"] = {"test_set": True}
+    if workers > 1 and several_nodes:
+        rules["each rank updates with its own gradients: `optimizer`, which takes their mean, is not what updates"] = {"alone": True}
+    elif workers > 1:
+        rules["only the main device's images are trained with: give the updater all iterators, and all devices"] = {"only_main": True}
+        rules["the learning rate is divided by the number of devices twice: MultiprocessParallelUpdater does it by itself"] = {"factor": 1 / workers}
+        rules["the gradients of the devices are added, and the learning rate is not divided by their number: leave to "
+              "MultiprocessParallelUpdater what it changes"] = {"factor": workers}  # fmt: skip
+    return {sentence: _of_ranks(case, workers, several_nodes, **how) for sentence, how in rules.items()}
 
 
-def _of_ranks(case, alone=False, only_main=False, **how):
+def _of_ranks(case, workers, several_nodes, alone=False, only_main=False, **how):
     ranks = case.get("ranks", 1)
     if alone:
-        return numpy.stack([_train(case, [worker], case["seed"] + worker * (case["gap"] == "optimizer"), **how) for worker in range(ranks)])
-    together = ranks > 1 or case["gap"] == "updater" and not only_main
-    workers = range(case["workers"]) if together else [0]
-    return numpy.stack([_train(case, workers, case["seed"], begin=bool(case.get("multi_node")), **how)] * ranks)
+        return numpy.stack([_train(case, workers, [worker], **how) for worker in range(ranks)])
+    return numpy.stack([_train(case, workers, [0] if only_main else range(workers), begin=several_nodes, **how)] * ranks)
 
 
-def _train(case, workers, seed, begin=False, factor=1.0, rule=(), converted=True, test_set=False):
-    """begin: ChainerMN's first update only makes the parameters equal."""
-    model, iterators, convert = network(seed), [serial(case, worker) for worker in workers], concat_examples
-    if converted and case["gap"] == "updater":
-        convert = Double()
+def _train(case, of_all, workers, begin=False, factor=1.0, converted=True, test_set=False):
+    """The parameters after each update with the batches of some of all the workers. begin: ChainerMN's first update only makes the
+    parameters equal."""
+    model, convert, lengths = network(seed_of(case)), Double() if converted else concat_examples, [case["batchsize"] * case["updates"]] * of_all
+    everything = pictures(sum(lengths), case["seed"] + test_set)
+    iterators = [serial(part(everything, lengths, worker), case) for worker in workers]
     velocity, trace = 0, []
     for update in range(case["updates"]):
         batch = [sample for iterator in iterators for sample in iterator.next()]
-        if test_set:
-            batch = list(pictures(case["batchsize"], case["seed"] + 1))
         if update > 0 or not begin:
             model.cleargrads()
             model(*convert(batch, None)).backward()
-            velocity, change = sgd.step(velocity, flat(model, "grad"), **{"lr": case["lr"] * factor} | dict(rule))
+            velocity, change = sgd.step(velocity, flat(model, "grad"), lr=case["lr"] * factor)
             _move(model, change)
         trace.append(flat(model))
     return numpy.stack(trace)

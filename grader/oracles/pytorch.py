@@ -7,7 +7,8 @@ import numpy
 import torch
 import torch.nn.functional as F
 
-from grader.probes.pytorch import batch, flat, network, pictures
+from grader.probes.pytorch import enlarge as doubled
+from grader.probes.pytorch import examples, flat, network, part, pictures, seed_of
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
 from handson.training.data import enlarge
@@ -16,38 +17,50 @@ from handson.training.data import enlarge
 def step(rank, ranks, case):
     """{"right": the parameters (1, steps, numbers) after each step of one process on the whole batch; sentence on a misconception: the
     parameters that it leads to}."""
-    distributed = case.get("distributed")
     rules = {"right": {}}
     rules["the gradients are not cleared: those of the last step are still in them (`optimizer.zero_grad()`)"] = {"clear": False}
     rules["the parameters never change: `optimizer.step()` comes after `backward()`, with the gradients not yet cleared"] = {"update": False}
-    rules["a softmax is taken before the loss: `F.cross_entropy` wants the network's scores as they are"] = {"softmax": True}
-    if distributed:
-        rules["the gradients come out divided by the number of ranks once too often: DistributedDataParallel takes the mean of "
-              "the ranks' gradients, so each loss must be multiplied by comm.size"] = {"scale": 1 / len(case["lengths"])}  # fmt: skip
-        rules["the gradients are the sum over the images, not the mean: divide by `total`"] = {"scale": sum(case["lengths"])}
+    rules["a softmax is taken before the loss: `F.cross_entropy` needs the network's scores as they are"] = {"softmax": True}
+    if case["unit"] != "single_gpu":
+        size, images = len(case["lengths"]), "total"
+        rules["the gradients are divided by the number of ranks once too often: DistributedDataParallel takes their mean over the ranks, so "
+              "multiply the loss by comm.size, and divide nothing afterwards"] = {"scale": 1 / size}  # fmt: skip
+        rules["the gradients are multiplied by the number of ranks once too often: DistributedDataParallel takes their mean over the ranks "
+              "already"] = {"scale": size}  # fmt: skip
+        rules["the gradients are the sum over the images, not the mean: divide by `total`"] = {"scale": images}
         rules["each rank divides by its own number of images: a rank with fewer images then weighs as much as one with more; divide by "
               "`total`"] = {"weights": "own"}  # fmt: skip
-        rules["the sum over a rank's images is divided by nothing: divide by `total`, and multiply by comm.size"] = {"scale": sum(case["lengths"]) / len(case["lengths"])}
+        rules["the sum over a rank's images is divided by nothing: divide by `total`, and multiply by comm.size"] = {"scale": images, "weights": "mean"}
         rules["the mean over a rank's images is divided by `total` once more: the sum belongs there"] = {"weights": "twice"}
+        rules["the sum is divided by args.batchsize, but batches can be smaller: divide by `total`"] = {"weights": "batchsize"}
     else:
-        rules["the loss is the sum over the images of the batch, not their mean"] = {"scale": sum(case["lengths"])}
-        rules["the loss is divided by the number of images twice"] = {"scale": 1 / sum(case["lengths"])}
+        rules["the loss is the sum over the images of the batch, not their mean"] = {"scale": "total"}
+        rules["the loss is divided by the number of images twice"] = {"weights": "twice"}
+        rules["the sum is divided by args.batchsize, but batches can be smaller: divide by the number of images"] = {"weights": "batchsize"}
     return {sentence: _train(case, **rule)[None] for sentence, rule in rules.items()}
 
 
+def batches_of(case):
+    """For each step of a run that never calls set_epoch: [(images, labels) of each rank]."""
+    lengths, seed = case["lengths"], seed_of(case)
+    everything = examples(sum(lengths), case["seed"])
+    shards = [part(everything, lengths, rank) for rank in range(len(lengths))]
+    epoch = list(zip(*(EpochBatches(lengths, rank, case["batchsize"], seed) for rank in range(len(lengths)))))
+    return [[(doubled(shard.images[numbers]), shard.labels[numbers]) for shard, numbers in zip(shards, of_step)] for of_step in epoch] * case["epochs"]
+
+
 def _train(case, clear=True, update=True, scale=1.0, weights="total", softmax=False):
-    model, lengths, trace = network(case["seed"]), case["lengths"], []
+    model, trace = network(seed_of(case)), []
     optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
-    optimizer.zero_grad()
-    for number in range(case["steps"]):
+    for of_ranks in batches_of(case):
+        total = sum(len(labels) for _, labels in of_ranks)
         if clear:
             optimizer.zero_grad()
-        for rank, length in enumerate(lengths):
-            images, labels = batch(case["seed"], number, lengths, rank)
-            outputs = model(images)
+        for images, labels in of_ranks:
+            outputs, size, own = model(images), len(of_ranks), len(labels)
             loss = F.cross_entropy(outputs.softmax(dim=1) if softmax else outputs, labels, reduction="sum")
-            share = {"total": 1 / sum(lengths), "own": 1 / length / len(lengths), "twice": 1 / length / sum(lengths)}[weights]
-            (loss * share * scale).backward()
+            share = {"total": 1 / total, "own": 1 / own / size, "twice": 1 / own / total, "batchsize": 1 / case["batchsize"] / size, "mean": 1 / total / size}
+            (loss * share[weights] * (total if scale == "total" else scale)).backward()
         if update:
             optimizer.step()
         trace.append(flat(model.parameters()))
@@ -55,15 +68,31 @@ def _train(case, clear=True, update=True, scale=1.0, weights="total", softmax=Fa
 
 
 def replica(rank, ranks, case):
-    """Rank 0's parameters at the start, and the gradients of its network: the mean, the sum and the list of the gradients of each rank's
-    mean loss."""
-    model, own = network(case["seed"]), []
+    """The parameters at the start, and the gradients of the network for two batches: the mean, the sum and the list of the gradients of each
+    rank's mean loss."""
+    model, own = network(seed_of(case)), []
+    everything = examples(sum(case["lengths"]), case["seed"])
     for number in range(len(case["lengths"])):
-        model.zero_grad()
-        images, labels = batch(case["seed"], 0, case["lengths"], number)
-        F.cross_entropy(model(images), labels).backward()
-        own.append(flat(parameter.grad for parameter in model.parameters()))
+        mine, of_rank = part(everything, case["lengths"], number), []
+        for images in (mine.images, mine.images.flip(0)):
+            model.zero_grad()
+            F.cross_entropy(model(images), mine.labels).backward()
+            of_rank.append(flat(parameter.grad for parameter in model.parameters()))
+        own.append(numpy.stack(of_rank))
     return {"start": flat(model.parameters()), "mean": numpy.mean(own, axis=0), "sum": numpy.sum(own, axis=0), "own": numpy.stack(own)}
+
+
+def shuffle(rank, ranks, case):
+    """{"orders": for each rank the order of its images when the sampler was given the epoch 0, 1, 2, ...}."""
+    orders, begin = [], 0
+    for rank, length in enumerate(case["lengths"]):
+        sampler, of_rank = EpochBatches(case["lengths"], rank, case["batchsize"], seed_of(case)), []
+        for epoch in range(8):
+            sampler.set_epoch(epoch)
+            of_rank.append([begin + number for numbers in sampler for number in numbers])
+        orders.append(of_rank)
+        begin += length
+    return {"orders": orders}
 
 
 def run(rank, ranks, case):

@@ -1,6 +1,8 @@
-"""Probes for the Chainer track: each runs the code of one gap with inputs of its own."""
+"""Probes for the Chainer track: each runs one gap in its place in the script, with data of its own, and observes what it does."""
 
-from types import SimpleNamespace
+import tempfile
+from numbers import Integral
+from pathlib import Path
 from unittest import mock
 
 import handson.chainer  # before chainer: lets it run on today's NumPy
@@ -9,6 +11,7 @@ import chainer.functions as F
 import chainer.links as L
 import numpy
 from chainer.dataset import concat_examples
+from chainer.datasets import SubDataset
 from chainer.iterators import SerialIterator
 from chainer.serializers import DictionarySerializer, NpzDeserializer
 from chainer.training.updaters import StandardUpdater
@@ -17,10 +20,13 @@ from grader.box.rank import Wrong
 from grader.probes import whole
 from grader.probes.communicator import join
 from grader.probes.marks import marks, told
-from grader.probes.student import Student
+from grader.probes.script import Enough, Script
+from handson.chainer import communicators, reports
+from handson.chainer import data as handson_data
 from handson.chainer import devices as handson_devices
 from handson.chainer import model as handson_model
 from handson.chainer.optimizers import create_multi_node_optimizer
+from handson.training import options
 from handson.training.data import ImageDataset
 
 CPU = chainer.get_device("@numpy")
@@ -39,7 +45,7 @@ def pictures(images, seed):
 
 
 def _dataset(images, labels):
-    return ImageDataset(images, labels.astype("int32"), "numbers", None, tuple("0123456789"))
+    return ImageDataset(images, labels.astype("int32"), "numbers", Path("numbers.npz"), tuple("0123456789"))
 
 
 def samples(batch, case, images="images"):
@@ -47,22 +53,35 @@ def samples(batch, case, images="images"):
     return told([image.flat[0] for image, _ in batch], case[images], case["seed"])
 
 
-class Network(chainer.Chain):
-    """A small network in double precision, always the same for a seed: (N, inputs) or (N, channels, H, W) to (N, 10)."""
+def part(whole_set, lengths, worker):
+    """The part of a worker (a rank or a device), if a data set is cut off in order. lengths: of all workers' parts."""
+    return SubDataset(whole_set, sum(lengths[:worker]), sum(lengths[: worker + 1]))
 
-    def __init__(self, seed, inputs=4):
+
+def serial(part, case):
+    """An iterator over a part, in order."""
+    return SerialIterator(part, case.get("batchsize", 32), shuffle=False)
+
+
+class Network(chainer.Chain):
+    """A small network in double precision, in place of ConvNet: (N, inputs) or (N, channels, H, W) to (N, 10). numpy.random draws its
+    parameters."""
+
+    def __init__(self, classes=10, inputs=4):
         super().__init__()
-        random = numpy.random.RandomState(seed)
+        random = numpy.random.RandomState(numpy.random.randint(1 << 31))
         with self.init_scope():
             self.w1, self.b1 = chainer.Parameter(random.normal(size=(8, inputs))), chainer.Parameter(random.normal(size=8))
-            self.w2, self.b2 = chainer.Parameter(random.normal(size=(10, 8))), chainer.Parameter(random.normal(size=10))
+            self.w2, self.b2 = chainer.Parameter(random.normal(size=(classes, 8))), chainer.Parameter(random.normal(size=classes))
 
     def forward(self, images):
         return F.linear(F.tanh(F.linear(images, self.w1, self.b1)), self.w2, self.b2)
 
 
 def network(seed):
-    return L.Classifier(Network(seed))
+    """The model that a script makes with args.seed = `seed`."""
+    numpy.random.seed(seed)
+    return L.Classifier(Network())
 
 
 def flat(model, what="array"):
@@ -71,9 +90,9 @@ def flat(model, what="array"):
 
 
 class Double:
-    """A converter that doubles the images, so that its use shows in the results, and notes for which device each call was made."""
+    """In place of Enlarge: it doubles the images, so that its use shows in the results, and notes for which device each call was made."""
 
-    def __init__(self):
+    def __init__(self, size=None):
         self.asked = []
 
     def __call__(self, batch, device):
@@ -90,60 +109,166 @@ class Gpu(chainer.backend.CpuDevice):
         self.gpu = gpu
 
 
-@mock.patch.object(handson_devices, "use", lambda gpu: Gpu(int(gpu)))
+class Reading(StandardUpdater):
+    """Takes batches from all iterators and trains with none of them."""
+
+    def update_core(self):
+        for iterator in self.get_all_iterators():
+            iterator.next()
+
+    def get_all_iterators(self):
+        return self._iterators.values()
+
+
+def seed_of(case):
+    """args.seed."""
+    return case["seed"] % 1000
+
+
+def sgd(case):
+    return chainer.optimizers.MomentumSGD(case.get("lr", 0.02), momentum=0.9)
+
+
+def workers_of(ranks, case):
+    """The number of workers: ranks, or devices of one process."""
+    return case.get("workers", ranks)
+
+
+def arguments(ranks, case):
+    """`args` as options.parse and announce leave them."""
+    unit, workers = case["unit"], workers_of(ranks, case)
+    more = communicators.add_options if unit == "multi_node" else None
+    args = options.training_parser(f"00_{unit}/chainer/train_cifar_{unit}.py", list(range(workers)), more).parse_args([])
+    vars(args).update({name: case[name] for name in ("batchsize", "lr", "gpu") if name in case}, seed=seed_of(case), size=2, dataset="numbers")
+    vars(args).update(workers=workers, nodes=-(-ranks // case.get("ranks_per_node", ranks)), devices=f"{workers} virtual GPUs")
+    vars(args).update(epoch=case.get("epochs", 4), out=Path(tempfile.mkdtemp(dir=".")), resume=None)
+    return args
+
+
+class Place:
+    """The place of a gap in the script of the case's unit, on one rank.
+
+    `train_set`: that of the whole run; lengths: the images of each worker; test_lengths: the test images of each rank; first_epoch: above 0
+    for a run that is resumed there; before, stand_ins: as for Script, those that differ from the ones below.
+    """
+
+    def __init__(self, rank, ranks, source, case, train_set, lengths, test_set=None, test_lengths=None, first_epoch=0, before=None, **stand_ins):
+        self.rank, self.case, self.train_set, self.lengths, self.first_epoch = rank, case, train_set, lengths, first_epoch
+        self.test_lengths = test_lengths or [1] * ranks
+        self.test_set = test_set or pictures(sum(self.test_lengths), 0)
+        self.args = arguments(ranks, case)
+        self.args.resume = Path(f"snapshot_epoch_{first_epoch}") if first_epoch else None
+        several_nodes = case["unit"] == "multi_node"
+        self.comm = [join(rank, ranks, case.get("ranks_per_node", ranks))] if several_nodes else []
+        self.sets = (None, None) if several_nodes and rank > 0 else (train_set, self.test_set)
+        replaced = (handson_model, "ConvNet", Network), (handson_data, "Enlarge", Double), (reports, "resume", self._resume)
+        self.script = Script(source, self._stand_ins(several_nodes) | stand_ins, before or {}, (*Script.replaced, *replaced))
+
+    def run(self, see, begin=lambda names: None, **options):
+        """As Script.run. options: of `args`."""
+        vars(self.args).update(options)
+        self.script.run(see, *self.comm, self.args, *self.sets, begin=begin)
+
+    def _stand_ins(self, several_nodes):
+        def parts():
+            return [part(self.train_set, self.lengths, worker) for worker in range(len(self.lengths))]
+
+        def scattered():
+            return part(self.train_set, self.lengths, self.rank), part(self.test_set, self.test_lengths, self.rank)
+
+        def optimizer(model):
+            of_ranks = create_multi_node_optimizer(sgd(self.case), *self.comm) if several_nodes else sgd(self.case)
+            return of_ranks.setup(model)
+
+        def reading(optimizer, train_iterators):
+            return Reading({"main" if not number else f"gpu{number}": one for number, one in enumerate(train_iterators)}, optimizer)
+
+        several_devices = self.case["unit"] == "multi_gpu"
+        return {
+            "device": ("device", lambda: CPU),
+            "devices": ("gpus", lambda: {f"gpu{number}" if number else "main": number for number in range(len(self.lengths))}),
+            "iterators": ("parts train_iterators", lambda: (parts(), [serial(one, self.case) for one in parts()])),
+            "scatter": ("train_set test_set", scattered),
+            "iterator": ("train_iterator", lambda train_set: serial(train_set, self.case)),
+            "optimizer": ("optimizer", optimizer),
+            "updater": ("updater", reading if several_devices else lambda optimizer, train_iterator: reading(optimizer, [train_iterator])),
+            "evaluator": ("evaluator", lambda evaluator: evaluator),
+            "throughput": ("", _enough),
+        }
+
+    def _resume(self, trainer, path):
+        for iterator in trainer.updater.get_all_iterators():
+            iterator._state = iterator._state._replace(epoch=self.first_epoch)
+        trainer.updater.iteration = self.first_epoch * max(self.lengths) // self.args.batchsize
+        return trainer.updater.epoch
+
+
+def _enough():
+    raise Enough
+
+
 def device(rank, ranks, source, case):
-    """The GPU that each rank of several nodes would use. case["gpu"]: the GPUs of one node."""
-    student, chosen, per_node = Student(source), [], len(case["gpu"])
-    for number in range(case["workers"]):
-        comm = SimpleNamespace(
-            rank=number,
-            size=case["workers"],
-            intra_rank=number % per_node,
-            intra_size=min(per_node, case["workers"]),
-            inter_rank=number // per_node,
-            inter_size=-(-case["workers"] // per_node),
-        )
+    """The GPU that this rank uses: the last one that it asks for, if `device` is that; else words. case["gpu"]: the GPUs of one node."""
+    used, found = [], []
+
+    def use(gpu):
+        if not isinstance(gpu, Integral):
+            raise Wrong(f"`devices.use` is called with {gpu!r}, not with the id of a GPU")
+        used.append(Gpu(int(gpu)))
+        return used[-1]
+
+    def see(names):
+        found.append(used[-1].gpu if used and names.device is used[-1] else f"{names.device!r:.60}")
+        raise Enough
+
+    with mock.patch.object(handson_devices, "use", use):
         try:
-            found = student.run(args=SimpleNamespace(gpu=list(case["gpu"])), comm=comm).device
+            Place(rank, ranks, source, case, dataset(ranks), [1] * ranks).run(see)
         except IndexError:
-            where = f"rank {number}, of intra_rank {comm.intra_rank},"
-            raise Wrong(f"{where} finds no GPU at its place in args.gpu, which lists those of one node: {case['gpu']}") from None
-        if not isinstance(found, Gpu):
-            raise Wrong(f"`device` is {found!r}, no device: `devices.use` gives one for the id of a GPU")
-        chosen.append(found.gpu)
-    return {"gpu": chosen}
+            return {"gpu": "nowhere"}
+    return {"gpu": found[0]}
 
 
 def iterators(rank, ranks, source, case):
     """The batches of each training iterator in three epochs of four runs: one run, another one with the same seed, one with another seed,
-    and one that is resumed in the second epoch. case["devices"]: for the script for several GPUs, with lists of parts and iterators."""
-    student = Student(source)
+    and one that is resumed in the second epoch. case["workers"]: in the script for several GPUs, their number."""
+    several = case["unit"] == "multi_gpu"
+    workers = workers_of(ranks, case)
+    lengths = [case["images"] // workers] * workers if several else [case["images"]] * ranks
+    everything = dataset(case["images"] if several else sum(lengths), case["seed"])
+    marked = case | {"images": len(everything)}
+    place = Place(rank, ranks, source, case, everything, lengths)
 
     def make(seed, before):
         numpy.random.seed(before)  # a run's order must not depend on random numbers that were drawn before it
-        gpus = {f"gpu{number}" if number else "main": number for number in range(case.get("devices", 1))}
-        args = SimpleNamespace(batchsize=case["batchsize"], seed=seed, gpu=list(gpus.values()))
-        data = dataset(case["images"], case["seed"])
-        names = student.run(train_set=data, args=args, gpus=gpus, comm=SimpleNamespace(rank=0, size=2, intra_rank=0))
-        if "devices" not in case:
-            return [data], [names.train_iterator]
-        if not isinstance(names.train_iterators, (list, tuple)):
-            raise Wrong(f"`train_iterators` is a {type(names.train_iterators).__name__}, not a list")
-        return list(names.parts), list(names.train_iterators)
+        made = []
+
+        def see(names):
+            made.append(([names.train_set], [names.train_iterator]) if not several else (names.parts, names.train_iterators))
+            raise Enough
+
+        place.run(see, seed=seed)
+        ((parts, iterators),) = made
+        for name, things in (("parts", parts), ("train_iterators", iterators)):
+            if not isinstance(things, (list, tuple)):
+                raise Wrong(f"`{name}` is a {type(things).__name__}, not a list")
+        if strange := [one for one in iterators if not isinstance(one, chainer.dataset.Iterator)]:
+            raise Wrong(f"`train_iterator{'s' * several}` {'has' if several else 'is'} a {type(strange[0]).__name__}, which is no iterator of Chainer")
+        return list(parts), list(iterators)
 
     def passes(made):
-        return [_pass(iterator, case) for iterator in made]
+        return [_pass(iterator, marked) for iterator in made]
 
-    seed = case["seed"] % 1000
+    seed = seed_of(case)
     parts, first = make(seed, 1)
     again_parts, again = make(seed, 2)
     _, other = make(seed + 1, 3)
-    samples_of_parts = [samples(part, case) for part in parts]
+    samples_of_parts = [samples(part, marked) for part in parts]
     passed = passes(first)
     observations = {
         "parts": samples_of_parts,
         "orders": [_epochs(one, part) for one, part in zip(passed, samples_of_parts)],
-        "parts again": [samples(part, case) for part in again_parts],
+        "parts again": [samples(part, marked) for part in again_parts],
         "first": passed,
         "again": passes(again),
         "other": passes(other),
@@ -175,93 +300,65 @@ def _epochs(one, part):
     return [used[begin : begin + len(part)] for begin in range(0, 3 * len(part), len(part))]
 
 
-def part(case, worker):
-    """The images of a worker (a rank or a device) for all updates of a case."""
-    images = case["batchsize"] * case["updates"]
-    data = pictures(images * case["workers"], case["seed"])
-    return chainer.datasets.SubDataset(data, worker * images, (worker + 1) * images)
-
-
-def serial(case, worker):
-    """An iterator over a worker's `part`, in order."""
-    return SerialIterator(part(case, worker), case["batchsize"], shuffle=False)
-
-
-def sgd(case):
-    return chainer.optimizers.MomentumSGD(case["lr"], momentum=0.9)
-
-
-def _options(case):
-    return SimpleNamespace(
-        lr=case["lr"], batchsize=case["batchsize"], gpu=list(range(case["workers"])), seed=0, size=256, epoch=4, double_buffering=False
-    )
-
-
-def _gpus(case):
-    return {f"gpu{number}" if number else "main": number for number in range(case["workers"])}
-
-
-def _trace(updater, case):
-    """The parameters of the updater's model after each update."""
-    model, trace = updater.get_optimizer("main").target, []
-    for _ in range(case["updates"]):
-        updater.update()
-        trace.append(flat(model))
-    updater.finalize()
-    return numpy.stack(trace)
+def gradients(case, rank, numbers):
+    """The gradients that `optimizer` gives to a model of so many numbers on a rank: (updates, numbers)."""
+    return numpy.random.RandomState(case["seed"] + rank).normal(size=(case["updates"], numbers))
 
 
 def optimizer(rank, ranks, source, case):
-    """The parameters after each update by the gap's optimizer. Every rank has its own optimizer."""
-    comm = join(rank, ranks) if case.get("multi_node") else None
-    model = network(case["seed"] + rank)  # different parameters on every rank
-    names = Student(source).run(model=model, args=_options(case), gpus=_gpus(case), comm=comm, device=CPU)
-    if getattr(names.optimizer, "target", None) is not model:
-        raise Wrong("`optimizer` does not know the model's parameters: it is not set up for `model`")
-    return {"parameters": _trace(StandardUpdater(serial(case, rank), names.optimizer, device=CPU), case)}
+    """The parameters before and after updates with given gradients, which differ from rank to rank."""
+    trace, workers = [], workers_of(ranks, case)
+
+    def see(names):
+        model, optimizer = names.model, names.optimizer
+        if getattr(optimizer, "target", None) is not model:
+            raise Wrong("`optimizer` does not know the model's parameters: it is not set up for `model`")
+        trace.append(flat(model))
+        for of_update in gradients(case, rank, len(trace[0])):
+            for _, parameter in sorted(model.namedparams()):
+                parameter.grad, of_update = of_update[: parameter.size].reshape(parameter.shape), of_update[parameter.size :]
+            optimizer.update()
+            trace.append(flat(model))
+        raise Enough
+
+    Place(rank, ranks, source, case, pictures(workers, 0), [1] * workers).run(see)
+    return {"parameters": numpy.stack(trace)}
 
 
 def updater(rank, ranks, source, case):
     """The parameters after each update by the gap's updater, and the devices for which it called the converter."""
-    comm = join(rank, ranks) if case.get("multi_node") else None
-    model, convert, optimizer = network(case["seed"]), Double(), sgd(case)
-    optimizer = create_multi_node_optimizer(optimizer, comm) if comm else optimizer
-    optimizer.setup(model)
-    names = Student(source).run(
-        train_iterator=serial(case, rank),
-        train_iterators=[serial(case, worker) for worker in range(case["workers"])],
-        test_iterator=SerialIterator(pictures(case["batchsize"], case["seed"] + 1), case["batchsize"], shuffle=False),
-        optimizer=optimizer,
-        model=model,
-        convert=convert,
-        device=CPU,
-        gpus=_gpus(case),
-        args=_options(case),
-        comm=comm,
-    )
-    if not isinstance(names.updater, StandardUpdater):
-        raise Wrong(f"`updater` is a {type(names.updater).__name__}, which is no updater")
-    return {"parameters": _trace(names.updater, case), "asked": convert.asked}
+    trace, given, workers = [], [], workers_of(ranks, case)
+
+    def see(names):
+        if not isinstance(names.updater, StandardUpdater):
+            raise Wrong(f"`updater` is a {type(names.updater).__name__}, which is no updater")
+        for _ in range(case["updates"]):
+            names.updater.update()
+            trace.append(flat(names.model))
+        names.updater.finalize()
+        raise Enough
+
+    lengths = [case["batchsize"] * case["updates"]] * workers
+    place = Place(rank, ranks, source, case, pictures(sum(lengths), case["seed"]), lengths, pictures(sum(lengths), case["seed"] + 1), lengths)
+    place.run(see, begin=lambda names: given.append(names.convert))
+    return {"parameters": numpy.stack(trace), "asked": given[0].asked}
 
 
 def throughput(rank, ranks, source, case):
-    """`images` and `throughput` as each worker that runs the gap's code would report them."""
-    student, found, lengths = Student(source), [], case["lengths"]
-    parts = [dataset(length) for length in lengths]
-    for number in range(1 if case.get("devices") else len(lengths)):
-        names = student.run(
-            args=SimpleNamespace(epoch=case["epoch"], batchsize=case["batchsize"], gpu=list(range(len(lengths)))),
-            first_epoch=case["first_epoch"],
-            seconds=case["seconds"],
-            train_set=dataset(sum(lengths)) if case.get("devices") else parts[number],
-            parts=parts,
-            gpus={f"gpu{index}" if index else "main": index for index in range(len(lengths))},
-            images_in_all=sum(lengths),
-            comm=SimpleNamespace(rank=number, size=len(lengths), intra_rank=number),
-            updater=SimpleNamespace(iteration=case["epoch"] * lengths[0] // case["batchsize"], epoch=case["epoch"]),
-        )
-        found.append([float(names.images), float(names.throughput)])
-    return {"found": found}
+    """`images` and `throughput` as this rank would report them. case["images"]: if the parts leave some images out."""
+    found = []
+
+    def see(names):
+        for name in ("images", "throughput"):
+            try:
+                found.append(float(names[name]))
+            except (TypeError, ValueError):
+                raise Wrong(f"`{name}` is {names[name]!r:.60}, no number") from None
+        raise Enough
+
+    everything = dataset(case.get("images", sum(case["lengths"])))
+    Place(rank, ranks, source, case, everything, case["lengths"], first_epoch=case["first_epoch"], before={"seconds": case["seconds"]}).run(see)
+    return {"images": found[0], "throughput": found[1]}
 
 
 class NetworkOfRun(Network):
@@ -271,7 +368,7 @@ class NetworkOfRun(Network):
     made = []
 
     def __init__(self, classes=10):
-        super().__init__(numpy.random.randint(1 << 31), 3 * self.SIZE**2)  # the run has seeded numpy.random
+        super().__init__(classes, 3 * self.SIZE**2)
         self.made.append(self)
 
 
@@ -279,9 +376,8 @@ class NetworkOfRun(Network):
 def run(rank, ranks, source, case):
     """What a whole run of `train` prints and writes, and its parameters at the end."""
     NetworkOfRun.made.clear()
-    seed, args = case["seed"] % 1000, _options(case)
-    vars(args).update(workers=case["workers"], nodes=1, unit=case["task"], script=f"train_cifar_{case['task']}", track="chainer", dataset="pictures", seed=seed)
-    vars(args).update(size=NetworkOfRun.SIZE, epoch=case["epochs"], resume=None, devices=f"{case['workers']} virtual GPUs")
+    seed, args = seed_of(case), arguments(ranks, case)
+    vars(args).update(unit=case["task"], script=f"train_cifar_{case['task']}", dataset="pictures", size=NetworkOfRun.SIZE)
     sets = (pictures(case["images"], seed), pictures(7, seed + 1)) if rank == 0 else (None, None)
     comm = [join(rank, ranks, case["ranks_per_node"])] if case["task"] == "multi_node" else []
     observations = whole.run(source, args, comm, sets)

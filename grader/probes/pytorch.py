@@ -1,42 +1,62 @@
-"""Probes for the PyTorch track: each runs the code of one gap with inputs of its own."""
+"""Probes for the PyTorch track: each runs one gap in its place in the script, with data of its own, and observes what it does."""
 
 import os
-from types import SimpleNamespace
+import tempfile
+from numbers import Integral
+from operator import index
+from pathlib import Path
 from unittest import mock
 
 import numpy
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from pytorch_pfn_extras.reporting import Reporter
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader
 
 from grader.box.rank import Wrong
 from grader.probes import whole
 from grader.probes.marks import marks, told
-from grader.probes.student import Student
-from handson.pytorch.batches import EpochBatches
-from handson.pytorch.model import ConvNet
+from grader.probes.script import Enough, Script
+from handson.pytorch import devices, extensions, model
+from handson.pytorch.communicator import MultiNodeCommunicator
 from handson.pytorch.workers import Communicator
+from handson.training import data, options
 from handson.training.data import ImageDataset
 
 
 def join(rank, ranks, ranks_per_node=None):
-    """Form a process group and return this rank's communicator. Every rank gets another random seed, as in real runs."""
+    """Form a process group and return this rank's communicator. Every rank gets another random seed, as in real runs. ranks_per_node: for the
+    script for several nodes, whose communicator knows more."""
     if not dist.is_initialized():  # one group serves all cases that run in these ranks
         torch.set_num_threads(1)
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting", rank=rank, world_size=ranks)
     torch.manual_seed(1000 + rank)
-    per_node = ranks_per_node or ranks
-    return Communicator(rank, ranks, rank % per_node, -(-ranks // per_node), "gloo")
+    if not ranks_per_node:
+        return Communicator(rank, ranks, rank, 1, "gloo")
+    nodes, store = -(-ranks // ranks_per_node), dist.distributed_c10d._get_default_store()
+    return MultiNodeCommunicator(rank, ranks, rank % ranks_per_node, nodes, "gloo", f"{ranks} virtual GPUs", "gloo", store)
 
 
 def dataset(images, seed=0):
     """A data set of (1, 2, 2) images. All numbers of image i are its mark, so that each sample can be recognised."""
     marked = torch.from_numpy(marks(images, seed)).float().reshape(-1, 1, 1, 1)
-    return ImageDataset(marked.expand(-1, 1, 2, 2), torch.arange(images) % 10, "numbers", None, tuple("0123456789"))
+    return ImageDataset(marked.repeat(1, 1, 2, 2), torch.arange(images) % 10, "numbers", Path("numbers.npz"), tuple("0123456789"))
+
+
+def examples(images, seed):
+    """A data set of random (1, 2, 2) images in double precision."""
+    generator = torch.Generator().manual_seed(seed)
+    numbers = torch.randn(images, 1, 2, 2, dtype=torch.float64, generator=generator)
+    return ImageDataset(numbers, torch.randint(10, (images,), generator=generator), "numbers", Path("numbers.npz"), tuple("0123456789"))
+
+
+def part(whole, lengths, rank):
+    """The part of a rank, if an ImageDataset is cut off in order. lengths: of all ranks' parts."""
+    begin, end = sum(lengths[:rank]), sum(lengths[: rank + 1])
+    return ImageDataset(whole.images[begin:end], whole.labels[begin:end], whole.name, whole.path, whole.classes)
 
 
 def samples(shard, case):
@@ -44,23 +64,38 @@ def samples(shard, case):
     return told([shard[index][0].flatten()[0] for index in range(len(shard))], case["images"], case["seed"])
 
 
-def network(seed):
-    """A small network in double precision, always the same for a seed: (N, 1, 2, 2) to (N, 10)."""
-    state = torch.get_rng_state()
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 10)).double()
-    torch.set_rng_state(state)
-    return model
+class Network(nn.Sequential):
+    """A small network in double precision, in place of ConvNet: (N, 1, 2, 2) to (N, 10). It notes how it is used."""
+
+    def __init__(self, classes=10):
+        super().__init__(*self.layers(classes))
+        self.double()
+        self.passes = []  # (number of images, in training mode) of each forward pass
+
+    def layers(self, classes):
+        return nn.Flatten(), nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, classes)
+
+    def forward(self, images):
+        self.passes.append((len(images), self.training))
+        return super().forward(images)
 
 
-def normalizing_network(seed):
-    """As `network`, with batch normalisation whose running statistics come from other images."""
-    state = torch.get_rng_state()
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 10)).double()
-    model(1 + 2 * torch.randn(50, 1, 2, 2, dtype=torch.float64))
-    torch.set_rng_state(state)
-    return model
+class NormalizingNetwork(Network):
+    """With batch normalisation, whose running statistics come from other images."""
+
+    def layers(self, classes):
+        return nn.Flatten(), nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, classes)
+
+    def __init__(self, classes=10):
+        super().__init__(classes)
+        super().forward(1 + 2 * torch.randn(50, 1, 2, 2, dtype=torch.float64))
+
+
+def network(seed, kind=Network):
+    """The network that a script makes with args.seed = `seed`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return kind()
 
 
 def batch(seed, step, lengths, rank):
@@ -71,108 +106,215 @@ def batch(seed, step, lengths, rank):
     return images.split(list(lengths))[rank], labels.split(list(lengths))[rank]
 
 
+def enlarge(images, size=None):
+    """In place of data.enlarge: what goes through `prepare` is doubled, so that it shows in the results."""
+    return 2 * images
+
+
+def seed_of(case):
+    """args.seed."""
+    return case["seed"] % 1000
+
+
 def flat(tensors):
     """All numbers of some tensors, as one NumPy array."""
     return torch.cat([tensor.detach().flatten().double() for tensor in tensors]).numpy()
 
 
+def arguments(ranks, case):
+    """`args` as options.parse and announce leave them."""
+    unit = case["unit"]
+    args = options.training_parser(f"00_{unit}/pytorch/train_cifar_{unit}.py", list(range(ranks))).parse_args([])
+    vars(args).update({name: case[name] for name in ("batchsize", "lr", "gpu") if name in case}, seed=seed_of(case), size=2, dataset="numbers")
+    vars(args).update(workers=ranks, nodes=-(-ranks // case.get("ranks_per_node", ranks)), devices=f"{ranks} virtual GPUs")
+    vars(args).update(epoch=case.get("epochs", 4), out=Path(tempfile.mkdtemp(dir=".")), resume=None)
+    return args
+
+
+class Place:
+    """The place of a gap in the script of the case's unit, on one rank.
+
+    `train_set`: that of the whole run. kind: the class that takes ConvNet's place; first_epoch: above 0 for a run that is resumed there;
+    before, stand_ins: as for Script, those that differ from the ones below.
+    """
+
+    def __init__(self, rank, ranks, source, case, train_set, test_set=None, kind=Network, first_epoch=0, before=None, **stand_ins):
+        self.train_set, self.first_epoch, self.rank = train_set, first_epoch, rank
+        self.lengths = case.get("lengths", [len(train_set)])
+        args = arguments(ranks, case)
+        args.resume = Path(f"snapshot_epoch_{first_epoch}") if first_epoch else None
+        several_nodes = case["unit"] == "multi_node"
+        comm = [] if case["unit"] == "single_gpu" else [join(rank, ranks, case.get("ranks_per_node", ranks) if several_nodes else None)]
+        known = (None, None) if several_nodes and rank > 0 else (train_set, test_set or examples(2 * ranks, 0))
+        self.arguments = [*comm, args, *known]
+        replaced = (model, "ConvNet", kind), (data, "enlarge", enlarge), (extensions, "resume", self._resume)
+        self.script = Script(source, self._stand_ins() | stand_ins, before or {}, (*Script.replaced, *replaced))
+
+    def run(self, see, **options):
+        """As Script.run."""
+        self.script.run(see, *self.arguments, **options)
+
+    def _stand_ins(self):
+        sharing = "shard lengths", lambda: (part(self.train_set, self.lengths, self.rank), list(self.lengths))
+        return {
+            "device": ("device", lambda: torch.device("cpu")),
+            "split": sharing,
+            "scatter": sharing,
+            "optimizer": ("optimizer", lambda model, args: torch.optim.SGD(model.parameters(), args.lr, 0.9)),
+            "replica": ("replica", lambda model: DistributedDataParallel(model)),
+            "evaluator": ("evaluator", lambda test_loader, model, prepare: extensions.Evaluator(test_loader, model, prepare)),
+            "shuffle": ("", lambda: None),
+            "step": ("outputs loss", lambda labels: (torch.zeros(len(labels), 10), torch.zeros(()))),
+            "throughput": ("", _enough),
+        }
+
+    def _resume(self, manager, path, device):
+        manager.iteration = manager._start_iteration = manager._start_execution = self.first_epoch * manager._iters_per_epoch
+        return manager.epoch
+
+
+def _enough():
+    raise Enough
+
+
 def device(rank, ranks, source, case):
-    """The GPU that each rank of several nodes would use. case["gpu"]: the GPUs of one node."""
-    used = []
+    """The GPU that this rank uses, None for none: the last one that it asks for, if `device` is that. case["gpu"]: the GPUs of one node."""
+    used, found = [], []
 
     def use(gpu):
+        if not isinstance(gpu, Integral):
+            raise Wrong(f"`devices.use` is called with {gpu!r}, not with the id of a GPU")
         used.append(int(gpu))
         return torch.device("cuda", int(gpu))
 
-    student, chosen = Student(source), []
-    for number in range(case["workers"]):
-        comm = Communicator(number, case["workers"], number % len(case["gpu"]), 1, "gloo")
+    def see(names):
+        made = names.device
+        found.append(used[-1] if used and made == torch.device("cuda", used[-1]) and isinstance(made, torch.device) else str(made))
+        raise Enough
+
+    with mock.patch.object(devices, "use", use):
         try:
-            names = student.run(args=SimpleNamespace(gpu=list(case["gpu"])), comm=comm, devices=SimpleNamespace(use=use))
+            Place(rank, ranks, source, case, dataset(ranks)).run(see)
         except IndexError:
-            where = f"rank {number}, of intra_rank {comm.intra_rank},"
-            raise Wrong(f"{where} finds no GPU at its place in args.gpu, which lists those of one node: {case['gpu']}") from None
-        made = torch.device(names.device)
-        chosen.append(made.index if made.index is not None else -1)
-    return {"gpu": chosen}
+            return {"gpu": "nowhere"}
+    return {"gpu": found[0]}
 
 
 def split(rank, ranks, source, case):
-    """The shard and the lengths of one rank. case["dealt"]: only rank 0 has the data."""
-    comm = join(rank, ranks)
-    data = dataset(case["images"], case["seed"]) if rank == 0 or not case.get("dealt") else None
-    names = Student(source).run(train_set=data, comm=comm, args=SimpleNamespace(seed=case["seed"] % 1000))
-    return {"samples": samples(names.shard, case), "lengths": [int(length) for length in names.lengths]}
+    """The shard and the lengths of one rank, and the images that its loader gives in an epoch."""
+    found = {}
+
+    def see(names):
+        shard, lengths = names.shard, names.lengths
+        try:
+            found["lengths"] = [index(length) for length in lengths]
+        except TypeError:
+            raise Wrong(f"`lengths` is {lengths!r:.60}, not a list of whole numbers") from None
+        if not hasattr(shard, "__len__") or not hasattr(shard, "__getitem__"):
+            raise Wrong(f"`shard` is a {type(shard).__name__}, not the images of this rank")
+        if case["unit"] == "multi_node" and not hasattr(shard, "classes"):
+            raise Wrong(f"`shard` is a {type(shard).__name__} without `classes`, which the script reads some lines below: scatter_dataset keeps them")
+        found["samples"] = samples(shard, case)
+        raise Enough
+
+    Place(rank, ranks, source, case, dataset(case["images"], case["seed"])).run(see)
+    return found
 
 
 def replica(rank, ranks, source, case):
-    """The parameters at the start and the gradients after a backward pass of the wrapped model. Each rank's network has other parameters
-    before it is wrapped."""
-    join(rank, ranks)
-    model = network(case["seed"] + rank)
-    names = Student(source).run(model=model, device=torch.device("cpu"))
-    start = flat(model.parameters())
-    images, labels = batch(case["seed"], 0, case["lengths"], rank)
-    F.cross_entropy(names.replica(images), labels).backward()
-    if any(parameter.grad is None for parameter in model.parameters()):
-        raise Wrong("after backward, parameters of `model` have no gradients: the wrapper must hold `model` itself")
-    return {"start": start, "gradients": flat(parameter.grad for parameter in model.parameters())}
+    """The parameters at the start, and the gradients after a backward pass of the wrapped model for each of two batches."""
+    whole_set, found = examples(sum(case["lengths"]), case["seed"]), {}
+    mine = part(whole_set, case["lengths"], rank)
+
+    def see(names):
+        found["start"], found["training"] = flat(names.model.parameters()), names.model.training
+        gradients = []
+        for images in (mine.images, mine.images.flip(0)):
+            names.model.zero_grad()
+            outputs = names.replica(images)
+            F.cross_entropy(outputs, mine.labels).backward()
+            gradients.append([parameter.grad for parameter in names.model.parameters()])
+        complete = all(gradient is not None for of_batch in gradients for gradient in of_batch)
+        found["gradients"] = numpy.stack([flat(of_batch) for of_batch in gradients]) if complete else "none"
+        raise Enough
+
+    Place(rank, ranks, source, case, whole_set).run(see)
+    return found
 
 
 def shuffle(rank, ranks, source, case):
-    """The order of the samples in each of four epochs, and in epoch 2 of a run that was resumed there."""
-    student = Student(source)
+    """The images of this rank in the order in which they reach the network, in each of four epochs, and in those of a run that is resumed in
+    epoch 2: {"parts", "orders", "resumed"}."""
 
-    def orders(epochs):
-        batches = EpochBatches(case["lengths"], case["rank"], case["batchsize"], case["seed"] % 1000)
-        loader = DataLoader(dataset(case["lengths"][case["rank"]]), batch_sampler=batches)
-        orders = []
-        for epoch in epochs:
-            student.run(epoch=epoch, batches=batches, train_loader=loader)
-            orders.append([int(sample) for batch in batches for sample in batch])
-        return orders
+    def orders(first_epoch):
+        found = {}
 
-    return {"parts": [list(range(case["lengths"][case["rank"]]))], "orders": [orders(range(4))], "resumed": orders([2])[0]}
+        def step(images, labels, epoch):
+            found.setdefault(epoch, []).extend(images[:, 0, 0, 0] / 2)
+            return torch.zeros(len(labels), 10), torch.zeros(())
+
+        whole_set = dataset(sum(case["lengths"]), case["seed"])
+        Place(rank, ranks, source, case, whole_set, first_epoch=first_epoch, step=("outputs loss", step)).run(lambda names: None)
+        return [told(found.get(epoch, []), sum(case["lengths"]), case["seed"]) for epoch in range(first_epoch, 4)]
+
+    begin = sum(case["lengths"][:rank])
+    return {"part": list(range(begin, begin + case["lengths"][rank])), "orders": orders(0), "resumed": orders(2)}
 
 
 def step(rank, ranks, source, case):
-    """The parameters after each training step, and the losses, on one rank or on several ranks with unequal batches."""
-    several = "lengths" in case and len(case["lengths"]) == ranks
-    comm = join(rank, ranks) if several else None
-    lengths = case["lengths"]
-    model = network(case["seed"])
-    given = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9), "F": F, "torch": torch}
-    if case.get("distributed"):
-        given |= {"replica": DistributedDataParallel(model), "comm": comm, "total": sum(lengths)}
-    student, trace, losses = Student(source), [], []
-    for number in range(case["steps"]):
-        images, labels = batch(case["seed"], number, lengths, rank)
-        names = student.run(**given, images=images, labels=labels)
-        trace.append(flat(model.parameters()))
+    """The parameters after each training step, the forward passes in it, and its loss."""
+    trace, losses, passes = [], [], []
+
+    def begin(names):
+        names.model.passes.clear()
+
+    def see(names):
+        trace.append(flat(names.model.parameters()))
+        passes.append([list(one) for one in names.model.passes])
+        for name in ("loss", "outputs"):
+            if not isinstance(names[name], torch.Tensor):
+                raise Wrong(f"`{name}` is a {type(names[name]).__name__}; the script's next line needs it as a tensor")
         losses.append(float(names.loss.detach()))
-        if tuple(names.outputs.shape) != (len(labels), 10):
-            raise Wrong(f"`outputs` should have a row for each of the {len(labels)} images; its shape is {tuple(names.outputs.shape)}")
-    return {"parameters": numpy.stack(trace), "losses": losses}
+        if tuple(names.outputs.shape) != (len(names.labels), 10):
+            raise Wrong(f"`outputs` should have a row for each of the {len(names.labels)} images; its shape is {tuple(names.outputs.shape)}")
+
+    whole_set = examples(sum(case["lengths"]), case["seed"])
+    Place(rank, ranks, source, case, whole_set).run(see, begin=begin)
+    return {"parameters": numpy.stack(trace), "losses": losses, "passes": passes}
 
 
 def throughput(rank, ranks, source, case):
-    """`images` and `throughput` as each rank would report them."""
-    student, found, size = Student(source), [], len(case["lengths"])
-    for number, length in enumerate(case["lengths"]):
-        batches = EpochBatches(case["lengths"], number, case["batchsize"], 0)
-        names = student.run(
-            args=SimpleNamespace(epoch=case["epoch"], batchsize=case["batchsize"]),
-            first_epoch=case["first_epoch"],
-            seconds=case["seconds"],
-            train_set=dataset(sum(case["lengths"]) if size == 1 or not case.get("dealt") or number == 0 else 0),
-            shard=dataset(length),
-            lengths=list(case["lengths"]),
-            comm=Communicator(number, size, number, 1, "gloo"),
-            batches=batches,
-            train_loader=DataLoader(dataset(length), batch_sampler=batches),
-        )
-        found.append([float(names.images), float(names.throughput)])
-    return {"found": found}
+    """`images` and `throughput` as this rank would report them."""
+    found = []
+
+    def see(names):
+        for name in ("images", "throughput"):
+            try:
+                found.append(float(names[name]))
+            except (TypeError, ValueError):
+                raise Wrong(f"`{name}` is {names[name]!r:.60}, no number") from None
+        raise Enough
+
+    whole_set = dataset(sum(case["lengths"]))
+    Place(rank, ranks, source, case, whole_set, first_epoch=case["first_epoch"], before={"seconds": case["seconds"]}).run(see)
+    return {"images": found[0], "throughput": found[1]}
+
+
+def evaluate(evaluator, manager):
+    """[loss, accuracy] as an evaluator reports them. Raises Wrong."""
+    if not callable(evaluator):
+        raise Wrong(f"`evaluator` is a {type(evaluator).__name__}, which is no evaluator")
+    reporter = Reporter()
+    with reporter, reporter.scope(observed := {}):
+        try:
+            evaluator(manager)
+        except ZeroDivisionError:  # no image on this rank, and nothing added up over the ranks
+            return [numpy.nan, numpy.nan]
+    found = {name: [float(value) for key, value in observed.items() if key.endswith(name)] for name in ("loss", "accuracy")}
+    for name, values in found.items():
+        if len(values) != 1:
+            raise Wrong(f"`evaluator` should report one {name}; it reports {', '.join(map(str, observed)) or 'nothing'}")
+    return found["loss"] + found["accuracy"]
 
 
 def pictures(images, alike, seed):
@@ -185,20 +327,20 @@ def pictures(images, alike, seed):
 
 def run(rank, ranks, source, case):
     """What a whole run of `train` prints and writes, and its parameters at the end."""
-    models, start = [], ConvNet.__init__
+    models, start = [], model.ConvNet.__init__
 
-    def note(model, *args, **options):
-        start(model, *args, **options)
-        models.append(model)
+    def note(made, *args, **options):
+        start(made, *args, **options)
+        models.append(made)
 
-    seed = case["seed"] % 1000
-    args = SimpleNamespace(workers=ranks, nodes=1, unit=case["task"], script=f"train_cifar_{case['task']}", track="pytorch", dataset="pictures", size=64)
-    vars(args).update(batchsize=case["batchsize"], epoch=case["epochs"], lr=0.02, seed=seed, resume=None, gpu=list(range(ranks)), devices=f"{ranks} virtual GPUs")
+    seed = seed_of(case)
+    args = arguments(ranks, case)
+    vars(args).update(unit=case["task"], script=f"train_cifar_{case['task']}", dataset="pictures", size=64, lr=0.02)
     sets = pictures(case["images"], case["task"] != "single_gpu", seed), pictures(7, False, seed)
     if case["task"] == "multi_node" and rank > 0:
         sets = None, None
     comm = [] if case["task"] == "single_gpu" else [join(rank, ranks, case.get("ranks_per_node"))]
-    with mock.patch.object(ConvNet, "__init__", note):
+    with mock.patch.object(model.ConvNet, "__init__", note):
         observations = whole.run(source, args, comm, sets)
     if not models:
         raise Wrong("no ConvNet was made")

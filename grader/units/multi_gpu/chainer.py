@@ -1,7 +1,7 @@
 """The checks of train_cifar_multi_gpu.py, Chainer."""
 
 from grader.checks import criteria, training
-from grader.checks.chainer import BY_SEED, IN_BATCHES, MOMENTUM_SGD, NEW_ORDER, PROBES, converted, every_image_in_batches, run, throughput, training_check
+from grader.checks.chainer import BY_SEED, IN_BATCHES, MOMENTUM_SGD, NEW_ORDER, PROBES, converted, every_image_in_batches, optimizer, run, throughput, updater
 from grader.checks.check import Check, Criterion
 
 
@@ -10,7 +10,10 @@ def main_first(seen, case, expected):
     if "main" not in names:
         return f"no device is called 'main' ({', '.join(names) or 'there is none'}): the one that updates the parameters must be"
     found = ids[names.index("main")]
-    return None if found == gpu[0] else f"with args.gpu = {gpu}, 'main' is GPU {found}, not the first of them"
+    if found != gpu[0]:
+        return f"with args.gpu = {gpu}, 'main' is GPU {found}, not the first of them"
+    right = ["main", *(f"gpu{number}" for number in range(1, len(gpu)))]
+    return f"the names are {', '.join(names)}; they should be {', '.join(right)}" if len(names) == len(gpu) and set(names) != set(right) else None
 
 
 def all_gpus(seen, case, expected):
@@ -25,7 +28,7 @@ def all_gpus(seen, case, expected):
 
 
 def part_for_each_gpu(seen, case, expected):
-    parts, devices, images = seen[0]["parts"], case["devices"], case["images"]
+    parts, devices, images = seen[0]["parts"], case["workers"], case["images"]
     if len(parts) != devices:
         return f"there are {len(parts)} parts for {devices} GPUs"
     if devices > 1 and all(sorted(part) == sorted(parts[0]) for part in parts):
@@ -56,14 +59,14 @@ DEVICES = Check(
     "grader.units.multi_gpu.probes.chainer:devices",
     ({"gpu": [0, 1]}, {"gpu": [3, 1, 2]}, {"gpu": [1]}),
     (
-        Criterion("the first GPU is 'main'", 1, main_first, "{'main': args.gpu[0], 'gpu1': args.gpu[1], ...}, for any number."),
+        Criterion("'main' is the first GPU, and 'gpu1', ... the next", 1, main_first, "{'main': args.gpu[0], 'gpu1': args.gpu[1], ...}, for any number."),
         Criterion("every GPU once", 1, all_gpus, "As many names as args.gpu has ids; enumerate counts along."),
     ),
 )
 ITERATORS = Check(
     "iterators",
     f"{PROBES}:iterators",
-    ({"images": 47, "batchsize": 5, "devices": 2}, {"images": 48, "batchsize": 4, "devices": 3}),
+    ({"images": 47, "batchsize": 5, "workers": 2}, {"images": 48, "batchsize": 4, "workers": 3}, {"images": 13, "batchsize": 1, "workers": 1, "edge": "one GPU"}),
     (
         Criterion("a part for each GPU", 1, part_for_each_gpu, "split_dataset_n_random(dataset, n) makes n parts of equal size."),
         Criterion("parts at random", 1, parts_at_random, "The data set may be sorted: split_dataset_n_random shuffles it before."),
@@ -72,20 +75,21 @@ ITERATORS = Check(
         BY_SEED,
     ),
 )
-OPTIMIZER_OF_GPUS = training_check("optimizer", ({"workers": 2, "batchsize": 4, "updates": 3, "lr": 0.037},), (Criterion("momentum SGD with the rate asked for", 1, training.one_big_batch, MOMENTUM_SGD),))
-UPDATER_OF_GPUS = training_check(
-    "updater",
-    tuple({"workers": workers, "batchsize": 4, "updates": 3, "lr": 0.02} for workers in (2, 3)),
+UPDATER = updater(
     (
         Criterion("the update of one big batch", 3, training.one_big_batch, "MultiprocessParallelUpdater(iterators, optimizer, devices=...)"),
         Criterion("batches are converted", 1, converted, "MultiprocessParallelUpdater has the argument converter."),
     ),
+    *({"workers": workers, "batchsize": 4, "updates": 3, "lr": 0.02} for workers in (2, 3)),
 )
 CHECKS = (
     DEVICES,
     ITERATORS,
-    OPTIMIZER_OF_GPUS,
-    UPDATER_OF_GPUS,
-    throughput([24, 24], devices=True),
+    optimizer((MOMENTUM_SGD,), {"workers": 2, "updates": 3, "lr": 0.037}),
+    UPDATER,
+    throughput(
+        {"workers": 2, "lengths": [24, 24], "images": 49, "batchsize": 6, "epochs": 4, "first_epoch": 0, "seconds": 12.5},
+        {"workers": 2, "lengths": [24, 24], "images": 49, "batchsize": 6, "epochs": 5, "first_epoch": 2, "seconds": 8.0},
+    ),
     run("multi_gpu", workers=2, batchsize=12, epochs=2),
 )

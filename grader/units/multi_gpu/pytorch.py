@@ -1,7 +1,18 @@
 """The checks of train_cifar_multi_gpu.py, PyTorch."""
 
 from grader.checks.check import Check
-from grader.checks.pytorch import DEVICE_OF_RANK, PROBES, REPLICA, SHUFFLE, SPLIT_CRITERIA, STEP_OF_RANKS, THROUGHPUT_OF_RANKS, run
+from grader.checks.pytorch import PROBES, REPLICA, SPLIT_CRITERIA, STEP_OF_RANKS, device_of_rank, run, shuffle, throughput
 
-SPLIT = Check("split", f"{PROBES}:split", ({"ranks": 3, "images": 44},), SPLIT_CRITERIA)
-CHECKS = (DEVICE_OF_RANK, SPLIT, REPLICA, SHUFFLE, STEP_OF_RANKS, THROUGHPUT_OF_RANKS, run("multi_gpu", {"ranks": 2, "batchsize": 13}))
+SPLIT = Check("split", f"{PROBES}:split", ({"ranks": 3, "images": 44}, {"ranks": 3, "images": 43}), SPLIT_CRITERIA)
+CHECKS = (
+    device_of_rank({"ranks": 2, "gpu": [0, 1]}, {"ranks": 2, "gpu": [5, 2]}),
+    SPLIT,
+    REPLICA,
+    shuffle({"ranks": 2, "lengths": [11, 12], "batchsize": 4}),
+    STEP_OF_RANKS,
+    throughput(
+        {"ranks": 2, "lengths": [12, 13], "epochs": 4, "first_epoch": 0, "seconds": 12.5, "batchsize": 8},
+        {"ranks": 2, "lengths": [13, 12], "epochs": 5, "first_epoch": 2, "seconds": 8.0, "batchsize": 8},
+    ),
+    run("multi_gpu", {"ranks": 2, "batchsize": 13}),
+)

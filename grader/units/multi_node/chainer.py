@@ -1,7 +1,7 @@
 """The checks of train_cifar_multi_node.py, Chainer."""
 
-from grader.checks import criteria, training
-from grader.checks.chainer import CONVERTED, ITERATOR, OF_RANKS, PROBES, UPDATE, run, throughput, training_check
+from grader.checks import criteria, sgd, training
+from grader.checks.chainer import CONVERTED, PROBES, UPDATE, iterator, optimizer, run, throughput, updater
 from grader.checks.check import Check, Criterion
 from grader.units.multi_node.evaluation import evaluates_all
 
@@ -42,25 +42,24 @@ def test_images_once(seen, case, expected):
     return problem and f"test set: {problem}"
 
 
+def equal_after_updates(seen, case, expected):
+    return training.ranks_stay_equal([{"parameters": of_rank["parameters"][1:]} for of_rank in seen], case, expected)
+
+
 DEVICE_OF_RANK = Check(
     "device",
     f"{PROBES}:device",
-    ({"workers": 4, "gpu": [1, 0]}, {"workers": 2, "gpu": [0, 1]}),
+    ({"ranks": 4, "ranks_per_node": 2, "gpu": [1, 0]}, {"ranks": 2, "ranks_per_node": 1, "gpu": [3]}),
     (Criterion("a GPU for each rank of a node", 1, training.right_gpu, "comm.intra_rank is this rank's number on its node."),),
 )
 EQUAL = Criterion(
-    "equal parameters on all ranks", 1, training.ranks_stay_equal, "create_multi_node_optimizer(optimizer, comm) returns the one to go on with."
+    "equal parameters on all ranks", 1, equal_after_updates, "create_multi_node_optimizer(optimizer, comm) returns the one to go on with."
 )
-OPTIMIZER_OF_RANKS = training_check(
-    "optimizer",
-    (OF_RANKS | {"ranks": 3, "workers": 3},),
-    (EQUAL, Criterion("the update of one big batch", 2, training.one_big_batch, "The multi-node optimizer takes the mean of the gradients.")),
-)
-UPDATER_OF_RANKS = training_check("updater", (OF_RANKS | {"ranks": 2, "workers": 2},), (UPDATE, CONVERTED))
+BIG_BATCH = Criterion("the update of one big batch", 2, sgd.updates("Chainer"), "The multi-node optimizer takes the mean of the gradients.")
 SCATTER = Check(
     "scatter",
     f"{HERE}.probes.chainer:scatter",
-    ({"ranks": 3, "images": 44, "test_images": 10},),
+    ({"ranks": 3, "ranks_per_node": 3, "images": 44, "test_images": 10}, {"ranks": 3, "ranks_per_node": 3, "images": 23, "test_images": 2, "edge": "a rank without a test image"}),
     (
         Criterion("equal training parts", 1, training_parts, "chainermn.scatter_dataset makes parts of equal length by itself."),
         Criterion("dealt at random", 1, scattered_at_random, "scatter_dataset shuffles if asked to, by a seed if it gets one."),
@@ -70,17 +69,24 @@ SCATTER = Check(
 EVALUATOR = Check(
     "evaluator",
     f"{HERE}.probes.chainer:evaluator",
-    ({"ranks": 3, "lengths": [7, 4, 3], "batchsize": 3},),
+    (
+        {"ranks": 3, "ranks_per_node": 3, "lengths": [4, 7, 3], "batchsize": 3},
+        {"ranks": 3, "ranks_per_node": 3, "lengths": [4, 2, 0], "batchsize": 3, "edge": "a rank without a test image"},
+    ),
     (Criterion("the mean over the whole test set", 3, evaluates_all, "chainermn.create_multi_node_evaluator(evaluator, comm)"),),
     oracle=f"{HERE}.oracles.chainer:evaluation",
 )
+ON_TWO_NODES = {"ranks": 2, "ranks_per_node": 1}
 CHECKS = (
     DEVICE_OF_RANK,
     SCATTER,
-    ITERATOR,
-    OPTIMIZER_OF_RANKS,
-    UPDATER_OF_RANKS,
+    iterator(ON_TWO_NODES | {"images": 23, "batchsize": 5}),
+    optimizer((EQUAL, BIG_BATCH), {"ranks": 3, "ranks_per_node": 3, "updates": 4, "lr": 0.037}),
+    updater((UPDATE, CONVERTED), ON_TWO_NODES | {"batchsize": 4, "updates": 3, "lr": 0.037}),
     EVALUATOR,
-    throughput([24, 24]),
-    run("multi_node", workers=4, ranks=4, ranks_per_node=2, batchsize=6, epochs=3),
+    throughput(
+        ON_TWO_NODES | {"lengths": [24, 24], "batchsize": 6, "epochs": 4, "first_epoch": 0, "seconds": 12.5},
+        ON_TWO_NODES | {"lengths": [24, 24], "batchsize": 6, "epochs": 5, "first_epoch": 2, "seconds": 8.0},
+    ),
+    run("multi_node", ranks=4, workers=4, ranks_per_node=2, batchsize=6, epochs=3),
 )

@@ -2,7 +2,7 @@
 
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
-from grader.checks.pytorch import DEVICE_OF_RANK, PROBES, REPLICA, SHUFFLE, SPLIT_CRITERIA, STEP_OF_RANKS, THROUGHPUT_OF_RANKS, run
+from grader.checks.pytorch import PROBES, REPLICA, SPLIT_CRITERIA, STEP_OF_RANKS, device_of_rank, run, shuffle, throughput
 from grader.units.multi_node.evaluation import evaluates_all
 
 HERE = "grader.units.multi_node"
@@ -16,11 +16,14 @@ def trains_on(seen, case, expected):
     return None
 
 
-SCATTER = Check("scatter", f"{PROBES}:split", ({"ranks": 4, "images": 42, "dealt": True},), SPLIT_CRITERIA)
+SCATTER = Check("scatter", f"{PROBES}:split", ({"ranks": 4, "ranks_per_node": 2, "images": 42},), SPLIT_CRITERIA)
 EVALUATOR = Check(
     "evaluator",
     f"{HERE}.probes.pytorch:evaluator",
-    ({"ranks": 3, "lengths": [8, 5, 2], "batchsize": 3},),
+    (
+        {"ranks": 4, "ranks_per_node": 2, "lengths": [5, 8, 3, 2], "batchsize": 3},
+        {"ranks": 4, "ranks_per_node": 2, "lengths": [3, 0, 2, 1], "batchsize": 3, "edge": "a rank without a test image"},
+    ),
     (
         Criterion("loss and accuracy of the whole test set", 2, evaluates_all, "extensions.Evaluator has an option for parts on all ranks."),
         Criterion("training goes on as before", 1, trains_on, "Evaluation must leave the model in training mode, and its statistics alone."),
@@ -28,12 +31,15 @@ EVALUATOR = Check(
     oracle=f"{HERE}.oracles.pytorch:evaluation",
 )
 CHECKS = (
-    DEVICE_OF_RANK,
+    device_of_rank({"ranks": 4, "ranks_per_node": 2, "gpu": [1, 0]}, {"ranks": 2, "ranks_per_node": 1, "gpu": [3]}),
     SCATTER,
     REPLICA,
     EVALUATOR,
-    SHUFFLE,
+    shuffle({"ranks": 2, "ranks_per_node": 1, "lengths": [11, 12], "batchsize": 4}),
     STEP_OF_RANKS,
-    THROUGHPUT_OF_RANKS,
+    throughput(
+        {"ranks": 2, "ranks_per_node": 1, "lengths": [12, 13], "epochs": 4, "first_epoch": 0, "seconds": 12.5, "batchsize": 8},
+        {"ranks": 2, "ranks_per_node": 1, "lengths": [13, 12], "epochs": 5, "first_epoch": 2, "seconds": 8.0, "batchsize": 8},
+    ),
     run("multi_node", {"ranks": 4, "ranks_per_node": 2, "batchsize": 7}),
 )

@@ -1,14 +1,24 @@
 """The probe of the gap that only this unit's Chainer script has."""
 
-from types import SimpleNamespace
+from numbers import Integral
 
 from grader.box.rank import Wrong
-from grader.probes.student import Student
+from grader.probes.chainer import Place, dataset
+from grader.probes.script import Enough
 
 
 def devices(rank, ranks, source, case):
     """The names and the ids in `gpus`, in the order in which they stand there."""
-    found = Student(source).run(args=SimpleNamespace(gpu=list(case["gpu"]))).gpus
-    if not isinstance(found, dict):
-        raise Wrong(f"`gpus` is {found!r}, no dictionary from names to ids, such as {{'main': 0, 'gpu1': 1}}")
-    return {"names": [str(name) for name in found], "ids": [int(gpu) for gpu in found.values()]}
+    found = []
+
+    def see(names):
+        found.append(names.gpus)
+        raise Enough
+
+    Place(rank, ranks, source, case | {"workers": len(case["gpu"])}, dataset(8), [4, 4]).run(see)
+    (gpus,) = found
+    if not isinstance(gpus, dict):
+        raise Wrong(f"`gpus` is {gpus!r:.80}, no dictionary from names to ids, such as {{'main': 0, 'gpu1': 1}}")
+    if strange := [gpu for gpu in gpus.values() if not isinstance(gpu, Integral)]:
+        raise Wrong(f"`gpus` has {strange[0]!r:.80} as an id: ids are whole numbers, those in args.gpu")
+    return {"names": [str(name) for name in gpus], "ids": [int(gpu) for gpu in gpus.values()]}

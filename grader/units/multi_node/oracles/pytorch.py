@@ -3,16 +3,17 @@
 import numpy
 import torch.nn.functional as F
 
-from grader.probes.pytorch import batch, normalizing_network
+from grader.probes.pytorch import NormalizingNetwork, enlarge, examples, network, part, seed_of
 
 
 def evaluation(rank, ranks, case):
     """{"right": [[loss, accuracy]] of the whole test set, as rank 0 should find them; sentence on a misconception: the values that it
     leads to}."""
-    right, training, batches = [], [], []
+    right, training, batches, everything = [], [], [], examples(sum(case["lengths"]), case["seed"])
     for number, length in enumerate(case["lengths"]):
-        images, labels = batch(case["seed"], 0, case["lengths"], number)
-        model = normalizing_network(case["seed"]).eval()
+        mine = part(everything, case["lengths"], number)
+        images, labels = enlarge(mine.images), mine.labels
+        model = network(seed_of(case), NormalizingNetwork).eval()
         right.append(_sums(model(images), labels))
         cut = list(zip(images.split(case["batchsize"]), labels.split(case["batchsize"]))) if length else []
         batches += [_sums(model(some), theirs) / len(theirs) for some, theirs in cut]

@@ -1,13 +1,13 @@
-"""The gradients that the optimizer's probe uses, so that the criterion can compute the right updates from them."""
+"""The parameters at the start and the gradients that the optimizer's probe uses, so that the criterion can compute the right updates."""
 
 import numpy
 import torch
 
-from grader.probes.pytorch import flat, network
+from grader.probes.pytorch import flat, network, seed_of
 
 
 def gradients(rank, ranks, case):
-    """The gradients that the optimizer's probe sets, (updates, parameters)."""
-    generator = torch.Generator().manual_seed(case["seed"])
-    shapes = [parameter.shape for parameter in network(case["seed"]).parameters()]
-    return {"gradients": numpy.stack([flat(torch.randn(s, dtype=torch.float64, generator=generator) for s in shapes) for _ in range(3)])}
+    """{"start": the parameters, "gradients": those that the probe sets (1, updates, parameters)}."""
+    generator, model = torch.Generator().manual_seed(case["seed"]), network(seed_of(case))
+    drawn = [[torch.randn(one.shape, dtype=torch.float64, generator=generator) for one in model.parameters()] for _ in range(case["updates"])]
+    return {"start": flat(model.parameters()), "gradients": numpy.stack([flat(of_update) for of_update in drawn])[None]}

@@ -1,23 +1,28 @@
 """The probe of the gap that only this unit's PyTorch script has."""
 
-from types import SimpleNamespace
-
 import numpy
 import torch
 
-from grader.probes.pytorch import flat, network
-from grader.probes.student import Student
+from grader.box.rank import Wrong
+from grader.probes.pytorch import Place, dataset, flat
+from grader.probes.script import Enough
 
 
 def optimizer(rank, ranks, source, case):
-    """The parameters after three updates with given gradients."""
-    model = network(case["seed"])
-    names = Student(source).run(model=model, args=SimpleNamespace(lr=case["lr"]))
-    generator = torch.Generator().manual_seed(case["seed"])
-    trace = [flat(model.parameters())]
-    for _ in range(3):
-        for parameter in model.parameters():
-            parameter.grad = torch.randn(parameter.shape, dtype=parameter.dtype, generator=generator)
-        names.optimizer.step()
+    """The parameters before and after updates with given gradients: case["updates"] of them."""
+    trace = []
+
+    def see(names):
+        if not isinstance(names.optimizer, torch.optim.Optimizer):
+            raise Wrong(f"`optimizer` is a {type(names.optimizer).__name__}, which is no optimizer of torch.optim")
+        model, generator = names.model, torch.Generator().manual_seed(case["seed"])
         trace.append(flat(model.parameters()))
+        for _ in range(case["updates"]):
+            for parameter in model.parameters():
+                parameter.grad = torch.randn(parameter.shape, dtype=parameter.dtype, generator=generator)
+            names.optimizer.step()
+            trace.append(flat(model.parameters()))
+        raise Enough
+
+    Place(rank, ranks, source, case, dataset(4)).run(see)
     return {"parameters": numpy.stack(trace)}

@@ -1,0 +1,164 @@
+"""Runs one gap of a student's script in its place: in `train`, with everything that is there before it, and is observed.
+
+The script around the gap is the one that was given out. In the place of each other gap, a stand-in of the probe gives the names
+that this gap should give, so that one gap's mistakes don't reach another.
+"""
+
+import ast
+import contextlib
+import inspect
+from dataclasses import dataclass, field
+from unittest import mock
+
+from grader.box.rank import Wrong
+from grader.gaps import TO_DO
+from grader.probes.student import Names, Student, filled
+from handson.training import banner
+
+FUNCTION = "train"
+OURS = "_of_the_check_"  # begins the names that a check puts into the script
+CAUSES = {  # words of an error that does not name its cause: the cause
+    "modified by an inplace operation": "`optimizer.step()` changes parameters that `loss.backward()` still needs: backward comes first",
+    "does not have a grad_fn": "`loss` does not lead back to the parameters: it was computed under no_grad, or detached (.item(), .detach(), .data)",
+    "backward through the graph a second time": "backward goes through the same graph twice: call it once for each forward pass",
+    "only for scalar outputs": "`loss` has a number for each image: make it one number before `backward()`",
+    "Expected to have finished reduction": "`replica` goes forward again before the gradients of its last pass are averaged: a backward pass follows "
+    "each forward pass, and evaluation goes through `model`",
+}
+
+
+class Enough(BaseException):
+    """Ends the script: the probe has seen what it needs."""
+
+
+@dataclass
+class Script:
+    """A student's gap in the function `train`.
+
+    source: as for Student, and the gap's name (gap), the text that was given out (given), the line of the student's file for each of its
+    lines (lines), and the student's code in the other gaps (others: {gap: [code, line]}). stand_ins: {other gap: (the names that it
+    gives, function)}; the function's parameters are names of the script, and it returns a value for each of the names it gives.
+    before: {name: value} set just before the gap. replaced: (module, name, value) of what is another thing while the script runs.
+    """
+
+    source: dict
+    stand_ins: dict
+    before: dict = field(default_factory=dict)
+    replaced: tuple = ((banner.TableOutput, "write", lambda output, text: None),)
+
+    def run(self, see, *arguments, begin=lambda names: None):
+        """Call `train`. begin(Names) is called before each passage through the gap, and see(Names) after it. Raise Enough to end the script."""
+        passages = []
+
+        def before(names):
+            passages.append("begun")
+            begin(Names(names))
+
+        def after(names):
+            passages.pop()
+            see(Names(names))
+
+        with contextlib.ExitStack() as stack:
+            for module, name, value in self.replaced:
+                stack.enter_context(mock.patch.object(module, name, value))
+            names, train, used = self._made()
+            names |= {f"{OURS}locals": locals, f"{OURS}begin": before, f"{OURS}end": after}
+            exec(train, names)
+            nothing = [name for name, value in inspect.signature(names[FUNCTION]).bind(*arguments).arguments.items() if value is None and name in used]
+            with contextlib.suppress(Enough), filled(), _causes(nothing):
+                names[FUNCTION](*arguments)
+        if passages:
+            raise Wrong("your code leaves its place before its last line: is there a `return`, `break` or `continue`?")
+
+    def _made(self):
+        """(the names of the student's module and ours, the compiled function, the names that the gap uses)."""
+        source, student = self.source, Student(self.source)
+        script = _moved(ast.parse(source["given"]), source["lines"])
+        train = next(node for node in script.body if isinstance(node, ast.FunctionDef) and node.name == FUNCTION)
+        others = _needed(student.tree, script, source["others"], self.stand_ins)
+        _Filled(source["gap"], student.tree.body, self.stand_ins, others, self.before).visit(train)
+        ours = {name: function for name, (_, function) in self.stand_ins.items()} | {f"before_{name}": value for name, value in self.before.items()}
+        names = vars(student.module) | {OURS + name: value for name, value in ours.items()}
+        return names, compile(ast.Module([train], []), student.file, "exec"), _names(student.tree, ast.Load)
+
+
+@contextlib.contextmanager
+def _causes(nothing):
+    """Raises Wrong with the cause of an error whose own words don't name it. nothing: arguments that the gap uses, and that are None."""
+    try:
+        yield
+    except (RuntimeError, TypeError, AttributeError) as error:
+        cause = next((cause for words, cause in CAUSES.items() if words in str(error)), None)
+        if nothing and "'NoneType' object" in str(error):
+            cause = f"`{nothing[0]}` is None on this rank: only rank 0 has the data"
+        if cause:
+            raise Wrong(cause) from error
+        raise
+
+
+class _Filled(ast.NodeTransformer):
+    """Puts the student's code into its gap and stand-ins into the other gaps. What the script itself prints is left out."""
+
+    def __init__(self, gap, code, stand_ins, others, before):
+        self.gap, self.code, self.stand_ins, self.others, self.before = gap, code, stand_ins, others, before
+
+    def visit_Raise(self, node):
+        gap = gap_of(node)
+        if gap is None:
+            return node
+        if gap == self.gap:
+            before = [f"{name} = {OURS}before_{name}" for name in self.before]
+            return [*_at(node, *before, f"{OURS}begin({OURS}locals())"), *self.code, *_at(node, f"{OURS}end({OURS}locals())")]
+        names, function = self.stand_ins[gap]
+        gives = f"{', '.join(names.split())} = " if names else ""
+        return [*self.others.get(gap, ()), *_at(node, f"{gives}{OURS}{gap}({', '.join(inspect.signature(function).parameters)})")]
+
+    def visit_Expr(self, node):
+        call = node.value
+        return None if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "print" else node
+
+
+def gap_of(node):
+    """The name of the gap that an unfilled gap's `raise` statement names, or None."""
+    match node:
+        case ast.Raise(exc=ast.Call(func=ast.Name("NotImplementedError"), args=[ast.Constant(str(text))])) if text.startswith(TO_DO):
+            return text.removeprefix(f"{TO_DO}: ")
+
+
+def _at(node, *statements):
+    """Statements at the place of `node`."""
+    tree = ast.parse("\n".join(statements))
+    for part in ast.walk(tree):
+        if hasattr(part, "lineno"):
+            part.lineno, part.end_lineno, part.col_offset, part.end_col_offset = node.lineno, node.lineno, 0, 0
+    return tree.body
+
+
+def _moved(tree, lines):
+    """The tree of what was given out, with the line numbers of the student's file."""
+    for node in ast.walk(tree):
+        if hasattr(node, "lineno"):
+            node.lineno, node.end_lineno, node.col_offset, node.end_col_offset = lines[node.lineno - 1], lines[node.end_lineno - 1], 0, 0
+    return tree
+
+
+def _needed(code, script, others, stand_ins):
+    """{other gap: statements} of the student's other gaps that give names which this gap uses, and nothing else gives."""
+    used = _names(code, ast.Load) - _names(code, ast.Store) - _names(script, ast.Store)
+    found = {}
+    for gap, (text, line) in others.items():
+        with contextlib.suppress(SyntaxError, ValueError):
+            tree = ast.parse("\n" * (line - 1) + text)
+            if used & (_names(tree, ast.Store) - {name for names, _ in stand_ins.values() for name in names.split()}):
+                found[gap] = tree.body
+    return found
+
+
+def _names(tree, context):
+    """The names that a tree uses (ast.Load) or gives (ast.Store)."""
+    found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
+    if context is ast.Store:
+        found |= {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        found |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+        found |= {(node.asname or node.name).split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.alias)}
+    return found

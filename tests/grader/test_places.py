@@ -1,0 +1,106 @@
+"""A gap of a script runs in its place: with the names that are there, at its line, and without the other gaps' mistakes."""
+
+import traceback
+
+import pytest
+
+from grader import gaps
+from grader.box.rank import Wrong
+from grader.probes.script import Enough, Script
+
+SOLUTION = '''"""A script."""
+
+import math
+
+
+def train(args, numbers):
+    ### BEGIN SOLUTION scale: `scale`: a number
+    scale = 2
+    ### END SOLUTION
+    print("not the student's output")
+    for step in range(args):
+        ### BEGIN SOLUTION total: `total`: the sum of `numbers`, scaled
+        total = sum(numbers) * scale
+        ### END SOLUTION
+        checked = total.as_integer_ratio()
+    ### BEGIN SOLUTION mean: `mean`: of `numbers`
+    mean = sum(numbers) / len(numbers)
+    ### END SOLUTION
+    return mean
+'''
+EXERCISE = gaps.exercise(SOLUTION, ".py")
+STAND_INS = {"scale": ("scale", lambda: 10), "total": ("total", lambda numbers, scale: 0), "mean": ("mean", lambda: None)}
+
+
+def script(gap, code, above="", **others):
+    """The Script of a student who filled `gap` with `code`, and other gaps."""
+    text = above + gaps.fill(EXERCISE, {gap: code, **others})
+    fragments = {one.name: gaps.find(EXERCISE, one.name, text) for one in EXERCISE.gaps}
+    source = {"file": "script.py", "text": text, "code": fragments[gap].code, "line": fragments[gap].line, "gap": gap}
+    given = {name: [one.code, one.line] for name, one in fragments.items() if name != gap and one.code}
+    return Script(source | {"given": EXERCISE.text, "lines": gaps.lines_of(EXERCISE, text), "others": given}, STAND_INS)
+
+
+def seen(gap, code, name=None, steps=2, **others):
+    """What `name` is each time the gap has run."""
+    found = []
+    script(gap, code, **others).run(lambda names: found.append(names[name or gap]), steps, [3, 4, 5])
+    return found
+
+
+def test_a_gap_has_the_names_before_it_and_runs_as_often_as_its_loop():
+    assert seen("total", "total = args + step + scale + math.prod(numbers)") == [72, 73]
+
+
+def test_another_gap_is_replaced_so_that_its_mistakes_cost_nothing():
+    assert seen("total", "total = sum(numbers) * scale", scale="raise ValueError('wrong')") == [120, 120]
+
+
+def test_a_name_that_only_another_gap_of_the_students_gives_is_there():
+    assert seen("mean", "mean = sum(numbers) / amount", scale="amount = len(numbers)\nscale = amount") == [4]
+
+
+def test_the_script_ends_where_the_probe_has_seen_enough():
+    found = []
+
+    def see(names):
+        found.append(names.step)
+        raise Enough
+
+    script("total", "total = 1").run(see, 5, [1])
+    assert found == [0]
+
+
+def test_what_the_script_prints_is_left_out_and_what_the_gap_prints_is_kept(capsys):
+    seen("total", "total = 1\nprint('the student')", steps=1)
+    assert capsys.readouterr().out == "the student\n"
+
+
+def test_an_error_has_the_line_of_the_students_file_also_between_the_gaps():
+    above = "# a comment of the student's\n\n"
+    with pytest.raises(AttributeError) as caught:
+        script("total", "total = None", above).run(lambda names: None, 1, [1])
+    frame = traceback.extract_tb(caught.value.__traceback__)[-1]
+    text = (above + gaps.fill(EXERCISE, {"total": "total = None"})).splitlines()
+    assert frame.filename == "student:script.py" and "as_integer_ratio" in text[frame.lineno - 1]
+
+
+@pytest.mark.parametrize("code", ["total = 1\nreturn total", "break", "continue"])
+def test_leaving_the_place_is_reported(code):
+    with pytest.raises(Wrong, match="leaves its place before its last line"):
+        seen("total", code)
+
+
+def test_the_line_that_raises_must_go():
+    with pytest.raises(Wrong, match="is still there: remove it"):
+        seen("mean", 'mean = 1\nraise NotImplementedError("PUT YOUR CODE: mean")')
+
+
+def test_a_missing_name_is_named():
+    with pytest.raises(Wrong, match="after your code there is no `total`"):
+        script("total", "sum_of_all = 1").run(lambda names: names.total, 1, [1])
+
+
+def test_the_cause_of_an_error_is_named_where_its_own_words_do_not():
+    with pytest.raises(Wrong, match="`numbers` is None on this rank: only rank 0 has the data"):
+        script("total", "total = sum(numbers)").run(lambda names: None, 1, None)
