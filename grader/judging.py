@@ -207,8 +207,8 @@ def _with(case, hidden):
     """A note on what is special in a case, or "". hidden: whether self-checks lack it."""
     ranks = case.get("ranks", 1)
     special = [f"with {ranks} ranks"] if ranks > 1 else []
-    special += [f"in the case of {case['edge']}"] if "edge" in case else ["in a case"] if hidden else []
-    special[-1:] = [f"{one}, which only the grading has" if hidden else one for one in special[-1:]]
+    special += [f"in the case of {case['edge']}"] if "edge" in case else []
+    special += ["which only the grading has" if "edge" in case else "in a case that only the grading has"] if hidden else []
     return f" ({', '.join(special)})" if special else ""
 
 

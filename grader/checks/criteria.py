@@ -68,11 +68,12 @@ def partition(parts, samples):
 
 
 def balanced(parts):
-    """None if the parts' lengths differ by one at most."""
+    """None if no part is larger than it has to be."""
     lengths = [len(part) for part in parts]
-    if max(lengths) - min(lengths) <= 1:
+    most = -(-sum(lengths) // len(lengths))
+    if max(lengths) <= most:
         return None
-    return f"the ranks have {', '.join(map(str, lengths))} images: lengths may differ by one at most, or some ranks wait for others"
+    return f"the ranks have {', '.join(map(str, lengths))} images: {most} are the most that one needs, and all ranks wait for the one with more"
 
 
 def at_random(parts):

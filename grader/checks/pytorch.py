@@ -18,7 +18,8 @@ def new_order_every_epoch(seen, case, expected):
             known = "" if number is None else f", that of epoch {number}"
             return f"{who}every epoch has the same order (images {', '.join(map(str, orders[0][:3]))}, ...{known}): the sampler is not told which epoch it is, or always the same"
         if len(set(map(tuple, orders))) < len(orders):
-            return f"{who}some epochs have the same order as others"
+            later = next(epoch for epoch, order in enumerate(orders) if order in orders[:epoch])
+            return f"{who}epochs {orders.index(orders[later])} and {later} have the same order"
     return None
 
 
@@ -55,7 +56,11 @@ def balanced(seen, case, expected):
 
 
 def at_random(seen, case, expected):
-    return criteria.dealt_at_random([of_rank["samples"] for of_rank in seen])
+    samples, other = ([of_rank[run] for of_rank in seen] for run in ("samples", "other"))
+    if problem := criteria.dealt_at_random(samples):
+        return problem
+    few = len(seen) < 2 or case["images"] < criteria.FEW
+    return "another args.seed cuts the data set in the same way: the order must follow from it" if samples == other and not few else None
 
 
 def lengths_of_all(seen, case, expected):
@@ -82,6 +87,7 @@ def mean_gradients(seen, case, expected):
         wrong = {
             "after backward each rank has its own gradients: nothing averages them": expected["own"][rank],
             "the gradients are summed over the ranks, not averaged": expected["sum"],
+            "each rank divides its own gradients by the number of ranks, and nothing adds them up": expected["own"][rank] / len(seen),
         }
         problem = criteria.explained(of_rank["gradients"], expected["mean"], wrong if len(seen) > 1 else {})
         if problem is not None:
@@ -127,6 +133,14 @@ def shuffle(*cases):
     return Check("shuffle", f"{PROBES}:shuffle", cases, ORDER_CRITERIA, oracle=f"{ORACLES}:shuffle")
 
 
+def replica(*cases):
+    return Check("replica", f"{PROBES}:replica", cases, REPLICA_CRITERIA, oracle=f"{ORACLES}:replica")
+
+
+def step_of_ranks(*cases):
+    return Check("step", f"{PROBES}:step", cases, STEP_CRITERIA, oracle=f"{ORACLES}:step")
+
+
 STEP = Check(
     "step",
     f"{PROBES}:step",
@@ -134,36 +148,24 @@ STEP = Check(
     (Criterion("the update of one step", 3, step_as_one_batch, "Four steps: zero_grad, forward and loss, backward, step."),),
     oracle=f"{ORACLES}:step",
 )
-STEP_OF_RANKS = Check(
-    "step",
-    f"{PROBES}:step",
-    ({"ranks": 2, "lengths": [5, 9], "batchsize": 5, "epochs": 2, "lr": 0.1},),
-    (
-        Criterion("equal parameters on all ranks", 1, training.ranks_stay_equal, "Forward must go through `replica`, which averages the gradients."),
-        Criterion(
-            "the update of one big batch",
-            2,
-            step_as_one_batch,
-            "Gradients are averaged over the ranks, each with the same weight: the mean of the ranks' `loss` must be the mean over all `total` "
-            "images, also where ranks have different numbers of them.",
-        ),
+STEP_CRITERIA = (
+    Criterion("equal parameters on all ranks", 1, training.ranks_stay_equal, "Forward must go through `replica`, which averages the gradients."),
+    Criterion(
+        "the update of one big batch",
+        2,
+        step_as_one_batch,
+        "Gradients are averaged over the ranks, each with the same weight: the mean of the ranks' `loss` must be the mean over all `total` "
+        "images, also where ranks have different numbers of them.",
     ),
-    oracle=f"{ORACLES}:step",
 )
-REPLICA = Check(
-    "replica",
-    f"{PROBES}:replica",
-    ({"ranks": 2, "lengths": [3, 4], "batchsize": 4},),
-    (
-        Criterion("the model keeps its parameters", 1, parameters_of_model, "DistributedDataParallel(model) holds the model as it is."),
-        Criterion("backward gives the mean gradients", 1, mean_gradients, "DistributedDataParallel(model) averages them during backward."),
-    ),
-    oracle=f"{ORACLES}:replica",
+REPLICA_CRITERIA = (
+    Criterion("the model keeps its parameters", 1, parameters_of_model, "DistributedDataParallel(model) holds the model as it is."),
+    Criterion("backward gives the mean gradients", 1, mean_gradients, "DistributedDataParallel(model) averages them during backward."),
 )
 SPLIT_CRITERIA = (
     Criterion("every image on exactly one rank", 1, partition, "All ranks must cut in the same way: from the same seed."),
-    Criterion("shards of equal size but for one image", 1, balanced, "Deal the remainder out, an image to a rank."),
-    Criterion("at random", 1, at_random, "The data set may be sorted: shuffle before cutting."),
+    Criterion("no shard larger than it has to be", 1, balanced, "Deal the remainder out, an image to a rank."),
+    Criterion("at random", 1, at_random, "The data set may be sorted: shuffle before cutting, by args.seed."),
     Criterion("`lengths` of all shards", 1, lengths_of_all, "A list with the number of images of every rank, the same on all ranks."),
 )
 THROUGHPUT_CRITERIA = (

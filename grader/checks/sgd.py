@@ -68,7 +68,7 @@ def _mistake(found, gradients, lr, library, workers, averaged):
         return f"weight decay of {decay:.3g} is added, which nothing asks for"
     if rate is None:
         return None
-    if criteria.close(first, (1 + MOMENTUM) * lr * gradients[0]):
+    if any(criteria.close(rate / lr, factor) for factor in (1 + MOMENTUM, 1 + MOMENTUM + MOMENTUM**2)):  # PyTorch's way, Chainer's way
         return "it uses Nesterov's momentum; the lecture's is the plain one"
     if not criteria.close(rate, lr):
         if criteria.close(rate, DEFAULTS[library]):

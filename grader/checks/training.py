@@ -87,6 +87,7 @@ def images_of_all(seen, case, expected):
             "the images of all workers are counted once for every worker": right * workers,
             "steps are counted as full batches of args.batchsize images, but some are smaller: count the images": steps * case["batchsize"] * workers * epochs,
             "steps are counted as full batches of args.batchsize images, and only of one worker": steps * case["batchsize"] * epochs,
+            "`images` has one epoch less: epochs are counted from 0, and the last one's number is not how many there are": sum(lengths) * (epochs - 1),
             "`images` has the number of steps, not of images": steps * epochs,
             "len(train_set) has images that the split leaves out, and that no worker sees: count those of the parts": case.get("images", 0) * epochs,
             "the whole data set is counted once for every worker": case.get("images", 0) * workers * epochs,

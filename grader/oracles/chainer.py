@@ -26,6 +26,7 @@ def updater(rank, ranks, case):
     rules["it trains with the batches of the test set"] = {"test_set": True}
     if workers > 1 and several_nodes:
         rules["each rank updates with its own gradients: `optimizer`, which takes their mean, is not what updates"] = {"alone": True}
+        rules["the gradients are divided by the number of ranks once too often: the multi-node optimizer takes their mean already"] = {"factor": 1 / workers}
     elif workers > 1:
         rules["only the main device's images are trained with: give the updater all iterators, and all devices"] = {"only_main": True}
         rules["the learning rate is divided by the number of devices twice: MultiprocessParallelUpdater does it by itself"] = {"factor": 1 / workers}

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from grader.probes.pytorch import enlarge as doubled
-from grader.probes.pytorch import examples, flat, network, part, pictures, seed_of
+from grader.probes.pytorch import batch, examples, flat, network, part, pictures, seed_of
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
 from handson.training.data import enlarge
@@ -19,7 +19,9 @@ def step(rank, ranks, case):
     parameters that it leads to}."""
     rules = {"right": {}}
     rules["the gradients are not cleared: those of the last step are still in them (`optimizer.zero_grad()`)"] = {"clear": False}
-    rules["the parameters never change: `optimizer.step()` comes after `backward()`, with the gradients not yet cleared"] = {"update": False}
+    rules["the gradients are cleared only once an epoch: each step begins with `optimizer.zero_grad()`"] = {"clear": "in an epoch's first step"}
+    rules["each batch makes two updates: `optimizer.step()` belongs there once"] = {"update": 2}
+    rules["the parameters never change: `optimizer.step()` comes after `backward()`, with the gradients not yet cleared"] = {"update": 0}
     rules["a softmax is taken before the loss: `F.cross_entropy` needs the network's scores as they are"] = {"softmax": True}
     if case["unit"] != "single_gpu":
         size, images = len(case["lengths"]), "total"
@@ -33,6 +35,7 @@ def step(rank, ranks, case):
         rules["the sum over a rank's images is divided by nothing: divide by `total`, and multiply by comm.size"] = {"scale": images, "weights": "mean"}
         rules["the mean over a rank's images is divided by `total` once more: the sum belongs there"] = {"weights": "twice"}
         rules["the sum is divided by args.batchsize, but batches can be smaller: divide by `total`"] = {"weights": "batchsize"}
+        rules["the sum is divided by the images of the whole epoch: divide by `total`, which has those of this step"] = {"weights": "epoch"}
     else:
         rules["the loss is the sum over the images of the batch, not their mean"] = {"scale": "total"}
         rules["the loss is divided by the number of images twice"] = {"weights": "twice"}
@@ -40,28 +43,32 @@ def step(rank, ranks, case):
     return {sentence: _train(case, **rule)[None] for sentence, rule in rules.items()}
 
 
-def batches_of(case):
-    """For each step of a run that never calls set_epoch: [(images, labels) of each rank]."""
+def _given(case):
+    """The network, the number of steps in an epoch, and for each step of a run that never calls set_epoch: [(images, labels) of each rank]."""
     lengths, seed = case["lengths"], seed_of(case)
+    if "steps" in case:  # a probe that gives each rank one batch a step
+        return network(case["seed"]), case["steps"], [[batch(case["seed"], number, lengths, rank) for rank in range(len(lengths))] for number in range(case["steps"])]
     everything = examples(sum(lengths), case["seed"])
     shards = [part(everything, lengths, rank) for rank in range(len(lengths))]
     epoch = list(zip(*(EpochBatches(lengths, rank, case["batchsize"], seed) for rank in range(len(lengths)))))
-    return [[(doubled(shard.images[numbers]), shard.labels[numbers]) for shard, numbers in zip(shards, of_step)] for of_step in epoch] * case["epochs"]
+    steps = [[(doubled(shard.images[numbers]), shard.labels[numbers]) for shard, numbers in zip(shards, of_step)] for of_step in epoch]
+    return network(seed), len(steps), steps * case["epochs"]
 
 
-def _train(case, clear=True, update=True, scale=1.0, weights="total", softmax=False):
-    model, trace = network(seed_of(case)), []
+def _train(case, clear=True, update=1, scale=1.0, weights="total", softmax=False):
+    (model, steps_of_epoch, steps), trace = _given(case), []
     optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
-    for of_ranks in batches_of(case):
+    for number, of_ranks in enumerate(steps):
         total = sum(len(labels) for _, labels in of_ranks)
-        if clear:
+        if clear is True or clear and number % steps_of_epoch == 0:
             optimizer.zero_grad()
         for images, labels in of_ranks:
             outputs, size, own = model(images), len(of_ranks), len(labels)
             loss = F.cross_entropy(outputs.softmax(dim=1) if softmax else outputs, labels, reduction="sum")
-            share = {"total": 1 / total, "own": 1 / own / size, "twice": 1 / own / total, "batchsize": 1 / case["batchsize"] / size, "mean": 1 / total / size}
-            (loss * share[weights] * (total if scale == "total" else scale)).backward()
-        if update:
+            divisors = {"total": total, "own": own * size, "twice": own * total, "mean": total * size, "epoch": sum(case["lengths"])}
+            divisors["batchsize"] = case.get("batchsize", max(case["lengths"])) * size
+            (loss / divisors[weights] * (total if scale == "total" else scale)).backward()
+        for _ in range(update):
             optimizer.step()
         trace.append(flat(model.parameters()))
     return numpy.stack(trace)

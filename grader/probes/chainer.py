@@ -26,7 +26,7 @@ from handson.chainer import data as handson_data
 from handson.chainer import devices as handson_devices
 from handson.chainer import model as handson_model
 from handson.chainer.optimizers import create_multi_node_optimizer
-from handson.training import options
+from handson.training import banner, data, options
 from handson.training.data import ImageDataset
 
 CPU = chainer.get_device("@numpy")
@@ -92,13 +92,21 @@ def flat(model, what="array"):
 class Double:
     """In place of Enlarge: it doubles the images, so that its use shows in the results, and notes for which device each call was made."""
 
+    asked = []
+
     def __init__(self, size=None):
-        self.asked = []
+        pass
 
     def __call__(self, batch, device):
         self.asked.append("none" if device is None else "cpu")
         images, labels = concat_examples(batch)
         return 2 * images, labels
+
+
+def enlarge(images, size):
+    """In place of data.enlarge, which a student's own converter calls: as Double."""
+    Double.asked.append("cpu")
+    return 2 * images
 
 
 class Gpu(chainer.backend.CpuDevice):
@@ -161,7 +169,7 @@ class Place:
         several_nodes = case["unit"] == "multi_node"
         self.comm = [join(rank, ranks, case.get("ranks_per_node", ranks))] if several_nodes else []
         self.sets = (None, None) if several_nodes and rank > 0 else (train_set, self.test_set)
-        replaced = (handson_model, "ConvNet", Network), (handson_data, "Enlarge", Double), (reports, "resume", self._resume)
+        replaced = (handson_model, "ConvNet", Network), (handson_data, "Enlarge", Double), (data, "enlarge", enlarge), (reports, "resume", self._resume)
         self.script = Script(source, self._stand_ins(several_nodes) | stand_ins, before or {}, (*Script.replaced, *replaced))
 
     def run(self, see, begin=lambda names: None, **options):
@@ -186,7 +194,7 @@ class Place:
         several_devices = self.case["unit"] == "multi_gpu"
         return {
             "device": ("device", lambda: CPU),
-            "devices": ("gpus", lambda: {f"gpu{number}" if number else "main": number for number in range(len(self.lengths))}),
+            "devices": ("gpus", lambda args: banner.name_devices(args.gpu)),
             "iterators": ("parts train_iterators", lambda: (parts(), [serial(one, self.case) for one in parts()])),
             "scatter": ("train_set test_set", scattered),
             "iterator": ("train_iterator", lambda train_set: serial(train_set, self.case)),
@@ -326,12 +334,15 @@ def optimizer(rank, ranks, source, case):
 
 
 def updater(rank, ranks, source, case):
-    """The parameters after each update by the gap's updater, and the devices for which it called the converter."""
-    trace, given, workers = [], [], workers_of(ranks, case)
+    """The parameters after each update by the gap's updater, the devices for which it called the converter ("asked"), and the GPUs that it
+    works on ("gpu"), if it is the course's updater for several."""
+    trace, gpus, workers = [], [], workers_of(ranks, case)
+    Double.asked.clear()
 
     def see(names):
         if not isinstance(names.updater, StandardUpdater):
             raise Wrong(f"`updater` is a {type(names.updater).__name__}, which is no updater")
+        gpus.extend(getattr(names.updater, "_devices", {}).values())
         for _ in range(case["updates"]):
             names.updater.update()
             trace.append(flat(names.model))
@@ -340,8 +351,8 @@ def updater(rank, ranks, source, case):
 
     lengths = [case["batchsize"] * case["updates"]] * workers
     place = Place(rank, ranks, source, case, pictures(sum(lengths), case["seed"]), lengths, pictures(sum(lengths), case["seed"] + 1), lengths)
-    place.run(see, begin=lambda names: given.append(names.convert))
-    return {"parameters": numpy.stack(trace), "asked": given[0].asked}
+    place.run(see)
+    return {"parameters": numpy.stack(trace), "asked": list(Double.asked), "gpu": gpus}
 
 
 def throughput(rank, ranks, source, case):

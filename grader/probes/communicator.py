@@ -28,7 +28,7 @@ def join(rank, ranks, ranks_per_node=None):
     numpy.random.seed(1000 + rank)
     if ranks_per_node:
         os.environ["HANDSON_NODE"] = f"node{rank // ranks_per_node + 1}"
-    communicator = communicators.CpuCommunicator(Group(rank, ranks))
+    communicator = communicators.CpuCommunicator(Group(rank, range(ranks)))
     for module in (chainermn, communicators):
         module.create_communicator = lambda *arguments, **options: communicator  # for student code that creates a communicator
     return communicator
@@ -41,17 +41,27 @@ class NotThere(Wrong, AttributeError):
 class Group:
     """The methods of mpi4py's communicators that ChainerMN uses, with the same names and arguments."""
 
-    def __init__(self, rank, size):
-        self.rank, self.size = rank, size
+    def __init__(self, rank, ranks, group=None):
+        """ranks: the members' numbers in the process group that all ranks are in; group: their own process group, if they are not all."""
+        self.rank, self.size, self._ranks, self._group = rank, len(ranks), ranks, group
+
+    def Split(self, color=0, key=0):
+        colors, mine = self.allgather((color, key)), None
+        for one in sorted({color for color, _ in colors}):
+            members = [rank for _, rank in sorted((key, rank) for rank, (other, key) in enumerate(colors) if other == one)]
+            group = dist.new_group([self._ranks[rank] for rank in members])
+            if one == color:
+                mine = Group(members.index(self.rank), [self._ranks[rank] for rank in members], group)
+        return mine
 
     def bcast(self, obj, root=0):
         box = [obj]
-        dist.broadcast_object_list(box, root)
+        dist.broadcast_object_list(box, self._ranks[root], self._group)
         return box[0]
 
     def allgather(self, obj):
         everybodys = [None] * self.size
-        dist.all_gather_object(everybodys, obj)
+        dist.all_gather_object(everybodys, obj, self._group)
         return everybodys
 
     def gather(self, obj, root=0):
@@ -75,26 +85,29 @@ class Group:
         return self.size
 
     def send(self, obj, dest, tag=0):
-        dist.send_object_list([obj], dest)
+        dist.send_object_list([obj], self._ranks[dest])
 
     def recv(self, source, tag=0, status=None):
         box = [None]
-        dist.recv_object_list(box, source)
+        dist.recv_object_list(box, self._ranks[source])
         return box[0]
 
     def barrier(self):
-        dist.barrier()
+        dist.barrier(self._group)
 
     Barrier = barrier
 
     def Bcast(self, buffer, root=0):  # mpi4py's methods with a capital letter take arrays or bytes
         array = buffer if isinstance(buffer, numpy.ndarray) else numpy.frombuffer(buffer, "uint8")
-        dist.broadcast(torch.from_numpy(array if array.flags.writeable else array.copy()), root)
+        dist.broadcast(torch.from_numpy(array if array.flags.writeable else array.copy()), self._ranks[root], self._group)
 
     def Allreduce(self, sent, received):
         if isinstance(sent, numpy.ndarray):  # else MPI.IN_PLACE
             received[...] = sent
-        dist.all_reduce(torch.from_numpy(received))
+        dist.all_reduce(torch.from_numpy(received), group=self._group)
+
+    def Dup(self):
+        raise NotThere("double buffering applies each batch's gradients one update later; whether it is on is for args.double_buffering to say")
 
     def __getattr__(self, name):
         raise NotThere(f"`comm.mpi_comm.{name}` is not known here, where ranks have no MPI: use the methods of `comm`, such as bcast_obj and allreduce_obj")

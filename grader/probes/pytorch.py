@@ -60,8 +60,12 @@ def part(whole, lengths, rank):
 
 
 def samples(shard, case):
-    """The numbers of the samples in a shard of the case's `dataset`."""
-    return told([shard[index][0].flatten()[0] for index in range(len(shard))], case["images"], case["seed"])
+    """The numbers of the samples in a shard of the case's `dataset`. Raises Wrong."""
+    pairs = [shard[number] for number in range(len(shard))]
+    found = told([image.flatten()[0] for image, _ in pairs], case["images"], case["seed"])
+    if others := sum(int(label) != number % 10 for number, (_, label) in zip(found, pairs)):
+        raise Wrong(f"{others} of {len(found)} images have the label of another image: cut images and labels alike")
+    return found
 
 
 class Network(nn.Sequential):
@@ -141,12 +145,12 @@ class Place:
     def __init__(self, rank, ranks, source, case, train_set, test_set=None, kind=Network, first_epoch=0, before=None, **stand_ins):
         self.train_set, self.first_epoch, self.rank = train_set, first_epoch, rank
         self.lengths = case.get("lengths", [len(train_set)])
-        args = arguments(ranks, case)
-        args.resume = Path(f"snapshot_epoch_{first_epoch}") if first_epoch else None
+        self.args = arguments(ranks, case)
+        self.args.resume = Path(f"snapshot_epoch_{first_epoch}") if first_epoch else None
         several_nodes = case["unit"] == "multi_node"
         comm = [] if case["unit"] == "single_gpu" else [join(rank, ranks, case.get("ranks_per_node", ranks) if several_nodes else None)]
         known = (None, None) if several_nodes and rank > 0 else (train_set, test_set or examples(2 * ranks, 0))
-        self.arguments = [*comm, args, *known]
+        self.arguments = [*comm, self.args, *known]
         replaced = (model, "ConvNet", kind), (data, "enlarge", enlarge), (extensions, "resume", self._resume)
         self.script = Script(source, self._stand_ins() | stand_ins, before or {}, (*Script.replaced, *replaced))
 
@@ -201,10 +205,17 @@ def device(rank, ranks, source, case):
 
 
 def split(rank, ranks, source, case):
-    """The shard and the lengths of one rank, and the images that its loader gives in an epoch."""
-    found = {}
+    """The shard and the lengths of one rank, and its shard in a run with another seed ("other")."""
+    everything = dataset(case["images"], case["seed"])
 
-    def see(names):
+    def run(seed, found):
+        place = Place(rank, ranks, source, case, everything)
+        place.args.seed = seed
+        torch.manual_seed(1000 * seed + rank)  # an order that does not follow from args.seed changes, too
+        place.run(lambda names: see(names, found))
+        return found
+
+    def see(names, found):
         shard, lengths = names.shard, names.lengths
         try:
             found["lengths"] = [index(length) for length in lengths]
@@ -217,8 +228,7 @@ def split(rank, ranks, source, case):
         found["samples"] = samples(shard, case)
         raise Enough
 
-    Place(rank, ranks, source, case, dataset(case["images"], case["seed"])).run(see)
-    return found
+    return run(seed_of(case), {}) | {"other": run(seed_of(case) + 1, {})["samples"]}
 
 
 def replica(rank, ranks, source, case):

@@ -7,6 +7,7 @@ that this gap should give, so that one gap's mistakes don't reach another.
 import ast
 import contextlib
 import inspect
+import sys
 from dataclasses import dataclass, field
 from unittest import mock
 
@@ -58,7 +59,7 @@ class Script:
             passages.pop()
             see(Names(names))
 
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack, contextlib.redirect_stdout(sys.__stdout__):  # the student's file may have put another in its place
             for module, name, value in self.replaced:
                 stack.enter_context(mock.patch.object(module, name, value))
             names, train, used = self._made()

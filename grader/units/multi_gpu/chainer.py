@@ -12,8 +12,9 @@ def main_first(seen, case, expected):
     found = ids[names.index("main")]
     if found != gpu[0]:
         return f"with args.gpu = {gpu}, 'main' is GPU {found}, not the first of them"
-    right = ["main", *(f"gpu{number}" for number in range(1, len(gpu)))]
-    return f"the names are {', '.join(names)}; they should be {', '.join(right)}" if len(names) == len(gpu) and set(names) != set(right) else None
+    right = {"main" if number == 0 else f"gpu{number}": one for number, one in enumerate(gpu)}
+    wrong = sorted(ids) == sorted(gpu) and dict(zip(names, ids)) != right
+    return f"with args.gpu = {gpu}, `gpus` is {dict(zip(names, ids))}; it should be {right}" if wrong else None
 
 
 def all_gpus(seen, case, expected):
@@ -54,10 +55,15 @@ def iterator_for_each_part(seen, case, expected):
     return every_image_in_batches(seen, case, expected)
 
 
+def on_all_gpus(seen, case, expected):
+    problem, used, gpu = training.one_big_batch(seen, case, expected), seen[0]["gpu"], case["gpu"]
+    return problem or (f"the updater works on GPUs {used}; `gpus` has {gpu}" if used and used != gpu else None)
+
+
 DEVICES = Check(
     "devices",
     "grader.units.multi_gpu.probes.chainer:devices",
-    ({"gpu": [0, 1]}, {"gpu": [3, 1, 2]}, {"gpu": [1]}),
+    ({"gpu": [0, 1]}, {"gpu": [3, 2, 1]}, {"gpu": [1]}),
     (
         Criterion("'main' is the first GPU, and 'gpu1', ... the next", 1, main_first, "{'main': args.gpu[0], 'gpu1': args.gpu[1], ...}, for any number."),
         Criterion("every GPU once", 1, all_gpus, "As many names as args.gpu has ids; enumerate counts along."),
@@ -77,10 +83,11 @@ ITERATORS = Check(
 )
 UPDATER = updater(
     (
-        Criterion("the update of one big batch", 3, training.one_big_batch, "MultiprocessParallelUpdater(iterators, optimizer, devices=...)"),
+        Criterion("the update of one big batch", 3, on_all_gpus, "MultiprocessParallelUpdater(iterators, optimizer, devices=...)"),
         Criterion("batches are converted", 1, converted, "MultiprocessParallelUpdater has the argument converter."),
     ),
-    *({"workers": workers, "batchsize": 4, "updates": 3, "lr": 0.02} for workers in (2, 3)),
+    {"workers": 2, "gpu": [1, 0], "batchsize": 4, "updates": 3, "lr": 0.02},
+    {"workers": 3, "gpu": [2, 0, 1], "batchsize": 4, "updates": 3, "lr": 0.02},
 )
 CHECKS = (
     DEVICES,

@@ -39,6 +39,7 @@ def test_images_once(seen, case, expected):
     problem = criteria.partition(parts, case["test_images"])
     if problem and "more than once" in problem:
         problem += ": with force_equal_length some test images count twice in the result"
+    problem = problem or criteria.balanced(parts)
     return problem and f"test set: {problem}"
 
 

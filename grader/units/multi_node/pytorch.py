@@ -2,7 +2,7 @@
 
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
-from grader.checks.pytorch import PROBES, REPLICA, SPLIT_CRITERIA, STEP_OF_RANKS, device_of_rank, run, shuffle, throughput
+from grader.checks.pytorch import PROBES, SPLIT_CRITERIA, device_of_rank, replica, run, shuffle, step_of_ranks, throughput
 from grader.units.multi_node.evaluation import evaluates_all
 
 HERE = "grader.units.multi_node"
@@ -16,6 +16,7 @@ def trains_on(seen, case, expected):
     return None
 
 
+ON_TWO_NODES = {"ranks": 2, "ranks_per_node": 1}
 SCATTER = Check("scatter", f"{PROBES}:split", ({"ranks": 4, "ranks_per_node": 2, "images": 42},), SPLIT_CRITERIA)
 EVALUATOR = Check(
     "evaluator",
@@ -31,15 +32,15 @@ EVALUATOR = Check(
     oracle=f"{HERE}.oracles.pytorch:evaluation",
 )
 CHECKS = (
-    device_of_rank({"ranks": 4, "ranks_per_node": 2, "gpu": [1, 0]}, {"ranks": 2, "ranks_per_node": 1, "gpu": [3]}),
+    device_of_rank({"ranks": 4, "ranks_per_node": 2, "gpu": [1, 0]}, ON_TWO_NODES | {"gpu": [3]}),
     SCATTER,
-    REPLICA,
+    replica(ON_TWO_NODES | {"lengths": [3, 4], "batchsize": 4}),
     EVALUATOR,
-    shuffle({"ranks": 2, "ranks_per_node": 1, "lengths": [11, 12], "batchsize": 4}),
-    STEP_OF_RANKS,
+    shuffle(ON_TWO_NODES | {"lengths": [11, 12], "batchsize": 4}),
+    step_of_ranks(ON_TWO_NODES | {"lengths": [5, 9], "batchsize": 5, "epochs": 2, "lr": 0.1}),
     throughput(
-        {"ranks": 2, "ranks_per_node": 1, "lengths": [12, 13], "epochs": 4, "first_epoch": 0, "seconds": 12.5, "batchsize": 8},
-        {"ranks": 2, "ranks_per_node": 1, "lengths": [13, 12], "epochs": 5, "first_epoch": 2, "seconds": 8.0, "batchsize": 8},
+        ON_TWO_NODES | {"lengths": [12, 13], "epochs": 4, "first_epoch": 0, "seconds": 12.5, "batchsize": 8},
+        ON_TWO_NODES | {"lengths": [13, 12], "epochs": 5, "first_epoch": 2, "seconds": 8.0, "batchsize": 8},
     ),
     run("multi_node", {"ranks": 4, "ranks_per_node": 2, "batchsize": 7}),
 )

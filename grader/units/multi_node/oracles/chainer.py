@@ -4,14 +4,16 @@ import handson.chainer  # noqa: F401 (before chainer: lets it run on today's Num
 import numpy
 
 from grader.probes.chainer import Double, network, pictures, seed_of
+from grader.units.multi_node.probes.chainer import TRAINED, training_set
 
 
 def evaluation(rank, ranks, case):
     """{"right": [loss, accuracy] on each rank (ranks, 2), the means over all images; sentence on a misconception: the values that it
     leads to}."""
     model, lengths, data = network(seed_of(case)), case["lengths"], list(pictures(sum(case["lengths"]), case["seed"]))
+    model.predictor.w1.array *= TRAINED
 
-    def mean(part):
+    def mean(part, model=model):
         if not part:
             return numpy.zeros(2)
         loss = model(*Double()(part, None))
@@ -29,5 +31,7 @@ def evaluation(rank, ranks, case):
         "that the script has made, and make that a multi-node one": numpy.stack([own.mean(axis=0)] * size),
         "it is the mean of the batches' means, in which an image in a small last batch weighs more: keep the `evaluator` that "
         "the script has made, and make that a multi-node one": numpy.stack([numpy.mean([numpy.mean(one, axis=0) for one in batches], axis=0)] * size),
+        "the evaluator has a copy of the model, as it was before the training": numpy.stack([mean(data, network(seed_of(case)))] * size),
+        "these are of the training images: the evaluator needs `test_iterator`": numpy.stack([mean(list(training_set(size)[0]))] * size),
         "the ranks' results are added up, not averaged": numpy.stack([own.sum(axis=0)] * size),
     }

@@ -1,9 +1,11 @@
 """The oracle of the evaluator's probe, called like those in grader.oracles.pytorch."""
 
 import numpy
+import torch
 import torch.nn.functional as F
 
 from grader.probes.pytorch import NormalizingNetwork, enlarge, examples, network, part, seed_of
+from grader.units.multi_node.probes.pytorch import TRAINED, training_set
 
 
 def evaluation(rank, ranks, case):
@@ -13,12 +15,18 @@ def evaluation(rank, ranks, case):
     for number, length in enumerate(case["lengths"]):
         mine = part(everything, case["lengths"], number)
         images, labels = enlarge(mine.images), mine.labels
-        model = network(seed_of(case), NormalizingNetwork).eval()
+        model = _model(case).eval()
         right.append(_sums(model(images), labels))
         cut = list(zip(images.split(case["batchsize"]), labels.split(case["batchsize"]))) if length else []
         batches += [_sums(model(some), theirs) / len(theirs) for some, theirs in cut]
         model.train()
         training.append(sum((_sums(model(some), theirs) for some, theirs in cut if len(theirs) > 1), numpy.zeros(2)))
+    train_set, shards = training_set(len(case["lengths"]))
+    model = _model(case).eval()
+    of_training = _sums(model(enlarge(train_set.images)), train_set.labels) / sum(shards)
+    mine = part(train_set, shards, 0)
+    of_shard = _sums(model(enlarge(mine.images)), mine.labels) / shards[0]
+    untrained = _model(case, 1.0).eval()
     lengths, own = numpy.array(case["lengths"])[:, None], numpy.stack(right)
     means = own / numpy.maximum(lengths, 1)
     found = {
@@ -30,8 +38,18 @@ def evaluation(rank, ranks, case):
         "numbers of images, then divide": means.mean(axis=0),
         "the means of the batches are averaged: a short last batch then weighs as much as a full one": numpy.mean(batches, axis=0),
         "the ranks' means are added up, not averaged": means.sum(axis=0),
+        "the evaluator has a copy of the model, as it was before the training": _sums(untrained(enlarge(everything.images)), everything.labels) / lengths.sum(),
+        "these are of the training images: the evaluator needs `test_loader`": of_training,
+        "these are of rank 0's training images: the evaluator needs `test_loader`": of_shard,
     }
     return {sentence: values[None] for sentence, values in found.items()}
+
+
+def _model(case, trained=TRAINED):
+    model = network(seed_of(case), NormalizingNetwork)
+    with torch.no_grad():
+        model[1].weight *= trained
+    return model
 
 
 def _sums(outputs, labels):

@@ -6,6 +6,8 @@ from grader.box.rank import Wrong
 from grader.probes.chainer import Place, dataset, pictures, samples, seed_of
 from grader.probes.script import Enough
 
+TRAINED = 0.5  # what a weight is multiplied by before the evaluation, as if there had been a training
+
 
 def scatter(rank, ranks, source, case):
     """The samples in one rank's parts of the training and the test set, where only rank 0 has the data. For the training set also the parts
@@ -38,6 +40,7 @@ def evaluator(rank, ranks, source, case):
     def see(names):
         if not callable(names.evaluator):
             raise Wrong(f"`evaluator` is a {type(names.evaluator).__name__}, which is no evaluator")
+        names.model.predictor.w1.array *= TRAINED
         result = names.evaluator(names.trainer)
         if not isinstance(result, dict) or not {"main/loss", "main/accuracy"} <= result.keys():
             raise Wrong(f"`evaluator` reports {result!r:.80}, not main/loss and main/accuracy")
@@ -45,7 +48,13 @@ def evaluator(rank, ranks, source, case):
         found.append(hasattr(names.evaluator, "seconds"))
         raise Enough
 
-    place = Place(rank, ranks, source, case, pictures(ranks, 0), [1] * ranks, pictures(sum(case["lengths"]), case["seed"]), case["lengths"])
+    train_set, lengths = training_set(ranks)
+    place = Place(rank, ranks, source, case, train_set, lengths, pictures(sum(case["lengths"]), case["seed"]), case["lengths"])
     with chainer.using_config("train", True):
         place.run(see)
     return {"found": found[0], "counts seconds": found[1]}
+
+
+def training_set(ranks):
+    """(the training set of all ranks, the lengths of their parts)."""
+    return pictures(2 * ranks, 1), [2] * ranks
