@@ -10,8 +10,8 @@ import typer
 
 from handson.errors import run
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, help=__doc__)
-site = typer.Typer(no_args_is_help=True)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True, help=__doc__)
+site = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(site, name="site", help="Fit the job scripts to a site: its queue, group, GPUs and modules.")
 
 

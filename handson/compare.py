@@ -1,7 +1,8 @@
 """``python -m handson compare OUT...``: training runs side by side, as a table and as a figure.
 
-Repeats of a run (same script, track, workers and conditions) become one row. The speed-up is against the single-GPU run of the same
-track under the same conditions. A script that trains something else than the lecture's, and a recording, are conditions, too.
+Repeats of a run (same script, track, workers, conditions and way to communicate) become one row, with the median of their throughputs: one
+run on an overloaded machine then changes little. The speed-up is against the single-GPU run of the same track under the same conditions. A
+script that trains something else than the lecture's, and a recording, are conditions, too.
 """
 
 import re
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from handson import figures
+from handson.training.options import LEARNING_RATE
 from handson.training.results import OldResult, read
 
 TRAINING = "train_cifar"  # of the lecture's scripts
@@ -21,7 +23,18 @@ CONDITIONS = {  # what must be the same in runs that are compared: name -> a Res
     "kind of GPU": lambda run: "virtual GPUs" if "virtual" in run.device else "GPUs",
     "script": lambda run: "" if run.training == TRAINING else f"another script than the lecture's: {run.training}",
     "recording": lambda run: "profiled" if run.profiled else "",
+    "learning rate": lambda run: "" if run.lr == LEARNING_RATE else f"learning rate {run.lr:g}",
 }
+COMMUNICATION = {  # what keeps rows apart, too, but has no meaning for the single-GPU run that all are compared with
+    "network": lambda run: run.network,
+    "communicator": lambda run: "" if run.communicator in USUAL["virtual" in run.device] else f"communicator {run.communicator}",
+    "type of gradients": lambda run: f"{run.gradients} gradients" if run.gradients else "",
+    "double buffering": lambda run: "double buffering" if run.double_buffering else "",
+    "sharing": lambda run: " ".join(re.findall(r"sharing \d+ cores?|shared by several workers", run.device)),
+}
+USUAL = {True: ("", "gloo", "naive"), False: ("", "nccl", "pure_nccl")}  # communicators, whether or not GPUs are virtual
+SHOWN = 5  # busy runs that are named
+TOLERANCE = 1.1  # a speed-up that is so many times the highest possible one is an error of measurement
 LECTURE = {1: 51.1, 2: 87.6, 4: 172.1}  # workers -> images/s, as the lecture reports from Reedbush
 HEADINGS = ("task", "track", "workers", "runs", "images/s", "speed-up", "efficiency", "val. loss", "val. accuracy")
 TRACKS = {"pytorch": ("PyTorch", "#0072B2", "o"), "chainer": ("Chainer", "#D55E00", "^")}  # name, colour, marker
@@ -37,15 +50,16 @@ class Row:
     workers: int
     nodes: int
     conditions: tuple  # of texts, in the order of CONDITIONS
+    communication: tuple  # of texts, in the order of COMMUNICATION
     throughputs: list  # images/s of each repeat
     loss: float | None  # validation, after the last epoch, mean of the repeats
     accuracy: float | None
-    speedup: float | None = None  # of the mean throughput over that of one worker
+    speedup: float | None = None  # of the throughput over that of one worker
 
     @property
-    def mean(self):
-        """images/s"""
-        return statistics.fmean(self.throughputs)
+    def throughput(self):
+        """The median of the repeats, images/s."""
+        return statistics.median(self.throughputs)
 
     @property
     def spread(self):
@@ -73,14 +87,45 @@ def compare(outs, figure_path="throughput.png", say=print):
             old.append(error)
     if old and not results:
         raise old[0]
-    for out in outs:
-        if out not in ended:
-            say(f"{out} is left out: it has no result.json, which a run writes when it ends well.")
+    unfinished = [out for out in outs if out not in ended]
+    if len(unfinished) == 1:
+        say(f"{unfinished[0]} is left out: it has no result.json, which a run writes when it ends well.")
+    elif unfinished:
+        say(f"{len(unfinished)} of {len(outs)} folders are left out, such as {unfinished[0]}: they have no result.json, which a run writes when it ends well.")
     for error in old:
         say(f"Left out: {error}.")
-    for line in text(table(results)) + shared_cores(results):
+    for line in text(table(results)) + remarks(results):
         say(line)
     say("Figure: " + " and ".join(str(path) for path in figure(results, figure_path)))
+
+
+def remarks(results):
+    """What a reader of the table should know: workers that share cores, speed-ups that cannot be, runs on a busy machine. Sentences."""
+    return shared_cores(results) + impossible(results) + disturbed(results)
+
+
+def impossible(results):
+    """A sentence for each row whose speed-up is higher than its workers, or the cores that they share, can give."""
+    sentences = []
+    for row in table(results):
+        shared = re.search(r"sharing (\d+)", row.communication[-1])
+        most = int(shared[1]) if shared else row.workers
+        if row.speedup and row.speedup > TOLERANCE * most:
+            what = f"{most} core{'s' * (most > 1)}" if shared else f"{most} worker{'s' * (most > 1)}"
+            sentences.append(f"The speed-up of {row.name} ({row.track}), {row.speedup:.2f}, is more than {what} can give. Something slowed the "
+                             "single-GPU runs down, or the runs did not do the same: repeat both while the machine does nothing else.")  # fmt: skip
+    return sentences
+
+
+def disturbed(results):
+    """Sentences that name the runs during which other programs kept the machine busy, and say how to leave them out."""
+    runs = [run for run in results if run.busy]
+    sentences = [f"{run.folder or run.name}: {run.busy}, so its times say little." for run in runs[:SHOWN]]
+    if len(runs) > SHOWN:
+        sentences.append(f"The machine was busy during {len(runs) - SHOWN} more runs.")
+    if runs:
+        sentences.append("Repeat such a run while the machine does nothing else. To leave a run out, delete its folder, or move it out of `results`.")
+    return sentences
 
 
 def shared_cores(results):
@@ -104,19 +149,24 @@ def conditions(run):
     return tuple(describe(run) for describe in CONDITIONS.values())
 
 
+def communication(run):
+    """How the workers of a run communicated and shared cores, as texts."""
+    return tuple(describe(run) for describe in COMMUNICATION.values())
+
+
 def table(results):
     """The rows of the table of `results`, sorted by track, conditions and workers."""
     groups = {}
     for run in results:
-        groups.setdefault((run.track, conditions(run), run.workers, run.name, run.nodes), []).append(run)
+        groups.setdefault((run.track, conditions(run), run.workers, run.name, run.nodes, communication(run)), []).append(run)
     rows = []
-    for (track, under, workers, name, nodes), runs in sorted(groups.items(), key=lambda group: (group[0][0] != "pytorch", group[0])):
+    for (track, under, workers, name, nodes, by), runs in sorted(groups.items(), key=lambda group: (group[0][0] != "pytorch", group[0])):
         loss, accuracy = _final(runs, "validation/main/loss"), _final(runs, "validation/main/accuracy")
-        rows.append(Row(name, track, workers, nodes, under, [run.throughput for run in runs], loss, accuracy))
-    single = {(row.track, row.conditions): row.mean for row in rows if row.name == "single_gpu" and row.workers == 1}
+        rows.append(Row(name, track, workers, nodes, under, by, [run.throughput for run in runs], loss, accuracy))
+    single = {(row.track, row.conditions): row.throughput for row in rows if row.name == "single_gpu" and row.workers == 1}
     for row in rows:
         if baseline := single.get((row.track, row.conditions)):
-            row.speedup = row.mean / baseline
+            row.speedup = row.throughput / baseline
     return rows
 
 
@@ -134,8 +184,7 @@ def text(rows):
     justify = [str.ljust] * 3 + [str.rjust] * 6 + [str.ljust]
     lines = ["  ".join(put(word, width) for put, word, width in zip(justify, line, widths)).rstrip() for line in cells]
     lines = [f"Conditions: {common}", lines[0], "-" * max(map(len, lines)), *lines[1:]]
-    if any(own):
-        differing = [name for name, values in zip(CONDITIONS, zip(*(row.conditions for row in rows))) if len(set(values)) > 1]
+    if differing := [name for name, values in zip(CONDITIONS, zip(*(row.conditions for row in rows))) if len(set(values)) > 1]:
         lines.append(f"Warning: the runs differ in {' and '.join(differing)}: compare only those under the same conditions.")
     if lonely := list(dict.fromkeys(row.track for row in rows if row.speedup is None)):
         lines.append(f"There is no speed-up without a single-GPU run under the same conditions (track {' and '.join(lonely)}): add it.")
@@ -145,8 +194,15 @@ def text(rows):
 def _common_and_own(rows):
     """The conditions that all `rows` share, as one text, and for each row a text with those that they don't all share."""
     shared = [len(set(values)) == 1 for values in zip(*(row.conditions for row in rows))]
-    own = [", ".join(text for text, same in zip(row.conditions, shared) if text and not same) for row in rows]
+    own = [", ".join([text for text, same in zip(row.conditions, shared) if text and not same] + _way(row, rows)) for row in rows]
     return ", ".join(text for text, same in zip(rows[0].conditions, shared) if text and same) or "none in common", own
+
+
+def _way(row, rows):
+    """How the workers of a row communicate, as texts. That they share cores is said only if those of a similar row share others, or none."""
+    sharing = {other.communication[-1] for other in rows if (other.name, other.track, other.workers, other.nodes) == (row.name, row.track, row.workers, row.nodes)}
+    texts = row.communication if len(sharing) > 1 else row.communication[:-1]
+    return [text for text in texts if text]
 
 
 def _cells(row):
@@ -155,13 +211,14 @@ def _cells(row):
     def number(value, digits):
         return "-" if value is None else f"{value:.{digits}f}"
 
-    per_node = f"{row.workers // row.nodes}" if row.workers % row.nodes == 0 else f"{row.workers / row.nodes:.1f}"
+    each, more = divmod(row.workers, row.nodes)  # mpiexec deals ranks out evenly, and begins with the first node
+    where = " + ".join([f"{each + 1}"] * more + [f"{each}"] * (row.nodes - more)) if more else f"{row.nodes} x {each}"
     return (
         row.name,
         row.track,
-        f"{row.workers} ({row.nodes} x {per_node})",
+        f"{row.workers} ({where})",
         str(len(row.throughputs)),
-        f"{row.mean:.1f}" + (f" ± {row.spread:.1f}" if row.spread is not None else ""),
+        f"{row.throughput:.1f}" + (f" ± {row.spread:.1f}" if row.spread is not None else ""),
         number(row.speedup, 2),
         number(row.efficiency, 3),
         number(row.loss, 4),
@@ -221,15 +278,15 @@ def draw(results):
 
 
 def _draw(left, right, rows, style):
-    """Draw a track: each repeat and the means against the ideal line on the left, the speed-up on the right."""
+    """Draw a track: each repeat and the medians against the ideal line on the left, the speed-up on the right."""
     repeats = [(row.workers, rate) for row in rows for rate in row.throughputs]
-    left.plot([row.workers for row in rows], [row.mean for row in rows], **style | {"marker": "", "label": None})
+    left.plot([row.workers for row in rows], [row.throughput for row in rows], **style | {"marker": "", "label": None})
     left.plot(*zip(*repeats), **style | {"linestyle": "", "markerfacecolor": "none", "label": None})
     left.plot([], [], **style, markerfacecolor="none")  # the legend's
     known = [row for row in rows if row.speedup]
     if not known:
         return
-    one, most = known[0].mean / known[0].speedup, known[-1].workers
+    one, most = known[0].throughput / known[0].speedup, known[-1].workers
     left.plot([1, most], [one, one * most], **figures.IDEAL | {"label": None})
     right.plot([row.workers for row in known], [row.speedup for row in known], **style)
 
@@ -243,4 +300,4 @@ def _tick(rows, workers):
 def _sentence(row):
     """What the figure shows of `row`, for people who cannot see it."""
     speedup = f", {row.speedup:.2f} times one worker" if row.speedup else ""
-    return f"{row.track}, {row.name}, workers {row.workers}: {row.mean:.1f} images/s{speedup}."
+    return f"{row.track}, {row.name}, workers {row.workers}: {row.throughput:.1f} images/s{speedup}."

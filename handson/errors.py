@@ -1,5 +1,6 @@
 """Errors whose text is for the user: one sentence that says what is wrong, where, and what to do. Commands print it, and no traceback."""
 
+import errno
 import os
 import signal
 import sys
@@ -27,6 +28,28 @@ class WorkerError(OneSentence, RuntimeError):
     """Names a device, or a rank, that failed; its own traceback, where there is one, is a note of the error."""
 
     status = 1
+
+
+class EndTogether(SystemExit):
+    """All ranks end, and rank 0 has said why."""
+
+
+class DiskFull(OneSentence, OSError):
+    """A file could not be written."""
+
+    def __init__(self):
+        super().__init__("the disk is full, so the run ends without a result: delete what you no longer need, such as old folders in `results` "
+                         "(`du -sh results/*` shows their sizes, `df -h .` what is free), and start it again")  # fmt: skip
+
+
+def in_a_sentence(error):
+    """DiskFull for an error that follows from a full disk; the error itself otherwise."""
+    cause = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT) or "iostream error" in str(cause):  # the latter is torch.save's
+            return DiskFull()
+        cause = cause.__cause__ or cause.__context__
+    return error
 
 
 def say(sentence):

@@ -169,6 +169,13 @@ def busy_ticks():
     return {int(row[0][3:]): sum(int(row[column]) for column in (1, 2, 3, 6, 7)) for row in rows}
 
 
+def running():
+    """How many processes and threads of this machine are computing or wait for a core, without the one that asks. Raises OSError where
+    there is no /proc."""
+    with open("/proc/loadavg") as file:
+        return int(file.read().split()[3].partition("/")[0]) - 1
+
+
 def boot_id():
     """A name that the machine has from one start to the next; containers share it. Raises OSError where there is no /proc."""
     return _setting("kernel.random.boot_id")

@@ -12,7 +12,7 @@ import matplotlib.image
 import pytest
 
 import handson
-from handson.compare import figure, shared_cores, table, text
+from handson.compare import disturbed, figure, impossible, shared_cores, table, text
 from handson.training.results import Result, write
 
 LECTURE = {1: 51.12377404072687, 2: 87.6300597715253, 4: 172.12098418175134}  # workers -> images/s
@@ -58,14 +58,14 @@ def test_workers_that_share_cores_are_named():
     assert shared_cores(lecture()) == []
 
 
-def test_repeats_become_one_row_with_mean_and_standard_deviation():
+def test_repeats_become_one_row_with_median_and_standard_deviation():
     rows = table([a_run(rate=90, loss=0.4), a_run(rate=100, loss=0.5), a_run(rate=110, loss=0.6)])
     assert len(rows) == 1
-    assert (rows[0].mean, rows[0].spread, rows[0].loss) == pytest.approx((100, 10, 0.5))
+    assert (rows[0].throughput, rows[0].spread, rows[0].loss) == pytest.approx((100, 10, 0.5))
     assert words(text(rows)[3])[3:5] == ["3", "100.0±10.0"]
 
 
-def test_the_speedup_is_over_the_mean_of_the_single_runs():
+def test_the_speedup_is_over_the_median_of_the_single_runs():
     rows = table([a_run(rate=90), a_run(rate=110), a_run("multi_gpu", 2, rate=150)])
     assert rows[1].speedup == pytest.approx(1.5)
 
@@ -101,11 +101,12 @@ def test_without_a_single_run_the_table_says_why_there_is_no_speedup():
         ("batch size", {"batchsize": 16}),
         ("number of epochs", {"epochs": 1}),
         ("kind of GPU", {"device": "GPU 0 (NVIDIA H200)"}),
+        ("learning rate", {"lr": 0.5}),
     ],
 )
 def test_runs_under_different_conditions_are_kept_apart_with_a_warning(name, change):
     rows = table([a_run(rate=100), a_run(rate=300, **change), a_run("multi_gpu", 2, rate=150)])
-    assert sorted(row.mean for row in rows) == pytest.approx([100, 150, 300])
+    assert sorted(row.throughput for row in rows) == pytest.approx([100, 150, 300])
     assert [row.speedup for row in rows if row.name == "multi_gpu"] == pytest.approx([1.5])
     lines = text(rows)
     assert lines[-1] == f"Warning: the runs differ in {name}: compare only those under the same conditions."
@@ -120,7 +121,7 @@ def test_runs_that_differ_in_seed_alone_are_repeats():
 def test_another_script_and_a_recording_are_shown_as_such_and_never_averaged_with_the_lectures():
     slow = a_run("profiling", 2, rate=50, script="uneven_work")
     rows = table([a_run(), a_run("multi_gpu", 2, rate=180), slow, a_run("multi_gpu", 2, rate=170, profiled=True), a_run(rate=95, profiled=True)])
-    assert [(row.name, row.mean, row.speedup) for row in rows] == [
+    assert [(row.name, row.throughput, row.speedup) for row in rows] == [
         ("single_gpu", pytest.approx(100), pytest.approx(1)),
         ("multi_gpu", pytest.approx(180), pytest.approx(1.8)),
         ("single_gpu", pytest.approx(95), pytest.approx(1)),
@@ -131,6 +132,51 @@ def test_another_script_and_a_recording_are_shown_as_such_and_never_averaged_wit
     assert [line.rpartition("  ")[2] for line in lines[5:8]] == ["profiled", "profiled", "another script than the lecture's: uneven_work"]
     assert "Warning: the runs differ in script and recording: compare only those under the same conditions." in lines
     assert text(table([slow]))[0].endswith("virtual GPUs, another script than the lecture's: uneven_work")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"network": "20mbit"}, "20mbit"),
+        ({"communicator": "flat"}, "communicator flat"),
+        ({"gradients": "float16"}, "float16 gradients"),
+        ({"double_buffering": True}, "double buffering"),
+        ({"device": "4 virtual GPUs: processes with one thread each, sharing 1 core equally"}, "sharing 1 core"),
+    ],
+)
+def test_runs_that_communicate_in_another_way_have_a_row_of_their_own_with_the_same_baseline(change, words):
+    usual = a_run("multi_node", 4, 2, rate=200, communicator="naive")
+    rows = table([a_run(), usual, dataclasses.replace(usual, seconds=60.0, throughput=100.0, **change)])
+    assert sorted((row.throughput, row.speedup) for row in rows) == [(100, 1), (100, 1), (200, 2)]
+    lines = text(rows)
+    assert sorted(line[lines[1].index("conditions") :].strip() for line in lines[3:6]) == ["", "", words]
+    assert not any("Warning" in line for line in lines)
+
+
+def test_one_overloaded_run_changes_the_row_little():
+    [row] = table([a_run(rate=100), a_run(rate=104), a_run(rate=9)])
+    assert row.throughput == pytest.approx(100) and sorted(row.throughputs) == pytest.approx([9, 100, 104])
+
+
+def test_a_speedup_that_cannot_be_is_questioned():
+    shared = a_run("multi_node", 4, 2, rate=373, device="4 virtual GPUs: processes with one thread each, sharing 2 cores equally")
+    [sentence] = impossible([a_run(), shared])
+    assert sentence.startswith("The speed-up of multi_node (pytorch), 3.73, is more than 2 cores can give. ")
+    assert impossible([a_run(), a_run("multi_node", 4, 2, rate=373)]) == impossible(lecture()) == []
+    assert "5.00, is more than 4 workers can give" in impossible([a_run(), a_run("multi_node", 4, 2, rate=500)])[0]
+
+
+def test_runs_on_a_busy_machine_are_named_with_how_to_leave_them_out():
+    usage = {"begin": 0.0, "interval": 1.0, "devices": [], "nodes": [{"name": "node1", "running": 14.0, "cores": 2}]}
+    first, last = disturbed([a_run(), a_run(usage=usage, folder=Path("results/single_gpu_pytorch_7"))])
+    assert first == "results/single_gpu_pytorch_7: node1 busy: 14 processes wanted 2 cores, so its times say little."
+    assert "To leave a run out, delete its folder, or move it out of `results`." in last
+    assert disturbed(lecture()) == []
+
+
+@pytest.mark.parametrize(("workers", "nodes", "words"), [(4, 2, "4(2x2)"), (3, 2, "3(2+1)"), (8, 3, "8(3+3+2)")])
+def test_workers_are_counted_by_node(workers, nodes, words):
+    assert words in text(table([a_run("multi_node", workers, nodes)]))[3].replace(" ", "")
 
 
 def test_a_copy_of_a_script_in_another_folder_is_another_script():
@@ -221,8 +267,8 @@ def test_runs_that_failed_or_go_on_are_left_out_and_named(tmp_path):
     (tmp_path / "results" / "job.sh").write_text("#!/bin/bash\n")
     done = command("results/failed", "results/job.sh", *outs, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    left_out, others = done.stdout.splitlines()[:2], done.stdout.splitlines()[2:]
-    assert [line.partition(" is left out: ")[0] for line in left_out] == ["results/failed", "results/job.sh"]
+    left_out, *others = done.stdout.splitlines()
+    assert left_out == ("2 of 5 folders are left out, such as results/failed: they have no result.json, which a run writes when it ends well.")
     assert others[:-1] == text(table(lecture()))
     done = command("results/faild", *outs, cwd=tmp_path)
     assert done.returncode == 2 and "there is no results/faild" in done.stderr, "a name that does not exist is a mistake"

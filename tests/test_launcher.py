@@ -18,6 +18,7 @@ JOB = """#!/bin/bash
 #PBS -l walltime=00:04:00
 cd "$PBS_O_WORKDIR"
 export PATH="$PBS_O_PATH"
+mpiexec -n 4 -hostfile "$PBS_NODEFILE" true >no_launcher 2>&1
 eval "$(handson-launcher)"
 echo "$PATH" >path
 handson-agent -x node2 {command} >on_node2
@@ -74,6 +75,10 @@ def test_the_status_of_the_command_comes_back(job):
 
 def test_a_host_that_cannot_be_reached_is_named(job):
     assert "nosuch" in (job / "nosuch").read_text()
+
+
+def test_a_job_script_without_the_launcher_is_told_which_line_it_lacks(job):
+    assert 'write the line eval "$(handson-launcher)" into the job script, before mpiexec' in (job / "no_launcher").read_text()
 
 
 def test_mpiexec_puts_two_ranks_on_each_node_of_the_node_file(job):
@@ -175,4 +180,4 @@ def test_a_chainer_rank_does_not_wait_for_ever_for_one_that_ends_before_mpi_star
         "import chainermn\n"
     )
     done = subprocess.run(["mpiexec", "-n", "2", sys.executable, script], text=True, capture_output=True, timeout=60)
-    assert done.returncode and "Alarm clock" in done.stdout
+    assert done.returncode and "rank 0 on " in done.stderr and " has waited in vain for the other ranks to start" in done.stderr

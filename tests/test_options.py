@@ -140,7 +140,18 @@ def test_a_copy_of_a_chainer_script_knows_its_track(parse, monkeypatch):
 
 
 def test_results_outside_a_job_are_named_after_the_time(parse):
-    assert re.fullmatch(r"results/multi_gpu_pytorch_\d{8}-\d{6}", str(parse().out))
+    assert re.fullmatch(rf"results/multi_gpu_pytorch_\d{{8}}-\d{{6}}-{os.getpid()}", str(parse().out))
+
+
+def test_two_runs_of_the_same_second_have_folders_of_their_own_and_the_ranks_of_one_share_theirs(parse, monkeypatch):
+    monkeypatch.setattr(options.time, "strftime", lambda form: "20261122-120000")
+    folders = []
+    for launched, process, launcher in ((False, 1, 9), (False, 2, 9), (True, 3, 7), (True, 4, 7)):
+        monkeypatch.setattr(os, "getpid", lambda: process)
+        monkeypatch.setattr(os, "getppid", lambda: launcher)
+        monkeypatch.setenv("PMI_RANK", "0") if launched else None
+        folders.append(parse().out.name.rpartition("-")[2])
+    assert folders == ["1", "2", "7", "7"]
 
 
 @pytest.mark.parametrize("variable", ["RANK", "SLURM_PROCID"])
@@ -161,7 +172,7 @@ def test_help_names_every_option(parse, capsys):
         parse("--help")
     assert end.value.code == 0
     out = capsys.readouterr().out
-    assert all(option in out for option in ("--batchsize", "--epoch", "--gpu", "--dataset", "--size", "--lr", "--seed", "--out", "--resume"))
+    assert all(option in out for option in ("--batchsize", "--epoch", "--gpu", "--dataset", "--size", "--lr", "--seed", "--out", "--resume", "--patience"))
 
 
 def test_bad_data_found_later_is_one_sentence_too(parse, capfd, monkeypatch):
@@ -172,6 +183,27 @@ def test_bad_data_found_later_is_one_sentence_too(parse, capfd, monkeypatch):
     sys.excepthook(data.DataError, data.DataError("there is no file x: restore it"), None)
     assert ended == [2]
     assert capfd.readouterr().err == "train_cifar_multi_gpu.py: there is no file x: restore it\n"
+
+
+def a_full_disk():
+    try:
+        raise OSError(28, "No space left on device")
+    except OSError as error:
+        try:
+            raise RuntimeError("snapshot failed") from error
+        except RuntimeError as failed:
+            return failed
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device", "out/x"), a_full_disk(), RuntimeError("basic_ios::clear: iostream error")])
+def test_a_full_disk_is_one_sentence_with_what_can_be_deleted(error, parse, capfd, monkeypatch):
+    ended = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setattr(options.atexit, "_run_exitfuncs", lambda: None)
+    parse()
+    sys.excepthook(type(error), error, None)
+    [sentence] = capfd.readouterr().err.splitlines()
+    assert ended == [2] and "the disk is full" in sentence and "delete what you no longer need, such as old folders in `results`" in sentence
 
 
 def test_other_mistakes_keep_their_traceback(parse, capfd):

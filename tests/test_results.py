@@ -10,7 +10,7 @@ import numpy
 import pytest
 
 from handson.training import results
-from handson.training.results import OPTIONAL, Result, ResultError, read, throughput_line, write
+from handson.training.results import OPTIONAL, SINCE, OldResult, Result, ResultError, read, throughput_line, write
 
 
 def a_run(**changes):
@@ -101,6 +101,10 @@ WRONG = [
     ("script", ["train"]),
     ("profiled", 0),
     ("profiled", None),
+    ("double_buffering", None),
+    ("network", None),
+    ("communicator", "two\nlines"),
+    ("lr", 0),
     ("track", 3),
     ("device", ""),
     ("device", "\x1b[2J"),
@@ -129,13 +133,35 @@ def test_a_field_that_makes_no_sense_is_named(tmp_path, name, value):
         read(tmp_path)
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Result) if field.name not in OPTIONAL])
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Result) if field.name not in (*OPTIONAL, *SINCE, "folder")])
 def test_a_missing_field_is_named(tmp_path, name):
     content = dataclasses.asdict(a_run())
     del content[name]
     (tmp_path / "result.json").write_text(json.dumps(content))
     with pytest.raises(ResultError, match=f"because {name} is missing"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("name", SINCE)
+def test_a_result_of_an_older_version_says_what_it_lacks(tmp_path, name):
+    content = dataclasses.asdict(a_run())
+    del content[name]
+    (tmp_path / "result.json").write_text(json.dumps(content))
+    with pytest.raises(OldResult, match=f"older version of the course and does not say {SINCE[name]}: repeat the run"):
+        read(tmp_path)
+
+
+def test_a_result_knows_its_folder_which_its_file_does_not_name(tmp_path):
+    path = write(a_run(folder=tmp_path / "elsewhere"), tmp_path)
+    assert read(path).folder == read(tmp_path).folder == tmp_path and "folder" not in json.loads(path.read_text())
+
+
+@pytest.mark.parametrize(("running", "cores", "words"), [(14.2, 2, "vm busy: 14 processes wanted 2 cores"), (5, 2, ""), (40, 64, ""), (5.5, 1, "vm busy: 6 processes wanted 1 core")])
+def test_a_machine_that_others_keep_busy_is_named(running, cores, words):
+    """The run's own four workers do not count."""
+    node = {"name": "vm", "running": running, "cores": cores}
+    assert a_run(usage={"begin": 0.0, "interval": 1.0, "devices": [], "nodes": [node]}).busy == words
+    assert a_run().busy == ""
 
 
 def test_results_need_no_torch_and_no_numpy():

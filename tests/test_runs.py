@@ -55,6 +55,15 @@ def test_other_scripts_and_recorded_runs_are_left_out(exercises):
     assert [(run.script, run.profiled) for run in runs.like(first, exercises.root)] == [("train_cifar_multi_gpu", False)]
 
 
+def test_runs_of_the_same_unit_that_communicated_in_another_way_are_left_out(exercises):
+    for number, changes in enumerate([{}, {"network": "20mbit"}, {"double_buffering": True}]):
+        exercises("multi_node", number, nodes=2, **changes)
+    exercises("multi_gpu", 7, communicator="gloo")
+    usual, slow, *_ = runs.find(exercises.root)
+    assert [(run.unit, run.network) for run in runs.like(usual, exercises.root)] == [("multi_node", ""), ("multi_gpu", "")]
+    assert [(run.unit, run.network) for run in runs.like(slow, exercises.root)] == [("multi_node", "20mbit"), ("multi_gpu", "")]
+
+
 def test_the_youngest_single_run_is_the_one_to_compare_with(exercises):
     exercises("single_gpu", 1, rate=50)
     exercises("single_gpu", 2, rate=60)

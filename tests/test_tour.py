@@ -26,7 +26,7 @@ TABLE = [
 DEVICES = r"Using \d (virtual )?GPUs?.*"
 DATASET = "Using digits dataset: .*/datasets/digits.npz"
 LECTURE = {
-    "single_gpu": ["Start a training script using single GPU.", "# Minibatch-size: 32", "# epoch: 1", "", DEVICES, DATASET, *TABLE],
+    "single_gpu": ["Start a training script using a single GPU.", "# Minibatch-size: 32", "# epoch: 1", "", DEVICES, DATASET, *TABLE],
     "multi_gpu": [
         "Start a training script using multiple GPUs.", "# GPUs: 2", "# Minibatch-size: 32", "# epoch: 1", "", DEVICES, DATASET,
         r"\{'main': 0, 'gpu1': 1\}", *TABLE,

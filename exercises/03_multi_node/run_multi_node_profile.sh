@@ -1,5 +1,5 @@
 #!/bin/bash
-# Here go the #PBS lines of your training script for queue, resources, group and time; the notebooks take them from there.
+# Here go the #PBS lines of your training script for queue, resources, group and time. The notebooks add them by themselves.
 #PBS -N multi_node_profile
 
 cd "${PBS_O_WORKDIR:-.}"

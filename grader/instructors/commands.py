@@ -7,7 +7,7 @@ import typer
 
 from handson.files import COURSE
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True)
 
 
 @app.command()

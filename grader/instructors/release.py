@@ -25,7 +25,7 @@ from handson.pbs.errors import PBSError
 
 LEFT_OUT = {"__pycache__", "results", ".ipynb_checkpoints"}
 GAP_IN_CELL = re.compile(r'^ *### BEGIN SOLUTION (\w+):|^ *raise NotImplementedError\("PUT YOUR CODE: (\w+)"\)', re.MULTILINE)
-REQUESTS_GO_HERE = "# Here go the #PBS lines of your training script for queue, resources, group and time; the notebooks take them from there."
+REQUESTS_GO_HERE = "# Here go the #PBS lines of your training script for queue, resources, group and time. The notebooks add them by themselves."
 CHECK_IN_CELL = re.compile(r'^check\("(\w+)"', re.MULTILINE)
 
 

@@ -7,10 +7,11 @@
 
 from handson.chainer import compat
 from handson.profiling import recorders
-from handson.training import mpi
+from handson.training import mpi, supervisor
 from handson.training.options import under_mpiexec
 
 if under_mpiexec():
+    supervisor.watch()
     mpi.start()  # ChainerMN would wait for the other ranks without a limit
 compat.import_chainer()
 recorders.begin("chainer")

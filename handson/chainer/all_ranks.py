@@ -5,6 +5,7 @@
 
 import atexit
 import contextlib
+import os
 import sys
 import time
 import traceback
@@ -12,12 +13,14 @@ import traceback
 from mpi4py import MPI
 
 from handson.cluster.nodes import current_node
-from handson.errors import OneSentence
+from handson.errors import OneSentence, in_a_sentence
+from handson.training import watchdog
+from handson.training.options import Stopped
 
 _exit_limit = None  # seconds; None until installed
 
 
-def install(exit_limit=120):
+def install(exit_limit=watchdog.LIMIT + 30):
     """Makes every uncaught error of this rank end all ranks: OneSentence with its status, any other error with a traceback and status 1.
 
     A rank that comes to its end while others go on waits for them ``exit_limit`` seconds: an MPI program cannot end alone.
@@ -42,6 +45,9 @@ def all_ranks_end_together():
 
 
 def _end_all(error):
+    if isinstance(error, KeyboardInterrupt) and watchdog.is_watched():
+        os._exit(Stopped.status)
+    error = in_a_sentence(error)
     world = MPI.COMM_WORLD
     here = f"rank {world.rank} of {world.size} on {current_node()}"
     if getattr(error, "on_all_ranks", False) and world.rank > 0:

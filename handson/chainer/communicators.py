@@ -55,12 +55,14 @@ def choose(name, allreduce_grad_dtype=None, has_gpus=False):
         raise TrackError(f"there is no communicator called {name!r}: choose one of {', '.join(NAMES)}", on_all_ranks=True)
     if allreduce_grad_dtype is not None and numpy.dtype(allreduce_grad_dtype).name not in ("float16", "float32"):
         raise TrackError(f"allreduce_grad_dtype must be float16 or float32, not {allreduce_grad_dtype!r}")
-    missing = "Chainer 7 has it no more" if name in GONE else f"{'needs' if name == 'pure_nccl' else 'needs GPUs,'} CuPy and NCCL"
+    half = allreduce_grad_dtype is not None and numpy.dtype(allreduce_grad_dtype) == numpy.float16
+    missing = "Chainer 7 no longer has it" if name in GONE else f"{'needs' if name == 'pure_nccl' else 'needs GPUs,'} CuPy and NCCL"
+    if name == "naive" and allreduce_grad_dtype:
+        return name, f"Communicator naive: gradients travel as {numpy.dtype(allreduce_grad_dtype)}, all in one message."
     if name == "naive" or has_gpus and name not in GONE:
         return name, None
     if has_gpus:
         return "pure_nccl", f"Communicator {name}: {missing}; used instead: pure_nccl, which took its place."
-    half = allreduce_grad_dtype is not None and numpy.dtype(allreduce_grad_dtype) == numpy.float16
     return "naive", (f"Communicator {name}: {missing}; used instead: naive, MPI on CPUs"
                      f"{', with float16 on the wire' if half else ''}.")
 

@@ -4,6 +4,7 @@ One worker process for each device but the main one. In every step each device t
 its gradients in shared memory; the main device adds them up, updates, and hands the new parameters to all.
 """
 
+import math
 import os
 import pickle
 import warnings
@@ -19,7 +20,7 @@ from handson.chainer import shared_arrays, threads, worker
 from handson.chainer.worker_handle import WorkerHandle, end_workers
 from handson.errors import TrackError
 from handson.profiling import recording
-from handson.training import virtual_gpus
+from handson.training import virtual_gpus, watchdog
 from handson.training.worker_processes import deaf_to_ctrl_c
 
 
@@ -32,7 +33,7 @@ class MultiprocessParallelUpdater(StandardUpdater):
     Raises TrackError for arguments that cannot work, and WorkerError in an update when a worker has failed.
     """
 
-    step_limit = 600  # seconds a worker may take for one step before it counts as hanging
+    step_limit = None  # seconds a worker may take for one step before it counts as hanging; None: the run's --patience
 
     def __init__(self, iterators, optimizer, converter=convert.concat_examples, devices=None, auto_new_epoch=True):
         self._devices = _read_devices(devices)
@@ -134,7 +135,7 @@ class MultiprocessParallelUpdater(StandardUpdater):
         self._or_stop(lambda one: one.ask(order))
 
     def _answers(self):
-        return self._or_stop(lambda one: one.answer(self.step_limit))
+        return self._or_stop(lambda one: one.answer(self.step_limit or watchdog.limit or math.inf))
 
     def _or_stop(self, action):
         try:
@@ -194,4 +195,5 @@ def _divide_step(optimizer, devices):
     else:
         return
     setattr(optimizer, name, value)
-    warnings.warn(f"optimizer.{name} is changed to {value} by MultiprocessParallelUpdater for new batch size.", stacklevel=3)
+    warnings.warn(f"optimizer.{name} is changed to {value} by MultiprocessParallelUpdater for new batch size: the gradients of its "
+                  f"{devices} devices are added up, not averaged, so an update must be scaled down to be that of their mean.", stacklevel=3)

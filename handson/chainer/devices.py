@@ -50,6 +50,7 @@ def main(gpus):
 def settle(comm, args):
     """Called by all ranks: check that they have the same options, and settle in args.gpu which GPU each rank of a node uses.
 
+    `comm` notes whether double buffering was asked for, for `add_reports` to check.
     Returns words for the devices of all ranks. Raises TrackError, on all ranks.
     """
     # Nodes may keep their files in different places, so only whether ranks resume is compared.
@@ -59,6 +60,7 @@ def settle(comm, args):
             if theirs[name] != value:
                 difference = f"rank 0 has {name} {value}, but rank {rank} has {theirs[name]}"
                 raise TrackError(f"{difference}: give all ranks the same options", on_all_ranks=True)
+    vars(comm)["double_buffering"] = vars(args).get("double_buffering")  # the communicator refuses ordinary setting of attributes
     args.gpu = args.gpu or [gpu % count() for gpu in range(comm.intra_size)]
     problems = comm.mpi_comm.allgather(_problem(args.gpu, comm))
     if any(problems):
@@ -69,7 +71,7 @@ def settle(comm, args):
 
 def _problem(gpus, comm):
     if len(gpus) < comm.intra_size:
-        return f"-g names {len(gpus)} GPUs, but there are {comm.intra_size} ranks on a node: name one for each"
+        return f"-g names {len(gpus)} GPU{'s' * (len(gpus) > 1)}, but there are {comm.intra_size} ranks on a node: name one for each"
     try:
         place(gpus[comm.intra_rank])
     except TrackError as error:

@@ -14,6 +14,7 @@ from chainer.training import extensions
 
 from handson.profiling import recording
 from handson.profiling.timeline import EVALUATION
+from handson.training import watchdog
 
 
 class Evaluator(extensions.Evaluator):
@@ -57,6 +58,7 @@ class Evaluator(extensions.Evaluator):
                 value = value.array if isinstance(value, chainer.Variable) else value
                 totals[name][0].append(float(value) * len(batch))
                 totals[name][1] += len(batch)
+            watchdog.progress()
         return dict(totals)
 
 

@@ -6,9 +6,11 @@ import time
 import chainer
 import numpy
 from chainer.training import extensions
+from chainermn.optimizers import _DoubleBufferingOptimizer
 
 from handson.chainer.evaluators import Evaluator
 from handson.errors import TrackError
+from handson.training import watchdog
 from handson.training.banner import COLUMNS, TableOutput
 
 
@@ -29,8 +31,11 @@ def add_reports(trainer, evaluator, comm=None):
     """Let a trainer evaluate after each epoch; rank 0 keeps a log, prints the lecture's table, and writes snapshots.
 
     comm: of a multi-node run, whose ranks all evaluate. A snapshot is `snapshot_epoch_<n>` in the output folder, written aside and
-    renamed. A terminal shows the progress, too.
+    renamed. A terminal shows the progress, too. Raises TrackError, on all ranks, if the option --double-buffering would have no effect.
     """
+    _note_progress(trainer.updater)
+    if comm is not None:
+        _check_double_buffering(trainer.updater, comm)
     trainer.extend(evaluator)
     if comm is not None and comm.rank != 0:
         return
@@ -39,6 +44,25 @@ def add_reports(trainer, evaluator, comm=None):
     trainer.extend(extensions.snapshot(filename="snapshot_epoch_{.updater.epoch}"))
     if sys.stdout.isatty():
         trainer.extend(extensions.ProgressBar(update_interval=5))
+
+
+def _note_progress(updater):
+    """Have each update note that the run makes progress."""
+    update = updater.update
+
+    def noted():
+        update()
+        watchdog.progress()
+
+    updater.update = noted
+
+
+def _check_double_buffering(updater, comm):
+    """Raises TrackError, on all ranks, unless the optimizer has double buffering if, and only if, the run was asked for it."""
+    has, asked = isinstance(updater.get_optimizer("main"), _DoubleBufferingOptimizer), getattr(comm, "double_buffering", None)
+    if asked is not None and has != asked:
+        what = "--double-buffering would have no effect" if asked else "the optimizer has double buffering, but --double-buffering was not given"
+        raise TrackError(f"{what}: write create_multi_node_optimizer(optimizer, comm, double_buffering=args.double_buffering)", on_all_ranks=True)
 
 
 def resume(trainer, path):

@@ -12,7 +12,7 @@ from chainer.training.updaters import StandardUpdater
 
 from handson import figures
 from handson.files import written_aside
-from handson.training import options
+from handson.training import options, watchdog
 
 PARTS = ("forward", "backward", "all-reduce", "optimize")
 
@@ -33,6 +33,7 @@ class TimedUpdater(StandardUpdater):
         self._times.clear()
         super().update_core()
         self._note_time()
+        watchdog.progress()
         if len(self._times) == len(PARTS) + 1:
             self.steps.append(numpy.diff(self._times).tolist())
 

@@ -12,7 +12,7 @@ from chainer.serializers import DictionarySerializer
 
 from handson.chainer import shared_arrays, threads
 from handson.profiling import recording
-from handson.training import virtual_gpus
+from handson.training import virtual_gpus, watchdog
 from handson.training.worker_processes import end_with_parent
 
 SUM = "sum of gradients"  # its name in a recording; in a worker it includes waiting until main has used the gradients
@@ -53,7 +53,7 @@ def unheard_reports(model):
         yield
 
 
-def work(index, gpu, pipe, ends_of_main, model, converter, iterator, parameter_memory, gradient_memory):
+def work(index, gpu, pipe, ends_of_main, note, model, converter, iterator, parameter_memory, gradient_memory):
     """The life of the worker of device number ``index``: obeys "update" and "iterator" until main sends "stop" or has ended.
 
     Every answer is (result, failure); failure is None or (what happened, its traceback).
@@ -61,6 +61,9 @@ def work(index, gpu, pipe, ends_of_main, model, converter, iterator, parameter_m
     for end in ends_of_main:  # inherited by fork; while one of them is open here, workers would not notice that main has ended
         end.close()
     end_with_parent()
+    if note:
+        watchdog.watched_by(note)
+        watchdog.begin(watchdog.limit)
     virtual_gpus.pin(gpu)
     threads.set_blas_threads(1)
     _draw_other_random_numbers(index)

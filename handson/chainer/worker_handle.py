@@ -6,6 +6,7 @@ import warnings
 
 from handson.chainer import shared_arrays, worker
 from handson.errors import WorkerError
+from handson.training import watchdog
 
 
 class WorkerHandle:
@@ -17,10 +18,11 @@ class WorkerHandle:
         gradient_memory = shared_arrays.allocate(context, arrays)
         self.gradients = shared_arrays.views(gradient_memory, arrays)
         self._pipe, its_end = context.Pipe()
+        self._note = watchdog.Note()
         forks = context.get_start_method() == "fork"
         inherited = [one._pipe for one in (*earlier, self)] if forks else []
         self._process = context.Process(target=worker.work, name=f"MultiprocessParallelUpdater {name}",
-                                        args=(index, gpu, its_end, inherited, *task, parameter_memory, gradient_memory))
+                                        args=(index, gpu, its_end, inherited, self._note if forks else None, *task, parameter_memory, gradient_memory))
         with warnings.catch_warnings():
             # Python warns because of OpenBLAS's threads, but OpenBLAS can be forked.
             warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
@@ -42,7 +44,7 @@ class WorkerHandle:
                 if not self._process.is_alive() and not self._pipe.poll():
                     raise self._died()
                 if time.monotonic() > until:
-                    raise self._error(f"has not finished its step within {limit} s")
+                    raise self._error(f"has not finished its step within {limit} s: {self._note.where(self._process.pid)}")
             answer, failure = self._pipe.recv()
         except (EOFError, OSError):
             raise self._died() from None

@@ -175,8 +175,10 @@ def _mpi_of(text):
 
 def _every(program):
     """All programs of this name on PATH, in its order."""
-    folders = {os.path.realpath(folder or "."): folder or "." for folder in reversed(os.environ.get("PATH", "").split(os.pathsep))}
-    return [path for folder in reversed(folders.values()) if (path := shutil.which(program, path=folder))]
+    folders = {}
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        folders.setdefault(os.path.realpath(folder or "."), folder or ".")
+    return [path for folder in folders.values() if (path := shutil.which(program, path=folder))]
 
 
 def _site_mpi():

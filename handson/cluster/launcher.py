@@ -12,6 +12,11 @@ import sysconfig
 
 from handson.cluster import nodes
 
+AGENTS = (  # variables that name the program by which an mpiexec reaches other nodes
+    "HYDRA_LAUNCHER_EXEC",
+    "OMPI_MCA_plm_rsh_agent",  # Open MPI up to 4
+    "PRTE_MCA_plm_ssh_agent",  # Open MPI from 5 on
+)
 WITH_VALUE = ("-l", "-p", "-o", "-i", "-F", "-J", "-E", "-S")  # ssh's options whose value is a word of its own: user, port, ...
 
 
@@ -21,15 +26,20 @@ def main():
     job_nodes = nodes.job_nodes().values()
     virtual = any("pid" in node for node in job_nodes)
     variables = {"UCX_TLS": "tcp,self"} if virtual else {"HYDRA_IFACE": "lo"} if job_nodes else {}  # lo: host names need not resolve
-    variables |= {
-        "HYDRA_LAUNCHER": "ssh",
-        "HYDRA_LAUNCHER_EXEC": agent,
-        "OMPI_MCA_plm_rsh_agent": agent,  # Open MPI up to 4
-        "PRTE_MCA_plm_ssh_agent": agent,  # Open MPI from 5 on
-    }
+    variables |= {"HYDRA_LAUNCHER": "ssh"} | {name: agent for name in AGENTS}
     for name, value in variables.items():
         print(f"export {name}={shlex.quote(value)}")
     print("unset HANDSON_NODE")  # mpiexec gives its own environment to all ranks, but the value of this variable differs between nodes
+
+
+def refusing(directory):
+    """Variables for a job on several virtual nodes. Without the line ``eval "$(handson-launcher)"``, mpiexec then calls a program in
+    `directory` (a Path) that names this line, and not ssh, which cannot reach these nodes."""
+    program = directory / "ssh"
+    line = 'eval "$(handson-launcher)"'
+    program.write_text(f"#!/bin/sh\necho 'mpiexec cannot reach the other nodes of this job: write the line {line} into the job script, before mpiexec' >&2\nexit 255\n")
+    program.chmod(0o755)
+    return {name: str(program) for name in AGENTS} | {"HYDRA_LAUNCHER": "ssh"}
 
 
 def agent():

@@ -22,6 +22,16 @@ def job_nodes():
         return {}
 
 
+def job_processes():
+    """How many processes the batch job has asked for, on all its nodes; None outside a job, or where the job does not say."""
+    if file := os.environ.get("PBS_NODEFILE"):
+        try:
+            return len(Path(file).read_text().split())
+        except OSError:
+            return None
+    return int(os.environ["SLURM_NTASKS"]) if os.environ.get("SLURM_NTASKS", "").isdigit() else None
+
+
 def current_node():
     """The name of the node this process runs on."""
     return os.environ.get("HANDSON_NODE") or os.uname().nodename

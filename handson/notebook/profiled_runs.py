@@ -6,13 +6,11 @@ from pathlib import Path
 
 import numpy
 
-from handson.cluster.follow import JobFailed, follow, submit, wait_until_it_runs
+from handson.cluster.follow import follow, submit, wait_until_it_runs
 from handson.figures import picture
 from handson.notebook import plots
 from handson.notebook.runs import left_by
-from handson.pbs import directives
-from handson.pbs.errors import PBSError
-from handson.profiling import analysis, clocks, explain, figure, readers
+from handson.profiling import analysis, clocks, explain, figure, readers, requests
 from handson.profiling import watch as watching
 from handson.profiling.timeline import COMMUNICATION, COMPUTE, RANGE, ProfileError
 
@@ -24,25 +22,7 @@ def start(folder, job_script, **variables):
 
     Where the job script has no requests of its own, qsub gets those of the student's training script.
     """
-    return submit(folder, "-V", *_requests(Path(folder), job_script), "-j", "oe", job_script, **variables)
-
-
-def _requests(folder, job_script):
-    """The #PBS options of the training script that belongs to a job script without requests; none if the job script has its own."""
-    profile = folder / job_script
-    training = folder / job_script.replace("_profile", "_training")
-    if training == folder / "run_training.sh":  # any script on two GPUs
-        training = folder.parent / "02_multi_gpu/run_multi_gpu_training.sh"
-    if not profile.exists() or _requests_in(profile) or not training.exists():
-        return []
-    return [word for request in _requests_in(training) for word in request]
-
-
-def _requests_in(script):
-    try:
-        return directives.requests(script.read_bytes())
-    except PBSError as error:
-        raise JobFailed(f"{script} has a {str(error).strip()}: close its quotation marks") from None
+    return submit(folder, "-V", *requests.of_training(folder, job_script)[1], "-j", "oe", job_script, **variables)
 
 
 def watch(job, interval=2, count=4):
@@ -93,7 +73,7 @@ def table(run):
 def collectives(run):
     """Print how often ranks communicate in a step, and how long that takes, on rank 0."""
     for name, seconds, calls in analysis.operators(run.timelines[0], analysis.common_steps(run)[0], (COMMUNICATION,)):
-        print(f"{name:30}  {calls:.3g} calls a step, {1000 * seconds:.2f} ms")
+        print(f"{name:30}  {calls:.3g} {'call' if round(calls, 2) == 1 else 'calls'} a step, {1000 * seconds:.2f} ms")
 
 
 def waits(run):

@@ -37,10 +37,17 @@ def find(exercises, **conditions):
 def like(run, exercises):
     """All Results of the same track and under the same conditions as `run`: those that it may be compared with.
 
-    Scripts that train something else, and runs that were profiled, have other conditions.
+    Scripts that train something else, and runs that were profiled, have other conditions. Of its own unit, only runs that communicated in
+    the same way are like `run`; those of other units need not, if they communicated in the usual way.
     """
-    conditions = compare.conditions(run)
-    return [other for other in find(exercises, track=run.track) if compare.conditions(other) == conditions]
+    conditions, way = compare.conditions(run), compare.communication(run)
+    usual = "", "", "", ""  # whether workers share cores follows from their number
+    return [
+        other
+        for other in find(exercises, track=run.track)
+        if compare.conditions(other) == conditions
+        and (compare.communication(other) == way or other.unit != run.unit and compare.communication(other)[:-1] == usual)
+    ]
 
 
 def single(run, exercises):

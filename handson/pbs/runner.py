@@ -16,7 +16,7 @@ import tempfile
 import time
 
 from handson import linux
-from handson.cluster import site, virtual_nodes
+from handson.cluster import launcher, site, virtual_nodes
 from handson.pbs import ending, placement, processes, scheduler, store
 from handson.pbs.resources import format_time
 
@@ -72,7 +72,7 @@ def start(job, directory):
     holder, note = separate(nodes, job, directory) if len(nodes) > 1 else (None, "")
     (directory / "nodes.json").write_text(json.dumps(nodes))
     job["tmpdir"] = tempfile.mkdtemp(prefix=f"pbs.{job['id'].replace('[', '-').replace(']', '')}.")
-    environment = job_environment(job, directory)
+    environment = job_environment(job, directory) | (launcher.refusing(directory) if len(nodes) > 1 else {})
     (directory / "environment.json").write_text(json.dumps(environment))
     streams = {stream: open(path, "wb", buffering=0) for path, _, stream in ending.spool_files(job)}
     (directory / "job.json").write_text(json.dumps(job | {"started": True}))  # for store.recover

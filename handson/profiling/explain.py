@@ -133,14 +133,19 @@ def text(explanation):
     one, more = explanation.recorded
     shares = {CAUSES[cause]: share for cause, share in explanation.causes.items()} | {REST: explanation.rest}
     lines = [f"In the recorded steps ({one} and {more}), a step takes {_both(explanation, explanation.steps)}: "
-             f"efficiency {1 - explanation.loss:.3f}, {100 * explanation.loss:.1f} % is lost. Of this:"]  # fmt: skip
+             f"efficiency {1 - explanation.loss:.3f}, {_lost(explanation.loss)}. Of this:"]  # fmt: skip
     lines += [f"  {round(100 * share, 1) + 0:6.1f} points  {words}" for words, share in shares.items()]
     if explanation.whole:
-        lines.append(f"By the throughput of the whole runs, it takes {_both(explanation, explanation.whole)}: {100 * explanation.measured:.1f} % is lost, "
+        lines.append(f"By the throughput of the whole runs, it takes {_both(explanation, explanation.whole)}: {_lost(explanation.measured)}, "
                      f"{explanation.apart:.1f} points from what is explained.")  # fmt: skip
         if explanation.apart > APART:
             lines.append("The recorded steps are not like the others: record more of them (--steps, more epochs), while this machine does nothing else.")
     return lines
+
+
+def _lost(share):
+    """How much of the efficiency is lost; a negative share is gained."""
+    return f"{100 * abs(share):.1f} % is {'gained' if round(100 * share, 1) < 0 else 'lost'}"
 
 
 def _both(explanation, steps):

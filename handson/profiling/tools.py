@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from handson.errors import OneSentence
+from handson.profiling import requests
 from handson.profiling.recording import VARIABLE, Plan
 from handson.training.options import launcher_rank
 
@@ -33,6 +34,10 @@ def record(command, tool, folder, skip, steps, say=print):
         raise RecordError("there is no command to record: write it after --, as in python -m handson profile -- python train.py")
     if not shutil.which(command[0]):
         raise RecordError(f"there is no command {command[0]}: check the words after --")
+    if problem := requests.lacking(Path.cwd(), os.environ):
+        if launcher_rank() > 0:
+            sys.exit(RecordError.status)  # rank 0 says why
+        raise RecordError(problem)
     tool, why = choose(tool, capability())
     folder = (folder or default_folder()).absolute()
     try:

@@ -1,6 +1,7 @@
 """How busy the devices of this machine are: GPUs by NVML, or the cores of virtual GPUs. `watch` shows it, training runs record it.
 
-A file of samples has a line of JSON for the devices, then one for each sample. It may be read while it is written.
+A file of samples has a line of JSON for the devices, then one for each sample. It may be read while it is written. A sample also counts
+the processes that want a core, as other programs on the machine make a run's times meaningless.
 """
 
 import contextlib
@@ -114,14 +115,14 @@ class Samples:
     def __init__(self, path, of_devices, interval):
         self.path, self.devices = Path(path), of_devices
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        head = {"node": current_node(), "devices": of_devices.names, "begin": time.time(), "interval": interval}
+        head = {"node": current_node(), "cores": os.cpu_count(), "devices": of_devices.names, "begin": time.time(), "interval": interval}
         self.path.write_text(json.dumps(head) + "\n")
 
     def take(self):
         """Take a sample, add it to the file, and return it: (utilisation, memory, energy) of each device."""
         sample = list(self.devices.sample())
         with open(self.path, "a") as file:
-            file.write(json.dumps(sample) + "\n")
+            file.write(json.dumps({"running": linux.running(), "devices": sample}) + "\n")
         return sample
 
 
@@ -157,11 +158,13 @@ def _keep_sampling(samples):
 
 
 def read(folder):
-    """The samples in a run's folder, for its result: {"begin": s since 1970, "interval": s, "devices": [...]}; None if there are none.
+    """The samples in a run's folder, for its result: {"begin": s since 1970, "interval": s, "nodes": [...], "devices": [...]}; None if
+    there are none.
 
     Each device: its name, lists "utilisation" (%) and "memory" (bytes), of MOST samples at most, and "energy" in J or None.
+    Each node: its name, "running", how many processes were computing or waited for a core (mean), and "cores" that it has.
     """
-    found, begin, interval = [], None, INTERVAL
+    found, of_nodes, begin, interval = [], [], None, INTERVAL
     for path in sorted(Path(folder).glob("usage_*.jsonl")):
         try:
             lines = [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
@@ -172,11 +175,13 @@ def read(folder):
         head, samples = lines[0], lines[1:]
         together = -(-len(samples) // MOST)
         begin, interval = min(begin or head["begin"], head["begin"]), head["interval"] * together
+        running = sum(sample["running"] for sample in samples) / len(samples)
+        of_nodes.append({"name": head["node"], "running": round(running, 1), "cores": head["cores"]})
         for number, name in enumerate(head["devices"]):
-            columns = [[sample[number][column] for sample in samples] for column in range(3)]
+            columns = [[sample["devices"][number][column] for sample in samples] for column in range(3)]
             energy = None if columns[2][0] is None else round(columns[2][-1] - columns[2][0], 1)
             found.append({"name": f"{head['node']}: {name}", "utilisation": _means(columns[0], together), "memory": _means(columns[1], together), "energy": energy})
-    return {"begin": begin, "interval": interval, "devices": found} if found else None
+    return {"begin": begin, "interval": interval, "nodes": of_nodes, "devices": found} if found else None
 
 
 def _means(values, together):

@@ -17,12 +17,12 @@ import torch
 import torch.distributed as dist
 
 from handson.cluster.nodes import current_node
-from handson.errors import OneSentence, TrackError, say
-from handson.pytorch import devices, supervisor
+from handson.errors import EndTogether, OneSentence, TrackError, in_a_sentence, say
+from handson.pytorch import devices
 from handson.pytorch.batches import division_problem
 from handson.pytorch.workers import Communicator, leave, loopback, lost_peer, stop_together
-from handson.training import data, mpi, virtual_gpus
-from handson.training.options import launcher_rank
+from handson.training import data, mpi, supervisor, virtual_gpus, watchdog
+from handson.training.options import Stopped
 
 MEETING = timedelta(seconds=mpi.MEETING)  # for all ranks to start and to find each other
 NOT_COMPARED = {"out", "resume"}  # only rank 0 writes, and nodes may have their files in different places
@@ -69,21 +69,30 @@ def meet(args):
     it, and mpiexec or torchrun ends the others. Nothing after the block is executed.
     """
     if not _started_by_torchrun():
-        supervisor.watch(_name())
+        supervisor.watch()
     try:
-        yield _join(args)
+        comm = _join(args)
+        watchdog.begin(args.patience)
+        yield comm
         dist.barrier()
-    except SystemExit as end:
+    except KeyboardInterrupt:
+        leave(Stopped.status)
+    except EndTogether as end:
         _finish(end.code)
-    except OneSentence as error:
-        say(error)
-        _finish(error.status)
+    except SystemExit as end:
+        if end.code:
+            print(f"{supervisor.name()} ended with {end.code!r}; all ranks end", file=sys.stderr)
+            leave(end.code if isinstance(end.code, int) else 1)
     except BaseException as error:
+        error = in_a_sentence(error)
+        if isinstance(error, OneSentence):
+            say(error)
+            leave(error.status)
         if lost_peer(error):
-            print(f"{_name()} lost its connection to another rank, which has died", file=sys.stderr)
+            print(f"{supervisor.name()} lost its connection to another rank, which has died", file=sys.stderr)
         else:
-            traceback.print_exc()
-            print(f"{_name()} failed; all ranks end", file=sys.stderr)
+            traceback.print_exception(error)
+            print(f"{supervisor.name()} failed; all ranks end", file=sys.stderr)
         leave(1)
     _finish(0)
 
@@ -94,10 +103,6 @@ def _started_by_torchrun():
 
 def _launcher_variable(*names):
     return next((os.environ[name] for name in names if name in os.environ), None)
-
-
-def _name():
-    return f"rank {launcher_rank()} on {current_node()}"
 
 
 def _join(args):
@@ -131,7 +136,7 @@ def _join(args):
 def _gpu_problem(gpus, nodes, rank):
     ranks = nodes.count(nodes[rank])
     if len(gpus) < ranks:
-        return f"-g names {len(gpus)} GPUs, but there are {ranks} ranks on {nodes[rank]}: name one for each"
+        return f"-g names {len(gpus)} GPU{'s' * (len(gpus) > 1)}, but there are {ranks} ranks on {nodes[rank]}: name one for each"
     return devices.problem(gpus)
 
 
@@ -168,7 +173,7 @@ def _stop_for(problems, rank):
     for problem in filter(None, problems):
         if rank == 0:
             say(problem)
-        raise SystemExit(2)
+        raise EndTogether(2)
 
 
 def _finish(status):

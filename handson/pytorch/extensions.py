@@ -11,6 +11,7 @@ from pytorch_pfn_extras.training import extension, extensions
 
 from handson.profiling.timeline import EVALUATION
 from handson.pytorch.workers import stop_together
+from handson.training import watchdog
 from handson.training.banner import COLUMNS, TableOutput
 
 
@@ -43,6 +44,7 @@ class Evaluator(extensions.Evaluator):
             loss_sum += F.cross_entropy(outputs, labels, reduction="sum").double()
             correct += (outputs.argmax(dim=1) == labels).sum()
             images_seen += len(labels)
+            watchdog.progress()
         model.train()
         sums = torch.tensor([loss_sum, correct, images_seen], dtype=torch.float64)
         if self.all_ranks:

@@ -13,14 +13,18 @@ from multiprocessing import resource_tracker
 
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from handson.errors import WorkerError, say
+from handson.errors import EndTogether, WorkerError, say
 from handson.profiling import recording
 from handson.pytorch.batches import check_division
+from handson.training import watchdog
 from handson.training.banner import name_devices
 from handson.training.worker_processes import deaf_to_ctrl_c, end_with_parent, kill_all
 
 TIMEOUT = timedelta(minutes=5)  # for any one collective; a step takes well under a second
+
+register_optimizer_step_post_hook(lambda *_: watchdog.progress())
 
 
 def spawn(worker, args, train_set, test_set):
@@ -37,11 +41,13 @@ def spawn(worker, args, train_set, test_set):
     sys.stdout.flush()
     resource_tracker.ensure_running()  # if the block below started it, it would unblock Ctrl-C
     with tempfile.TemporaryDirectory() as folder:
+        notes = [watchdog.Note(f"{folder}/progress{rank}") for rank in range(size)]
         try:
             with deaf_to_ctrl_c():
-                workers = mp.spawn(_worker, (worker, f"{folder}/meeting", args, train_set, test_set), nprocs=size, join=False)
-            while not workers.join():
-                pass
+                arguments = worker, notes, f"{folder}/meeting", args, train_set, test_set
+                workers = mp.spawn(_worker, arguments, nprocs=size, join=False)
+            while not workers.join(timeout=1):
+                _end_if_stalled(notes, workers.processes)
         except KeyboardInterrupt:
             kill_all()
             raise
@@ -56,10 +62,23 @@ def spawn(worker, args, train_set, test_set):
             raise failure from None
 
 
-def _worker(rank, worker, *arguments):
+def _end_if_stalled(notes, processes):
+    """End all workers if none of those that still run makes progress, and report where each of them stands. Raises WorkerError."""
+    running = [(rank, note, process.pid) for rank, (note, process) in enumerate(zip(notes, processes)) if process.is_alive()]
+    if not running or not all(note.stalled() for _, note, _ in running):
+        return
+    for rank, note, pid in running:
+        say(watchdog.sentence(f"worker {rank}", note, pid))
+    kill_all()
+    raise WorkerError("all workers were stopped, as they wait for each other")
+
+
+def _worker(rank, worker, notes, meeting, args, *sets):
     end_with_parent()
+    watchdog.watched_by(notes[rank])
+    watchdog.begin(args.patience)
     try:
-        worker(rank, *arguments)
+        worker(rank, meeting, args, *sets)
     except RuntimeError as error:
         if lost_peer(error):
             time.sleep(10)  # meanwhile the parent names the worker that died, and stops this one
@@ -118,7 +137,7 @@ def stop_together(problem):
     try:
         if not dist.is_initialized() or dist.get_rank() == 0:
             say(next(filter(None, problems)))
-        raise SystemExit(2)
+        raise EndTogether(2)
     finally:
         if dist.is_initialized():
             dist.barrier()  # when one rank ends, the others are stopped; rank 0 must have printed its sentence before

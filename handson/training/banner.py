@@ -3,19 +3,22 @@
 import sys
 import time
 
+from handson.cluster.nodes import current_node, job_nodes, job_processes
 from handson.profiling import usage
 
 COLUMNS = ["epoch", "main/loss", "validation/main/loss", "main/accuracy", "validation/main/accuracy", "elapsed_time"]
 
 
 def announce(using, args, train_set, devices, comm=None):
-    """Print what is about to run `using` a "single GPU", "multiple GPUs" or "multiple nodes", on which `devices` (words).
+    """Print what is about to run `using` "a single GPU", "multiple GPUs" or "multiple nodes", on which `devices` (words).
 
     comm: the communicator of a multi-node run; only its rank 0 prints, and only it has a `train_set`. For the result, args.devices,
-    args.workers and args.nodes are set.
+    args.workers, args.nodes, args.communicator and args.network are set.
     """
-    args.devices = devices
+    args.devices, args.communicator, args.network = devices, comm.name if comm else "", ""
     args.workers, args.nodes = (comm.size, comm.inter_size) if comm else (len(args.gpu) if using == "multiple GPUs" else 1, 1)
+    if args.nodes > 1:
+        args.network = job_nodes().get(current_node(), {}).get("rate", "none").replace("none", "")
     if comm is None or comm.intra_rank == 0:
         usage.record(args.out, args.gpu)
     if comm is not None and comm.rank != 0:
@@ -36,6 +39,21 @@ def announce(using, args, train_set, devices, comm=None):
         print(f"# epoch: {args.epoch}\n")
         print(f"Using {devices}")
     print(f"Using {train_set.name} dataset: {train_set.path}", flush=True)
+    if problem := beyond_the_job(args.workers, args.gpu, comm):
+        print(f"Warning: {problem}.", flush=True)
+
+
+def beyond_the_job(workers, gpus, comm=None):
+    """What a run takes beyond its batch job's share, in words; "" where the job has it, or there is no job."""
+    processes, share = job_processes(), job_nodes().get(current_node(), {}).get("slots")
+    if comm and processes and workers > processes:
+        return (f"{workers} ranks run in a job of {processes} process{'es' * (processes > 1)}, and share what it has, so their times say little: "
+                "ask for more by `select=...:mpiprocs=...`, or start fewer")  # fmt: skip
+    beyond = [gpu for gpu in gpus if share and gpu >= len(share)]
+    if beyond:
+        ids = "GPU 0" if len(share) == 1 else f"GPUs 0 to {len(share) - 1}"
+        return f"-g names GPU {beyond[0]}, but on {current_node()} this job has {ids}: workers share cores, so their times say little"
+    return ""
 
 
 def name_devices(gpus):

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from handson.training import leftovers
+from handson.training import leftovers, watchdog
 
 MEETING = 120  # seconds for all ranks to start
 
@@ -17,4 +17,5 @@ def start():
     from mpi4py import MPI
 
     signal.setitimer(signal.ITIMER_REAL, 0)
+    watchdog.begin(patience=0)
     return MPI

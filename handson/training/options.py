@@ -9,15 +9,20 @@ import sys
 import time
 from pathlib import Path
 
-from handson.errors import OneSentence, say
-from handson.training import identity
+from handson.errors import OneSentence, in_a_sentence, say
+from handson.training import identity, watchdog
 from handson.training.worker_processes import kill_all
+
+LEARNING_RATE = 0.02  # unless --lr says otherwise
 
 
 class Stopped(OneSentence):
     """Somebody has pressed Ctrl-C."""
 
     status = 128 + signal.SIGINT  # as shells have it
+
+    def __init__(self):
+        super().__init__("stopped by Ctrl-C before the end, so it leaves no result")
 
 
 class OneSentenceParser(argparse.ArgumentParser):
@@ -106,10 +111,11 @@ def training_parser(program, gpus, add_options=None):
     add("-g", "--gpu", type=gpu_ids, default=gpus, metavar="IDS", help="GPU ids such as 0,1; virtual GPUs where there are none")
     add("--dataset", default="digits", metavar="NAME|PATH", help="data set (digits)")
     add("--size", type=positive(int, 4096), default=256, metavar="PIXELS", help="side length that images are enlarged to (256)")
-    add("--lr", type=positive(float), default=0.02, metavar="RATE", help="learning rate (0.02)")
+    add("--lr", type=positive(float), default=LEARNING_RATE, metavar="RATE", help="learning rate (%(default)s)")
     add("--seed", type=natural, default=0, metavar="N", help="seed of initial weights and shuffling (0)")
     add_out(parser, identity.name(unit, script), track)
     add("--resume", type=Path, metavar="FILE", help="continue from a snapshot of an interrupted run")
+    add("--patience", type=natural, default=watchdog.LIMIT, metavar="SECONDS", help="end ranks that finish no step for so long; 0: never (%(default)s)")
     if add_options:
         add_options(parser)
     parser.set_defaults(unit=unit, script=script, track=track, workers=1, nodes=1)  # the last two until `announce` knows
@@ -118,8 +124,9 @@ def training_parser(program, gpus, add_options=None):
 
 def add_out(parser, name, track):
     """The option -o. By default results go to results/<name>_<track>_<job number>, or the time of day outside a batch job: no run
-    overwrites another's."""
-    job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or time.strftime("%Y%m%d-%H%M%S")
+    overwrites another's. The number of a process tells runs of the same second apart; all ranks of a node have the same launcher."""
+    process = os.getppid() if under_mpiexec() or "RANK" in os.environ else os.getpid()
+    job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or f"{time.strftime('%Y%m%d-%H%M%S')}-{process}"
     default = Path("results") / f"{name}_{track}_{job.split('.')[0]}"
     parser.add_argument("-o", "--out", type=Path, default=default, metavar="DIR", help="where results go (%(default)s)")
 
@@ -133,6 +140,7 @@ def parse(gpus, add_options=None):
     if options.track == "pytorch" and options.size <= 32 and options.batchsize < 3:
         parser.error("-b: so few images of at most 32 pixels leave batch normalisation a single value; use -b 3 or a larger --size")
     make_out(parser, options.out)
+    watchdog.begin(options.patience)
     sys.excepthook = _one_sentence
     return options
 
@@ -150,10 +158,13 @@ def make_out(parser, out):
 def _one_sentence(kind, error, traceback):
     """The excepthook: where an error is a sentence for the user, print it instead of a traceback, clean up, and end with the error's status."""
     if kind is KeyboardInterrupt:
+        if watchdog.is_watched():
+            os._exit(Stopped.status)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt the clean-up
         kill_all()
-        error = Stopped("stopped by Ctrl-C before the end, so it leaves no result")
-    elif not issubclass(kind, OneSentence):
+        error = Stopped()
+    error = in_a_sentence(error)
+    if not isinstance(error, OneSentence):
         return sys.__excepthook__(kind, error, traceback)
     for note in getattr(error, "__notes__", []):
         print(note, file=sys.stderr)

@@ -15,10 +15,13 @@ from handson.errors import OneSentence
 from handson.files import written_aside
 from handson.profiling import recording, usage
 from handson.training import identity
+from handson.training.options import LEARNING_RATE
 
-OPTIONAL = ("usage",)  # earlier versions of the course wrote results without it
+OPTIONAL = ("usage",)  # what a run can lack
+SINCE = {"script": "which script was run", "network": "how its workers communicated"}  # fields that older versions of the course did not write
 LARGEST_FILE = 16 * 2**20  # bytes; ours have a few thousand
 LARGEST_NUMBER = 1e15
+MAY_BE_EMPTY = ("unit", "network", "communicator", "gradients")
 
 
 class ResultError(OneSentence, ValueError):
@@ -50,8 +53,14 @@ class Result:
     train_seconds: float | None = None  # in training iterations alone
     throughput: float | None = None  # images/s; images / seconds unless given
     log: list = field(default_factory=list)  # a dict for each epoch: name -> number, None where it was not finite
+    lr: float = LEARNING_RATE
+    network: str = ""  # the rate of each node's network, such as "100mbit"; "" where it is not limited
+    communicator: str = ""  # what carries the gradients: "gloo", "nccl", "naive", ...; "" where no communicator does
+    gradients: str = ""  # the type in which they travel, such as "float16"; "": that of the parameters, each parameter by itself
+    double_buffering: bool = False  # the gradients of a step travel while the next one is computed
     versions: dict = field(default_factory=dict)  # software -> version
     usage: dict | None = None  # of devices during the run, as handson.profiling.usage.read has it
+    folder: Path | None = field(default=None, compare=False)  # where it was read; not part of the file
 
     def __post_init__(self):
         if self.throughput is None and self.seconds:
@@ -67,6 +76,14 @@ class Result:
         """What was trained; runs that train something else are not comparable."""
         return identity.training(self.unit, self.script)
 
+    @property
+    def busy(self):
+        """Which node other programs kept busy during the run, so that its times say little: "node1 busy: 14 processes wanted 2 cores"; or ""."""
+        for node in (self.usage or {}).get("nodes", ()):
+            if node["running"] > max(node["cores"], self.workers) + max(1, node["cores"] / 4):
+                return f"{node['name']} busy: {node['running']:.0f} processes wanted {node['cores']} core{'s' * (node['cores'] > 1)}"
+        return ""
+
 
 def throughput_line(throughput, images, seconds):
     """The line that closes every training run, of a throughput in images/s; as in the lecture."""
@@ -80,6 +97,7 @@ def write(result, out_dir):
     """
     path = Path(out_dir) / "result.json"
     content = asdict(result)
+    del content["folder"]
     content["log"] = [{name: _plain(value) for name, value in epoch.items()} for epoch in content["log"]]
     if problem := _what_is_wrong(content):
         raise ResultError(f"this result cannot be written to {path}, because {problem}: correct the program that made it")
@@ -106,8 +124,8 @@ def read(path):
         if len(text) > LARGEST_FILE:
             raise ValueError(f"more than {LARGEST_FILE:,} bytes")
         content = json.loads(text)
-        if isinstance(content, dict) and "task" in content and "script" not in content:
-            raise OldResult(f"{path} is of an older version of the course and does not say which script was run: repeat the run")
+        if isinstance(content, dict) and "track" in content and (lacks := next((said for name, said in SINCE.items() if name not in content), None)):
+            raise OldResult(f"{path} is of an older version of the course and does not say {lacks}: repeat the run")
         problem = _what_is_wrong(content)
     except OldResult:
         raise
@@ -115,7 +133,7 @@ def read(path):
         problem = f"it is no JSON of a run ({str(error)[:200]})"
     if problem:
         raise ResultError(f"{path} is not the result of a run, because {problem}: repeat the run")
-    return Result(**{field.name: content.get(field.name) for field in fields(Result)})
+    return Result(**{field.name: content.get(field.name) for field in fields(Result)} | {"folder": path.parent})
 
 
 def _plain(value):
@@ -128,19 +146,20 @@ def _what_is_wrong(content):
     """Why `content`, a dict of Result's fields, is no result, as the end of a sentence; None when it is one."""
     if not isinstance(content, dict):
         return "it is no JSON object"
-    if missing := [field.name for field in fields(Result) if field.name not in content and field.name not in OPTIONAL]:
+    if missing := [field.name for field in fields(Result) if field.name not in content and field.name not in (*OPTIONAL, "folder")]:
         return f"{missing[0]} is missing"
-    for name in ("unit", "script", "track", "device", "dataset"):
-        if not isinstance(content[name], str) or not (content[name] or name == "unit") or not content[name].isprintable():
+    for name in ("unit", "script", "track", "device", "dataset", "network", "communicator", "gradients"):
+        if not isinstance(content[name], str) or not (content[name] or name in MAY_BE_EMPTY) or not content[name].isprintable():
             return f"{name} is not a line of text"
-    if not isinstance(content["profiled"], bool):
-        return "profiled is neither true nor false"
+    for name in ("profiled", "double_buffering"):
+        if not isinstance(content[name], bool):
+            return f"{name} is neither true nor false"
     for name in ("workers", "nodes", "size", "batchsize", "epochs", "images"):
         if not _is_number(content[name], int) or content[name] < 1:
             return f"{name} is not a positive whole number"
     if not _is_number(content["seed"], int):
         return "seed is not a whole number"
-    for name in ("seconds", "throughput", "train_seconds"):
+    for name in ("seconds", "throughput", "lr", "train_seconds"):
         if not (_is_number(content[name]) and content[name] > 0) and (name, content[name]) != ("train_seconds", None):
             return f"{name} is not a positive number"
     if content["nodes"] > content["workers"]:
@@ -162,10 +181,12 @@ def _is_usage(usage):
     if usage is None:
         return True
     try:
+        nodes = usage.get("nodes", [])
         numbers = [usage["begin"], usage["interval"], *(device["energy"] or 0 for device in usage["devices"])]
+        numbers += [number for node in nodes for number in (node["running"], node["cores"])]
         numbers += [number for device in usage["devices"] for name in ("utilisation", "memory") for number in device[name]]
-        return all(map(_is_number, numbers)) and all(isinstance(device["name"], str) for device in usage["devices"])
-    except (KeyError, TypeError):
+        return all(map(_is_number, numbers)) and all(isinstance(one["name"], str) for one in [*usage["devices"], *nodes])
+    except (KeyError, TypeError, AttributeError):
         return False
 
 
@@ -192,7 +213,8 @@ def report(args, throughput, images, seconds, log, evaluation_seconds=0):
     `evaluation_seconds` went into evaluation. log: a dict for each epoch. Returns the path. Raises ResultError.
     """
     print(throughput_line(throughput, images, seconds), flush=True)
-    run = {name: getattr(args, name) for name in ("unit", "script", "track", "dataset", "size", "batchsize", "seed")}
+    run = {name: getattr(args, name) for name in ("unit", "script", "track", "dataset", "size", "batchsize", "seed", "lr", "network", "communicator")}
+    run |= {"gradients": getattr(args, "allreduce_grad_dtype", None) or "", "double_buffering": getattr(args, "double_buffering", False)}
     software = identity.SOFTWARE[args.track]
     versions = {"python": platform.python_version(), software: importlib.metadata.version(software)}
     train_seconds = seconds - evaluation_seconds - recording.seconds_writing()

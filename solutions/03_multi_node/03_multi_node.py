@@ -172,7 +172,7 @@ if not [run for run in runs.like(four, EXERCISES) if run.workers == 2]:
 from handson import compare
 
 results = runs.like(four, EXERCISES)
-throughputs = {row.workers: row.mean for row in compare.table(results)}
+throughputs = {row.workers: row.throughput for row in compare.table(results)}
 print({workers: round(rate, 1) for workers, rate in throughputs.items()}, "images/s")
 
 # %% [markdown]
@@ -202,7 +202,7 @@ for workers, rate, speed_up, efficiency in scaling(throughputs):
 print("predicted efficiency of 4 workers:", prediction_efficiency)
 
 # %%
-for line in compare.shared_cores(results):
+for line in compare.remarks(results):
     print(line)
 compare.picture(results)
 

@@ -7,6 +7,7 @@
 
 cd "${PBS_O_WORKDIR:-.}"
 export PATH="${PBS_O_PATH:-$PATH}"
+: "${SCRIPT:?say which script to record, as in qsub -v SCRIPT=train_steps.py -j oe run_profile.sh}"
 OUT="results/${NAME:-${SCRIPT%.py}_${PBS_JOBID%%.*}}"
 export TORCH_CPP_LOG_LEVEL=ERROR  # PyTorch would warn of ranges in the midst of which the recording begins
 

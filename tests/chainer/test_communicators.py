@@ -27,6 +27,7 @@ def test_on_gpus_chainers_own_are_passed_on():
 def test_float16_is_mentioned_where_it_is_done_otherwise():
     assert "float16 on the wire" in choose("pure_nccl", "float16")[1]
     assert "float16" not in choose("pure_nccl", numpy.float32)[1]
+    assert choose("naive", "float16") == ("naive", "Communicator naive: gradients travel as float16, all in one message.")
 
 
 @pytest.mark.parametrize("name, dtype, sentence", [("fast", None, "no communicator called 'fast': choose one of hierarchical, flat"),

@@ -36,7 +36,7 @@ def test_it_is_short():
 
 def test_what_cannot_work_is_one_sentence(run, tmp_path):
     (tmp_path / "file").touch()
-    for options, sentence in (["-g", "0"], "-g names 1 GPUs, but there are 2 ranks"), (["-o", tmp_path / "file"], "--out: "):
+    for options, sentence in (["-g", "0"], "-g names 1 GPU, but there are 2 ranks"), (["-o", tmp_path / "file"], "--out: "):
         ended = run("mnist", *options, ranks=2)
         assert ended.status == 2 and sentence in ended.errors and "Traceback" not in ended.errors
 

@@ -120,7 +120,8 @@ def test_the_learning_rate_is_divided_with_the_lectures_warning():
     with pytest.warns(UserWarning) as record:
         updater = make_updater(4, optimizer=chainer.optimizers.MomentumSGD(0.1))
     assert [str(warning.message) for warning in record] == [
-        "optimizer.lr is changed to 0.025 by MultiprocessParallelUpdater for new batch size."]
+        "optimizer.lr is changed to 0.025 by MultiprocessParallelUpdater for new batch size: the gradients of its 4 devices are added up, "
+        "not averaged, so an update must be scaled down to be that of their mean."]
     assert record[0].filename == __file__ and updater.get_optimizer("main").lr == 0.025
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -100,6 +101,11 @@ def test_the_instructors_commands_are_not_in_it(unpacked, package, theirs, ours)
     command = [sys.executable, "-m", package, "--help"]
     shown = subprocess.run(command, cwd=unpacked, env=environment(unpacked), capture_output=True, text=True, timeout=60, check=True).stdout
     assert f" {theirs} " in shown and f" {ours} " not in shown
+
+
+def test_files_that_the_data_sets_text_names_are_there(unpacked):
+    named = set(re.findall(r"\bdatasets/\w+\.\w+", (unpacked / "datasets/README.md").read_text()))
+    assert "datasets/make_digits.py" in named and not [name for name in named if not (unpacked / name).exists()]
 
 
 def test_make_and_the_environment_are_those_of_the_course(unpacked):

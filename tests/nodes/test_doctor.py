@@ -201,6 +201,15 @@ def test_the_summary_tells_whose_qsub_it_is_and_what_is_wrong_with_the_site(stub
 # Between nodes ------------------------------------------------------------------
 
 
+def test_a_folder_that_is_twice_on_path_counts_where_it_stands_first(tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mpiexec").write_text("#!/bin/sh\n")
+        (tmp_path / name / "mpiexec").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/one:{tmp_path}/two:{tmp_path}/one")
+    assert doctor._every("mpiexec") == [f"{tmp_path}/one/mpiexec", f"{tmp_path}/two/mpiexec"]
+
+
 def test_a_job_script_without_the_launcher(monkeypatch):
     monkeypatch.delenv("HYDRA_LAUNCHER_EXEC", raising=False)
     what, cure = broken(doctor.setting, HOSTS)

@@ -75,10 +75,11 @@ tc qdisc show dev eth0 >shape
 pbsdsh -- sh -c 'cd "$PBS_O_WORKDIR"; hostname >task.$PBS_TASKNUM'
 mpiexec -n 4 -hostfile "$PBS_NODEFILE" python chainer_ranks.py
 mpiexec -n 4 -hostfile "$PBS_NODEFILE" python torch_ranks.py -o mpiexec
-first=$(head -n 1 "$PBS_NODEFILE")
-for node in $(sort -u "$PBS_NODEFILE"); do
-    handson-agent "$node" "cd '$PWD' && PATH='$PATH' torchrun --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint $first:29500 \\
-        --rdzv-id '$PBS_JOBID' torch_ranks.py -o torchrun" &
+first=$(head -n 1 "$PBS_NODEFILE") rank=0
+for node in $(uniq "$PBS_NODEFILE"); do
+    handson-agent "$node" "cd '$PWD' && PATH='$PATH' torchrun --nnodes 2 --node-rank $rank --nproc-per-node 2 \\
+        --master-addr $first --master-port 29500 torch_ranks.py -o torchrun" &
+    rank=$((rank + 1))
 done
 wait
 """
@@ -91,12 +92,18 @@ def job(tmp_path_factory):
     jobs = Jobs(tmp_path_factory.mktemp("nodes"))
     for name, text in ("about_me", ABOUT_ME), ("chainer_ranks", CHAINER), ("torch_ranks", TORCH):
         (jobs.folder / f"{name}.py").write_text(text.replace("BYTES", str(BYTES)))
-    print(jobs.run(JOB, "-l", "network=10mbit"))
+    (jobs.folder / "output").write_text(jobs.run(JOB, "-l", "network=10mbit"))
     jobs.close()
     return jobs.folder
 
 
 RANKS = ("chainer", "mpiexec", "torchrun")  # ChainerMN and PyTorch under mpiexec, PyTorch under torchrun
+
+
+@needs_namespaces
+def test_a_run_that_ends_well_prints_no_traceback(job):
+    output = (job / "output").read_text()
+    assert "Traceback" not in output and "rendezvous" not in output.lower(), output
 
 
 def ranks_of(job, how):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from handson.profiling import recording, tools
+from handson.profiling import recording, requests, tools
 from handson.profiling.recorders.base import Recorder
 from handson.profiling.recorders.gpu_marks import GpuMarks
 
@@ -118,3 +118,26 @@ def test_a_process_tells_nvprof_and_nsys_who_it_is_and_where_its_steps_are(monke
     marks.state = "after"  # torch keeps the hook
     assert said[1].startswith("handson: rank 3 of 4 on ")
     assert [said[0], *said[2:]] == ["start", "names", "step 3", "pop", "step 4", "pop", "no names", "stop"]
+
+
+@pytest.mark.parametrize(("lines", "training", "says"), [
+    ("node1\n", "#PBS -q lecture\n#PBS -l select=2:ngpus=2:mpiprocs=2\n",
+     "run_multi_node_profile.sh has no #PBS lines for resources, so this job got 1 process, and run_multi_node_training.sh asks for 4: copy those "
+     "lines, or submit it with them: qsub -q lecture -l select=2:ngpus=2:mpiprocs=2 -j oe run_multi_node_profile.sh"),
+    ("node1\nnode1\nnode2\nnode2\n", "#PBS -q lecture\n#PBS -l select=2:ngpus=2:mpiprocs=2\n", ""),
+    ("node1\n", "#PBS -q (queue)\n#PBS -l (nodes and so on: select=...)\n", "first fill in what that marks with PUT YOUR CODE"),
+])  # fmt: skip
+def test_a_job_without_the_resources_of_the_training_is_told_what_to_submit(lines, training, says, tmp_path, monkeypatch):
+    (tmp_path / "run_multi_node_training.sh").write_text(f"#!/bin/bash\n{training}")
+    (tmp_path / "run_multi_node_profile.sh").write_text("#!/bin/bash\n#PBS -N multi_node_profile\n")
+    (tmp_path / "nodes").write_text(lines)
+    monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "nodes"))
+    environment = {"PBS_JOBNAME": "multi_node_profile"}
+    said = requests.lacking(tmp_path, environment)
+    assert said == says or says and said.endswith(says)
+    assert requests.lacking(tmp_path, {"PBS_JOBNAME": "own"}) == requests.lacking(tmp_path, {}) == ""
+    if says:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("PBS_JOBNAME", "multi_node_profile")
+        with pytest.raises(tools.RecordError, match="run_multi_node_profile.sh has no #PBS lines"):
+            tools.record(["true"], "auto", None, 5, 30)

@@ -52,14 +52,15 @@ def test_memory_is_that_of_the_own_job_alone(worker):
 
 def test_samples_of_all_nodes_are_read_and_long_runs_are_averaged(tmp_path):
     for node, begin in ("node1", 100.0), ("node2", 101.0):
-        lines = [{"node": node, "devices": ["GPU 0 (X)"], "begin": begin, "interval": 1.0}]
-        lines += [[[float(n % 2), 2**20 * n, 50.0 + 3 * n]] for n in range(1200)]
+        lines = [{"node": node, "cores": 2, "devices": ["GPU 0 (X)"], "begin": begin, "interval": 1.0}]
+        lines += [{"running": n % 2 + 3, "devices": [[float(n % 2), 2**20 * n, 50.0 + 3 * n]]} for n in range(1200)]
         (tmp_path / f"usage_{node}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '[[1, 2,')
     found = usage.read(tmp_path)
     assert (found["begin"], found["interval"]) == (100.0, 2.0)
     assert [device["name"] for device in found["devices"]] == ["node1: GPU 0 (X)", "node2: GPU 0 (X)"]
     assert found["devices"][0]["utilisation"] == [0.5] * 600 and found["devices"][0]["memory"][0] == 2**19
     assert found["devices"][0]["energy"] == 3 * 1199
+    assert found["nodes"] == [{"name": node, "running": 3.5, "cores": 2} for node in ("node1", "node2")]
 
 
 def test_a_run_without_samples_has_no_usage(tmp_path):
@@ -74,7 +75,7 @@ def a_run(**changes):
 
 
 def test_a_result_keeps_the_use_of_devices(tmp_path):
-    devices = {"begin": 1.5, "interval": 1.0, "devices": [{"name": "core 0", "utilisation": [1.5], "memory": [3.0], "energy": None}]}
+    devices = {"begin": 1.5, "interval": 1.0, "nodes": [{"name": "n", "running": 3.5, "cores": 2}], "devices": [{"name": "core 0", "utilisation": [1.5], "memory": [3.0], "energy": None}]}
     results.write(a_run(usage=devices), tmp_path)
     assert results.read(tmp_path).usage == devices
 
@@ -102,6 +103,7 @@ def test_a_process_records_the_use_of_its_devices_while_it_works(tmp_path, monke
     while not (found := usage.read(tmp_path)) or len(found["devices"][0]["utilisation"]) < 3:
         assert time.monotonic() < end
         time.sleep(0.01)
+    assert found["nodes"][0]["running"] >= 0 and found["nodes"][0]["cores"] == os.cpu_count()
     assert found["devices"][0]["name"].endswith(f"core {min(os.sched_getaffinity(0))} (virtual GPU)")
 
 

@@ -49,7 +49,7 @@ def test_ranges_that_were_not_marked_are_named_in_a_sentence():
 
 def test_how_often_ranks_meet_is_told(capsys):
     profiled_runs.collectives(two_ranks())
-    assert "gloo:all_reduce                 1 calls a step, 3.00 ms" in capsys.readouterr().out
+    assert "gloo:all_reduce                 1 call a step, 3.00 ms" in capsys.readouterr().out
 
 
 def test_a_script_is_not_recorded_again_where_its_first_profile_is_to_be_kept(tmp_path, monkeypatch, capsys):

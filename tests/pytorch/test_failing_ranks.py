@@ -22,8 +22,8 @@ PATIENCE = 100  # seconds until a test gives up; what is measured takes a few
 SECONDS_TO_END = 20  # for all ranks, once one has failed; a few on a machine that has nothing else to do
 
 MULTI_NODE = """
-import os
-from handson.training import options
+import os, sys
+from handson.training import options, watchdog
 import torch.distributed as dist
 from handson.pytorch.communicator import meet
 
@@ -34,13 +34,16 @@ with meet(args) as comm:
     (args.out / f"rank{comm.rank}").write_text(f"{os.getpid()} {os.getppid()}")
     while True:
         comm.allgather(0)
+        watchdog.progress()
         if (args.out / "raise").exists() and comm.rank == 1:
             raise ArithmeticError("the sum is wrong")
+        if (args.out / "leave").exists() and comm.rank == 1:
+            sys.exit("rank 1 leaves")
 """
 MULTI_GPU = """
 import os
 import torch.distributed as dist
-from handson.training import data, options
+from handson.training import data, options, watchdog
 from handson.pytorch import devices, workers
 
 def worker(rank, meeting, args, train_set, test_set):
@@ -49,6 +52,7 @@ def worker(rank, meeting, args, train_set, test_set):
     (args.out / f"rank{comm.rank}").write_text(f"{os.getpid()} {os.getppid()}")
     while True:
         comm.allgather(0)
+        watchdog.progress()
         if (args.out / "raise").exists() and comm.rank == 1:
             raise ArithmeticError("the sum is wrong")
 
@@ -178,6 +182,28 @@ def test_a_rank_that_raises_shows_its_traceback_and_is_named(run):
 
 
 @start_with("mpiexec")
+def test_a_rank_that_leaves_by_sys_exit_is_named_with_what_it_says(run):
+    run.begin()
+    run.wait_for_ranks()
+    (run.out / "leave").touch()
+    begin = time.monotonic()
+    status, _, errors = run.end()
+    assert time.monotonic() - begin < SECONDS_TO_END and status != 0
+    assert re.search(r"^rank 1 on \S+ ended with 'rank 1 leaves'; all ranks end$", errors, re.MULTILINE), errors
+
+
+@start_with("mpiexec", "spawn")
+def test_a_rank_that_is_stopped_ends_all_who_say_where_they_stand(run):
+    run.begin("--patience", "3")
+    (_, _), (rank, _) = run.wait_for_ranks()
+    os.kill(rank, signal.SIGSTOP)
+    status, _, errors = run.end()
+    assert status != 0 and "Traceback" not in errors
+    assert re.search(r"(rank|worker) 0\b.* has finished no step for 3 s: it waits in program.py, line \d+, in all_gather_object$", errors, re.MULTILINE)
+    assert re.search(r"(rank|worker) 1\b.* has finished no step for 3 s: it is stopped", errors), errors
+
+
+@start_with("mpiexec")
 def test_ranks_do_not_wait_for_ever_for_one_that_never_starts(run):
     """mpiexec doesn't mind a program that ends before it has called MPI, and MPI waits for it."""
     run.program.write_text("import handson.training.mpi; handson.training.mpi.MEETING = 2" + run.program.read_text())
@@ -196,8 +222,10 @@ def test_whoever_ends_the_run_ends_all_ranks(run, number):
     run.wait_for_ranks()
     begin = time.monotonic()
     os.killpg(run.process.pid, number) if number == signal.SIGINT else os.kill(run.process.pid, number)
-    status, _, _ = run.end()
+    status, _, errors = run.end()
     assert status != 0 and time.monotonic() - begin < SECONDS_TO_END
+    if number == signal.SIGINT:
+        assert "Traceback" not in errors and errors.count("stopped by Ctrl-C before the end, so it leaves no result\n") == 1
 
 
 @start_with("spawn")
@@ -262,7 +290,7 @@ def test_a_wrong_option_of_one_rank_alone_is_said(run):
 
 @start_with("mpiexec")
 def test_too_few_gpu_ids_for_the_ranks_of_a_node_are_refused(run):
-    assert "-g names 1 GPUs, but there are 2 ranks on" in refused(run, "-g", "0")
+    assert "-g names 1 GPU, but there are 2 ranks on" in refused(run, "-g", "0")
 
 
 @start_with("mpiexec", "spawn")

@@ -9,7 +9,7 @@ import pytest
 from slurm_harness import ENVIRONMENT, FOLDERS, PATIENCE, ROOT
 
 LECTURE = {  # the first lines, as in the lecture
-    "single_gpu": ["Start a training script using single GPU.", "# Minibatch-size: 32"],
+    "single_gpu": ["Start a training script using a single GPU.", "# Minibatch-size: 32"],
     "multi_gpu": ["Start a training script using multiple GPUs.", "# GPUs: 2", "# Minibatch-size: 32"],
     "multi_node": ["Start a training script using multiple nodes.", "=" * 42, "Num process (COMM_WORLD): 4"],
 }

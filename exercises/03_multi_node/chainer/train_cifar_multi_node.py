@@ -37,8 +37,8 @@ def train(comm, args, train_set, test_set):
     numpy.random.seed(args.seed)
     model = L.Classifier(ConvNet(classes))
     model.to_device(device)
-    # PUT YOUR CODE: `optimizer`: as in the single-GPU script, but made a multi-node optimizer before it
-    # is set up for the model
+    # PUT YOUR CODE: `optimizer`: as in the single-GPU script, but made a multi-node optimizer, with
+    # double buffering if args.double_buffering, before it is set up for the model
     raise NotImplementedError("PUT YOUR CODE: optimizer")
 
     convert = Enlarge(args.size)

@@ -66,7 +66,7 @@ def train(args, train_set, test_set):
 def main():
     args = options.parse(gpus=[0])
     train_set, test_set = data.load(args.dataset)
-    announce("single GPU", args, train_set, devices.describe(args.gpu))
+    announce("a single GPU", args, train_set, devices.describe(args.gpu))
     train(args, train_set, test_set)
 
 

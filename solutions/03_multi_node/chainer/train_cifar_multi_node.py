@@ -39,7 +39,7 @@ def train(comm, args, train_set, test_set):
     numpy.random.seed(args.seed)
     model = L.Classifier(ConvNet(classes))
     model.to_device(device)
-    ### BEGIN SOLUTION optimizer: `optimizer`: as in the single-GPU script, but made a multi-node optimizer before it is set up for the model
+    ### BEGIN SOLUTION optimizer: `optimizer`: as in the single-GPU script, but made a multi-node optimizer, with double buffering if args.double_buffering, before it is set up for the model
     optimizer = chainer.optimizers.MomentumSGD(args.lr, momentum=0.9)
     optimizer = create_multi_node_optimizer(optimizer, comm, double_buffering=args.double_buffering)
     optimizer.setup(model)

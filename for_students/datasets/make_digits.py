@@ -1,0 +1,1 @@
+../../datasets/make_digits.py
