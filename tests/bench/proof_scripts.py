@@ -1,0 +1,351 @@
+"""Known answers run in the real scripts: a right one does what the solution does, and a number shows that a wrong one does not.
+
+`measure` takes those in grader/units; ``python -m tests.bench.proof_scripts TRACK FILE`` takes a file in the same format
+whose entries also name their `unit`. The scripts train on a few small images, all other gaps filled by the solution: from the start and,
+where they can, resumed. `watched_script` notes what they do.
+"""
+
+import collections
+import contextlib
+import json
+import math
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+from grader import gaps
+from grader.instructors.known_answers import solved
+from tests.bench import watched_script
+from tests.bench.runs import ROOT
+
+LIMIT = 60  # seconds for one run, on a busy machine
+PRELOADED = (  # by the process that those of the scripts are forked from
+    "tests.bench.watched_script",
+    "handson.pytorch.communicator",
+    "handson.pytorch.extensions",
+    "handson.training.image_files",
+    "handson.chainer.reports",
+    "handson.chainer.updaters",
+)
+NODES = ("a", "b", "b")  # of the ranks of a multi-node run
+PARTS = ("forward", "backward", "all-reduce", "optimize")  # the ranges of the gap `mark`
+
+
+class Case(NamedTuple):
+    """What the scripts of a unit run with: the images don't divide, so that shards and last batches are uneven."""
+
+    gpus: str
+    images: int
+    batchsize: int
+
+
+CASES = {
+    ("single_gpu", "pytorch"): Case("2,1", 22, 8),
+    ("multi_gpu", "pytorch"): Case("2,0,1", 23, 4),
+    ("multi_node", "pytorch"): Case("2,1", 23, 4),
+    ("profiling", "pytorch"): Case("2,1", 22, 4),
+    ("single_gpu", "chainer"): Case("2,1", 22, 8),
+    ("multi_gpu", "chainer"): Case("2,0,1", 25, 4),  # Chainer's parts are equal: one image is left over
+    ("multi_node", "chainer"): Case("2,1", 26, 3),  # ChainerMN's parts are equal: one image is dealt twice
+}
+DEALS = ("split", "scatter", "iterators")  # gaps that may deal the images out at random in more than one way
+
+
+def measure(folder):
+    """Rows (what, value, target) of all known answers to the gaps of training scripts."""
+    for track in ("pytorch", "chainer"):
+        for path in sorted(ROOT.glob(f"grader/units/*/instructors/known_{track}.toml")):
+            yield from rows(folder, track, path, path.parts[-3])
+
+
+def rows(folder, track, path, unit=None):
+    """Rows (what, value, target) of the known answers in the file `path`. unit: that of entries that name none."""
+    entries = tomllib.loads(Path(path).read_text())
+    answers = [{"unit": unit, **answer, "right": kind == "variant"} for kind in ("variant", "mutant") for answer in entries.get(kind, [])]
+    for answer, difference in differences(folder, track, answers):
+        value, target = "differs" if difference else "the same", "the same" if answer["right"] else "differs"
+        yield f"{answer['unit']} {answer['gap']}: {answer['name']}"[:74], value, target if value == target else f"{target} <-- missed"
+        if difference:
+            yield f"    {difference}", "", ""
+
+
+def differences(folder, track, answers):
+    """Pairs (answer, how its runs differ from the solution's: words, "" where nothing differs) of those `answers` that belong to scripts."""
+    of_scripts = collections.defaultdict(list)
+    for answer in answers:
+        if file := file_of(answer["unit"], answer["gap"], track):
+            of_scripts[file].append(answer)
+    for file, some in of_scripts.items():
+        with tempfile.TemporaryDirectory(prefix="proof-", dir=folder) as folder_of_script:
+            script = Script(Path(folder_of_script), file, track)
+            right, wrong = ([answer for answer in some if answer["right"] == is_right] for is_right in (True, False))
+            for together in filter(None, (right, *([answer] for answer in wrong))):
+                yield from zip(together, script.differences(together))
+
+
+def file_of(unit, gap, track):
+    """The file below exercises/ of the training script that has this gap; None if none has, or there is no case for it."""
+    for path in () if (unit, track) not in CASES else sorted(ROOT.glob(f"solutions/[0-9][0-9]_{unit}/{track}/*.py")):
+        if gap in gaps.answers(path.read_text()):
+            return f"exercises/{path.relative_to(ROOT / 'solutions')}"
+    return None
+
+
+class Script:
+    """A training script, and what is seen of its runs in `folder` with answers in place of the solution."""
+
+    def __init__(self, folder, file, track):
+        self.folder, self.file, self.track, self.unit = folder, file, track, file.split("/")[1][3:]
+        self.case, self.texts = CASES[self.unit, track], 0
+        for name, test_images in ("data", 5), ("few", 2):  # 2 are fewer than the ranks
+            watched_script.write_images(folder / f"{name}.npz", self.case.images, test_images)
+        self.solution = self.see([({}, sorted({*self.runs("evaluator"), *self.runs("split")}))])[0]
+        if failures := [f"{run}: {notes['failure']}" for run, notes in self.solution.items() if notes["failure"]]:
+            sys.exit(f"tests.bench.proof_scripts: the solution of {file} itself does not run {', '.join(failures)}")
+
+    def options(self, run):
+        """The script's options for one of the `runs`."""
+        always = f"-g {self.case.gpus} -b {self.case.batchsize} --size 64 --lr 0.05 --seed 3 --dataset {self.folder}/data.npz -e".split()
+        return always + {
+            "from the start": ["2"],
+            "resumed": ["3", "--resume", f"{self.folder}/{self.texts}/from the start/snapshot_epoch_1"],
+            "with 2 test images": ["1", "--dataset", f"{self.folder}/few.npz"],
+            "with another seed": ["1", "--seed", "4"],
+        }[run]
+
+    def runs(self, gap):
+        """The names of the runs that show what a gap does."""
+        which = {"resumed": self.unit != "profiling", "with 2 test images": gap == "evaluator", "with another seed": gap in DEALS}
+        return ["from the start", *(run for run, asked in which.items() if asked)]
+
+    def differences(self, answers):
+        """How each of the `answers` differs from the solution, in words."""
+        asked = [({answer["gap"]: answer["code"]}, self.runs(answer["gap"])) for answer in answers]
+        return [next(self.compare(answer["gap"], seen), "") for answer, seen in zip(answers, self.see(asked))]
+
+    def compare(self, gap, seen):
+        """Sentences about what differs from the solution in what was `seen` (run -> notes)."""
+        for run, notes in seen.items():
+            mine, right = facts(gap, notes), facts(gap, self.solution[run])
+            for what, value in right.items():
+                if not alike(mine.get(what), value):
+                    yield f"{run}: {mine['failure'] or difference(what, mine.get(what), value)}"
+                    break
+        if "with another seed" in seen and not any(notes["failure"] for notes in seen.values()):
+            if shards(seen["with another seed"]) == shards(seen["from the start"]):
+                yield "the same shards with another seed"
+
+    def see(self, asked):
+        """For each of the `asked` ({gap: code}, runs): {run: its notes}."""
+        jobs = []
+        for instead, runs in asked:
+            self.texts += 1
+            folder = self.folder / str(self.texts)
+            path = folder.joinpath(*self.file.split("/")[1:])
+            path.parent.mkdir(parents=True)
+            path.write_text(solved(self.file, **instead))
+            jobs.append({run: (str(path), self.options(run), str(folder / run)) for run in runs})
+        if (self.unit, self.track) == ("multi_node", "chainer"):
+            run_in_mpi([job for of_text in jobs for job in of_text.values()], self.folder / "jobs.json")
+        else:
+            for job in (job for of_text in jobs for job in of_text.values()):
+                run_in_processes(self.track, NODES if self.unit == "multi_node" else ("a",), *job)
+        return [{run: notes(Path(output)) for run, (_, _, output) in of_text.items()} for of_text in jobs]
+
+
+def run_in_processes(track, nodes, script, options, output):
+    """Run a script as torchrun does, a rank for each of the `nodes`; a single rank is a process without a launcher."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*PRELOADED])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    launcher = {"WORLD_SIZE": str(len(nodes)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} if len(nodes) > 1 else {}
+    ranks = []
+    for rank, node in enumerate(nodes):
+        environment = launcher | {"HANDSON_NODE": node} | ({"RANK": str(rank)} if launcher else {})
+        ranks.append(context.Process(target=watched_script.main_of_process, args=(track, script, options, output, environment)))
+        ranks[-1].start()
+    end = time.monotonic() + LIMIT
+    while any(rank.is_alive() for rank in ranks) and time.monotonic() < end and not any(rank.exitcode for rank in ranks):
+        multiprocessing.connection.wait([rank.sentinel for rank in ranks if rank.is_alive()], timeout=1)
+    succeeded = all(rank.exitcode == 0 for rank in ranks)
+    for rank in ranks:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(rank.pid, signal.SIGKILL)  # its workers, too
+        rank.kill()
+        rank.join()
+    if succeeded:
+        Path(output, "ended").touch()
+
+
+def run_in_mpi(jobs, file):
+    """Run scripts one after another in the same MPI ranks: an error ends them all."""
+    file.write_text(json.dumps(jobs))
+    rank = [sys.executable, "-m", "tests.bench.watched_script", str(file)]
+    command = ["mpiexec"]
+    for node in NODES:
+        command += ["-n", "1", "-env", "HANDSON_NODE", node, *rank, ":"]
+    with open(file.with_suffix(".printed"), "w") as printed:
+        process = subprocess.Popen(command[:-1], cwd=ROOT, stdout=printed, stderr=printed)
+    try:
+        process.wait(LIMIT + 5 * len(jobs))
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        process.wait()
+    for _, _, output in jobs:
+        if Path(output).is_dir() and not Path(output, "ended").exists():
+            Path(output, "printed").write_text(Path(printed.name).read_text())
+
+
+def notes(output):
+    """What the run with this output folder has noted: {"failure": "" or its last line, "log": of its result, rank: [[what, value], ...]}."""
+    found = collections.defaultdict(list, failure="", log=[])
+    for path in sorted(output.glob("*.notes")):
+        for line in path.read_text().splitlines():
+            rank, *one = json.loads(line)
+            found[rank].append(one)
+    if (result := output / "result.json").exists():
+        found["log"] = [{name: value for name, value in epoch.items() if name != "elapsed_time"} for epoch in json.loads(result.read_text())["log"]]
+    if not (output / "ended").exists():
+        printed = (output / "printed").read_text().split("\n") if (output / "printed").exists() else []
+        errors = [line for line in printed if "Error" in line] or [line for line in printed if line.strip()]
+        found["failure"] = f"it fails or waits for ever ({errors[-1][:150] if errors else 'nothing printed'})"
+    return found
+
+
+def ranks(notes):
+    """Pairs (rank, its notes), in order."""
+    return sorted((f"rank {rank}", noted) for rank, noted in notes.items() if rank not in ("failure", "log"))
+
+
+def values(noted, what):
+    return [value for name, value in noted if name == what]
+
+
+def shards(notes):
+    """Which images each rank trains on."""
+    return [sorted({image for batch in values(noted, "train") for image in batch}) for _, noted in ranks(notes)]
+
+
+def facts(gap, notes):
+    """What has to be as with the solution for an answer to `gap` to be right: what -> value."""
+    found = {"failure": notes["failure"], "GPU ids": {rank: values(noted, "gpu")[-1:] for rank, noted in ranks(notes)}}
+    ends = {rank: values(noted, "end") or [{}] for rank, noted in ranks(notes)}
+    for what in "images", "throughput * seconds":
+        found[what] = {rank: end[-1].get(what) for rank, end in ends.items()}
+    if gap in (*DEALS, "shards"):
+        return found | deals(gap, notes)
+    found["training batches"] = {rank: values(noted, "train") for rank, noted in ranks(notes)}
+    found["test images"] = {rank: sorted(sum(values(noted, "test"), [])) for rank, noted in ranks(notes)}
+    found["parameters"] = {rank: end[-1].get("parameters") for rank, end in ends.items()}
+    found["epochs"] = {rank: values(noted, "epoch") for rank, noted in ranks(notes)}
+    found["log"] = notes["log"]
+    if gap == "loader":
+        decoded = {rank: collections.Counter(values(noted, "decompress")) for rank, noted in ranks(notes)}
+        found["files decompressed again"] = {rank: sum(files.values()) - len(files) for rank, files in decoded.items()}
+    if gap == "losses":
+        found["waits between steps"] = {rank: waits(noted) for rank, noted in ranks(notes)}
+    if gap == "mark":
+        found["ranges"] = {rank: ranges(noted) for rank, noted in ranks(notes)}
+    return found
+
+
+def deals(gap, notes):
+    """How the images were dealt out."""
+    mine = shards(notes)
+    every = sum((values(noted, "train") for _, noted in ranks(notes)), [])
+    times = collections.Counter(collections.Counter(sum(every, [])).values())
+    tests = collections.Counter(sum((sum(values(noted, "test"), []) for _, noted in ranks(notes)), []))
+    found = {"times an image is taken: images": dict(times), "images of a rank": sorted(map(len, mine))}
+    found["steps"] = [len(values(noted, "train")) for _, noted in ranks(notes)]
+    found["wrong labels"] = wrong_labels(notes)
+    found["times a test image is taken"] = dict(sorted(tests.items()))
+    found["test images of a rank"] = sorted(len({*sum(values(noted, "test"), [])}) for _, noted in ranks(notes))
+    found["steps that have not `totals` images"] = sum(wrong_totals(notes))
+    if gap != "shards":
+        owner = {image: rank for rank, shard in enumerate(mine) for image in shard}
+        changes = [owner.get(image) != owner.get(image + 1) for image in range(max(owner, default=0))]
+        found["in their order"] = sum(changes) < len(mine) or all(changes)
+    return found
+
+
+def wrong_labels(notes):
+    """How many images have gone through the network with a label that is not their own."""
+    wrong = 0
+    for _, noted in ranks(notes):
+        images = [batch for what, batch in noted if what in ("train", "test")]
+        wrong += sum(image % 10 != label for pair in zip(images, values(noted, "labels")) for image, label in zip(*pair))
+    return wrong
+
+
+def wrong_totals(notes):
+    """Of each step of all ranks: whether the number of its images is not in `totals` of EpochBatches."""
+    first = [values(noted, "totals")[:1] for _, noted in ranks(notes)]
+    if not all(first):
+        return []
+    taken = zip(*(map(len, values(noted, "train")) for _, noted in ranks(notes)))
+    return [any(sum(step) != totals[0][index % len(totals[0])] for totals in first) for index, step in enumerate(taken)]
+
+
+def waits(noted):
+    """How often a rank waits for the device or for others between two steps of an epoch."""
+    count = pending = steps = 0
+    for what, value in noted:
+        if what == "wait" or value == "all-reduce of one":
+            pending += 1
+        elif what == "train":
+            count, pending, steps = count + pending * (steps > 0), 0, steps + 1
+        elif what == "epoch":
+            steps = 0
+    return count
+
+
+def ranges(noted):
+    """How often each operation is in each of the ranges that the gap `mark` names."""
+    found, inside = collections.Counter(), []
+    for what, value in noted:
+        if what == "begin":
+            inside.append(value)
+        elif what == "finish":
+            inside.remove(value)
+        elif what == "operation":
+            found[f"{value} in {next((name for name in reversed(inside) if name in PARTS), 'none')}"] += 1
+    return dict(sorted(found.items()))
+
+
+def difference(what, mine, right):
+    """The first place where a fact is not as it should be, in words."""
+    if isinstance(right, dict) and isinstance(mine, dict) and mine.keys() == right.keys():
+        key = next(key for key in right if not alike(mine[key], right[key]))
+        return difference(f"{what}, {key}", mine[key], right[key])
+    return f"{what}: {str(mine)[:100]}, not {str(right)[:100]}"
+
+
+def alike(one, other):
+    """Whether two facts are equal, numbers to within rounding."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-5, abs_tol=1e-4)
+    return one == other
+
+
+def main():
+    track, path = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        for what, value, target in rows(folder, track, path):
+            print(f"  {what:<74} {value:>9}  {target}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

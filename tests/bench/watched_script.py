@@ -1,0 +1,176 @@
+"""Runs a training script as its students do, and notes what it does. `proof_scripts` compares such notes of two runs.
+
+A note is a line of JSON, [rank, what, value], in a file for each process: which GPU it takes, which images go through the network (their
+numbers, which `write_images` puts into their first pixels), the parameters at the end, what counts as `images`. An MPI rank of the Chainer
+track runs many scripts one after another: ``mpiexec -n 3 python -m tests.bench.watched_script LIST``.
+"""
+
+import contextlib
+import functools
+import json
+import multiprocessing
+import os
+import runpy
+import sys
+import weakref
+import zlib
+from pathlib import Path
+
+import numpy
+
+from handson.training import banner, results, virtual_gpus
+
+SCALE = 1024  # the first pixel of training image i is (i + 1) / SCALE; of test image i, half of full brightness more
+folder = None  # where the notes go
+track = None  # "pytorch" or "chainer"
+model = None  # the network of this process, a weak reference
+
+
+def write_images(path, train, test):
+    """A data set with `train` and `test` images of 8 x 8 pixels, which carry their numbers; their labels are the last digits of these."""
+    random = numpy.random.default_rng(0)
+    arrays = {"classes": [str(label) for label in range(10)], "maximum": numpy.float32(1)}
+    for part, count, first in ("train", train, 1), ("test", test, 1 + SCALE // 2):
+        images = random.random((count, 1, 8, 8), "float32")
+        images[:, 0, 0, 0] = (numpy.arange(count) + first) / SCALE
+        arrays |= {f"{part}_images": images, f"{part}_labels": numpy.arange(count) % 10}
+    numpy.savez(path, **arrays)
+
+
+def rank():
+    """Of this process: its number, or the device of Chainer's MultiprocessParallelUpdater."""
+    if track == "pytorch":
+        import torch.distributed as dist
+
+        return str(dist.get_rank()) if dist.is_initialized() else "0"
+    if "mpi4py.MPI" in sys.modules:
+        return str(sys.modules["mpi4py.MPI"].COMM_WORLD.rank)
+    name = multiprocessing.current_process().name
+    return name.split()[-1] if name.startswith("MultiprocessParallelUpdater") else "0"
+
+
+def note(what, value):
+    with open(folder / f"{os.getpid()}.notes", "a") as file:
+        file.write(json.dumps([rank(), what, value]) + "\n")
+
+
+def before(owner, name, action):
+    """Have `action` called, with the same arguments, before the function or method `name` of `owner`."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def watched(*arguments, **named):
+        action(*arguments, **named)
+        return original(*arguments, **named)
+
+    setattr(owner, name, watched)
+
+
+def forward(network, images, training):
+    """Note which images go through the network."""
+    global model
+    model = weakref.ref(network)
+    numbers = numpy.rint(numpy.asarray(images[:, 0, 0, 0], "float64") * SCALE).astype(int) - 1
+    note("train" if training else "test", [int(number) % (SCALE // 2) for number in numbers])
+
+
+def parameters(network):
+    """Three sums over all parameters of the network."""
+    if track == "pytorch":
+        arrays = [parameter.detach().numpy() for parameter in network.parameters()]
+    else:
+        arrays = [parameter.array for _, parameter in sorted(network.namedparams())]
+    flat = numpy.concatenate([numpy.ravel(array).astype("float64") for array in arrays])
+    return [float(flat.sum()), float(flat @ flat), float(flat @ numpy.cos(numpy.arange(len(flat))))]
+
+
+def end(args, manager, evaluator, throughput, images, seconds):
+    note("end", {"images": float(images), "throughput * seconds": float(throughput * seconds), "parameters": parameters(model())})
+
+
+def watch(of_track):
+    """Let everything that a script of this track calls be noted."""
+    global track
+    track = of_track
+    before(virtual_gpus, "pin", lambda gpu: note("gpu", gpu))
+    before(results, "finish", end)
+    before(banner.LossTable, "add", lambda table, loss: note("epoch", {"loss": float(loss), "parameters": parameters(model())}))
+    before(zlib, "decompress", lambda file: note("decompress", zlib.crc32(file)))
+    if track == "pytorch":
+        watch_torch()
+    else:
+        import chainer
+
+        from handson.chainer.model import ConvNet
+
+        before(chainer.links.Classifier, "forward", lambda classifier, images, labels: note("labels", labels.tolist()))
+        before(ConvNet, "forward", lambda network, images: forward(network, images, bool(chainer.config.train)))
+
+
+def watch_torch():
+    """Also what waits for the device or for other ranks, and which operations are in which named range."""
+    import torch
+    import torch.distributed as dist
+    import torch.nn.functional as F
+
+    from handson.pytorch.batches import EpochBatches
+    from handson.pytorch.model import ConvNet
+
+    before(ConvNet, "forward", lambda network, images: (forward(network, images.detach(), network.training), note("operation", "forward")))
+    before(EpochBatches, "__iter__", lambda batches: note("totals", batches.totals))
+    before(torch.optim.SGD, "step", lambda *arguments: note("operation", "step"))
+    before(torch.Tensor, "backward", lambda *arguments, **named: note("operation", "backward"))
+    before(F, "cross_entropy", lambda outputs, labels, **named: (note("operation", "loss"), note("labels", labels.numpy().tolist())))
+    ranges = torch.autograd.profiler.record_function
+    before(ranges, "__enter__", lambda one: note("begin", one.name))
+    before(ranges, "__exit__", lambda one, *error: note("finish", one.name))
+    for name in ("item", "tolist", "__float__", "__int__", "__bool__", "cpu"):
+        before(torch.Tensor, name, lambda *arguments, name=name: note("wait", name))
+    for name in ("barrier", "all_gather", "all_gather_object", "broadcast", "reduce", "send", "recv"):
+        before(dist, name, lambda *arguments, name=name, **named: note("wait", name))
+    before(dist, "all_reduce", lambda tensor, *arguments, **named: note("operation", f"all-reduce of {'one' if tensor.numel() == 1 else 'many'}"))
+
+
+def run(script, options, output, environment=()):
+    """Run the file `script` with `options` in this process, its notes and output below the folder `output`."""
+    global folder
+    folder = output
+    os.environ.update(environment)
+    sys.argv = [str(script), *options, "-o", str(output)]
+    runpy.run_path(str(script), run_name="__main__")
+
+
+def main_of_process(track, script, options, output, environment):
+    """The main function of a process of its own for `run`."""
+    os.setsid()  # so that `proof_scripts` can end it with all its workers
+    Path(output).mkdir(parents=True, exist_ok=True)
+    printed = os.open(f"{output}/printed", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(printed, 1)
+    os.dup2(printed, 2)
+    if track == "pytorch":
+        import torch.multiprocessing as mp
+
+        mp.spawn = functools.partial(mp.start_processes, start_method="fork")  # the workers need not load torch again
+    multiprocessing.set_start_method("fork", force=True)  # as where no fork server has started this process
+    watch(track)
+    run(script, options, Path(output), environment)
+
+
+def main():
+    """An MPI rank: runs all of the [script, options, output] in a file of JSON."""
+    import handson.chainer  # noqa: F401  before chainer
+    from mpi4py import MPI
+
+    watch("chainer")
+    cores = os.sched_getaffinity(0)
+    for script, options, output in json.loads(Path(sys.argv[1]).read_text()):
+        os.sched_setaffinity(0, cores)
+        Path(output).mkdir(parents=True, exist_ok=True)
+        with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
+            run(script, options, Path(output))
+        MPI.COMM_WORLD.Barrier()
+        Path(output, "ended").touch()
+
+
+if __name__ == "__main__":
+    main()
