@@ -20,6 +20,7 @@ from handson import linux
 STILL = 2.0  # seconds in which no process computes, after which they count as waiting for each other
 GRACE = 0.5  # seconds that ranks get to finish when another one has failed, or to report where they hang
 TICK = 0.1
+LONGEST_LOOK = 1.0  # seconds between two looks that count as waiting: this process may have been stopped meanwhile
 OUT_OF_TIME = "it was still running when its time was up: does a loop never end?"
 FLOOD = 50 << 20  # bytes that ranks may print
 LONGEST_ANSWER = 4 << 20  # bytes that a rank may send
@@ -169,7 +170,7 @@ def _watch(ranks, control, limits):
                 selector.unregister(key.fileobj)
                 if what == "control":  # init was killed, and the ranks with it
                     for other in ranks:
-                        other.status = other.status or -signal.SIGKILL
+                        other.status = -signal.SIGKILL if other.status is None else other.status
             if what == "control":
                 told += data
                 while b"\n" in told:
@@ -184,14 +185,13 @@ def _watch(ranks, control, limits):
         if deadline is None and any(rank.failed for rank in ranks):
             deadline = now + GRACE
         if now >= look and deadline is None:
-            look = now + 0.25
+            look, looks = now + 0.25, looks + 1
             newer, running = _activity()
             output = sum(rank.printed.total for rank in ranks)
             if newer > cpu + 0.02 or running or output > printed:
                 moved = now
             if not running:
-                waited += max(0.0, now - looked - max(0.0, newer - cpu))
-            looks += 1
+                waited += max(0.0, min(now - looked, LONGEST_LOOK) - max(0.0, newer - cpu))
             memory = max(memory, _memory(limits.memory_bytes, exactly=looks % 4 == 0))
             looked, printed, cpu = now, output, max(cpu, newer)
             if memory > limits.memory_together * limits.memory_bytes:

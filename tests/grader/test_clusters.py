@@ -131,7 +131,7 @@ def test_a_controller_or_engines_that_die_are_told_in_a_sentence_and_what_is_gra
             for process in [*process.children(recursive=True), process]:  # those that carry the results, too: not one more comes
                 process.kill()
 
-    words = {"controller": "has not answered for 5 seconds; .*`ipcluster start`.* goes on", "engines": "answers any more; start engines, .*: it goes on"}
+    words = {"controller": "has not answered for 5 seconds; .*`ipcluster start`.* goes on", "engines": "answers any more: start engines, .*; it goes on"}
     with pytest.raises(ClusterError, match=f"one/security/cluster-.json {words[victim]}"):
         grade("one", kill)
     assert time.monotonic() - killed[0] < 30

@@ -94,11 +94,11 @@ def _grade(book, missing, versions, resources, engines, profile, cluster_file, t
                         ) from None
                     say("The cluster's controller has ended; starting another. What was not finished is graded again.")
                 except EnginesLost:
-                    where = cluster.name(profile, cluster_file) if profile or cluster_file else "this machine"
-                    raise cluster.ClusterError(
-                        f"no engine of {where} answers any more; start engines, and run the same command again: it goes on with the {len(left)} "
-                        "units that are left"
-                    ) from None
+                    if profile or cluster_file:
+                        why = f"no engine of {cluster.name(profile, cluster_file)} answers any more: start engines, and"
+                    else:
+                        why = f"the engines ended, and no new one has started in {cluster.STARTING} seconds:"
+                    raise cluster.ClusterError(f"{why} run the same command again; it goes on with the {len(left)} units that are left") from None
     raise cluster.ClusterError(f"the cluster's controller ended {RESTARTS} times; {len(left)} units are left: run the same command again")
 
 
