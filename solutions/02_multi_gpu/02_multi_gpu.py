@@ -216,7 +216,7 @@ plots.steps_compared(single_steps, steps)
 # ## A hang
 #
 # A collective such as the all-reduce ends when *all* ranks have called it. If one never calls it, the others wait, for ever: a **deadlock**.
-# There is no error message, and a job then waits until its time limit. That is the error that people search for longest.
+# There is no error message, and the job goes on until its time limit, doing nothing.
 #
 # `hanging.py` has one. Read it: which line will rank 0 never leave, and which line rank 1? Then start it, with `torchrun`, which starts as many
 # processes as you ask for, and gives each a rank. After 10 seconds each rank writes where it is (by Python's `faulthandler`), and ends.
