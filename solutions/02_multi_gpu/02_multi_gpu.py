@@ -236,6 +236,8 @@ command = "torchrun --standalone --nproc-per-node 2 hanging.py"
 # - `TORCH_DISTRIBUTED_DEBUG=DETAIL` lets PyTorch compare the collectives of all ranks, and say which differ: see the next cell.
 # - `py-spy dump --pid PID` shows the stack of a process that runs already, on its node (`pip install py-spy`).
 # - `python -m handson doctor` in a job finds out whether the ranks can reach each other at all.
+#
+# The course's own training scripts have a limit: after two minutes without a finished step (`--patience`) they end, and say where each rank was.
 
 # %%
 # !cd {FOLDER} && TORCH_DISTRIBUTED_DEBUG=DETAIL {command} 2>&1 | grep "mean losses\|RuntimeError" | cut -c 1-170
