@@ -108,7 +108,7 @@ def _answers(pipes):
         while len(answers) < len(pipes):
             waiting = [rank for rank in range(len(pipes)) if rank not in answers]
             due = min(heard[rank] for rank in waiting) + LIMIT
-            ready = connection.wait([pipes[rank] for rank in waiting], max(0, due - time.monotonic()))
+            ready = connection.wait([pipes[rank] for rank in waiting], max(0, min(1, due - time.monotonic())))
             for rank in (rank for rank in waiting if pipes[rank] in ready):
                 try:
                     shares[rank], *answer = pipes[rank].recv()
@@ -116,7 +116,7 @@ def _answers(pipes):
                     raise MeasurementFailed(f"worker {rank} ended without an answer; what it printed is above") from None
                 heard[rank] = time.monotonic()
                 answers |= {rank: answer[0]} if answer else {}
-            if not ready:
+            if not ready and time.monotonic() >= due:
                 late = min(waiting, key=heard.__getitem__)
                 raise MeasurementFailed(f"worker {late} has made no progress for {LIMIT} seconds: see with `top` what else runs here, then run the cell again")
             show(min(shares))

@@ -216,7 +216,7 @@ plots.steps_compared(single_steps, steps)
 # ## A hang
 #
 # A collective such as the all-reduce ends when *all* ranks have called it. If one never calls it, the others wait, for ever: a **deadlock**.
-# There is no error message, and a job then waits until its time limit. That is the error that people search for longest.
+# There is no error message, and the job goes on until its time limit, doing nothing.
 #
 # `hanging.py` has one. Read it: which line will rank 0 never leave, and which line rank 1? Then start it, with `torchrun`, which starts as many
 # processes as you ask for, and gives each a rank. After 10 seconds each rank writes where it is (by Python's `faulthandler`), and ends.
@@ -236,6 +236,8 @@ command = "torchrun --standalone --nproc-per-node 2 hanging.py"
 # - `TORCH_DISTRIBUTED_DEBUG=DETAIL` lets PyTorch compare the collectives of all ranks, and say which differ: see the next cell.
 # - `py-spy dump --pid PID` shows the stack of a process that runs already, on its node (`pip install py-spy`).
 # - `python -m handson doctor` in a job finds out whether the ranks can reach each other at all.
+#
+# The course's own training scripts have a limit: after two minutes without a finished step (`--patience`) they end, and say where each rank was.
 
 # %%
 # !cd {FOLDER} && TORCH_DISTRIBUTED_DEBUG=DETAIL {command} 2>&1 | grep "mean losses\|RuntimeError" | cut -c 1-170

@@ -250,7 +250,7 @@ def most_workers(table, least):
 lecture = scaling({1: 51.1, 2: 87.6, 4: 172.1})
 for least in (0.95, 0.85, 0.8):
     most = most_workers(lecture, least), most_workers(scaling(throughputs), least)
-    print(f"efficiency {least}: {most[0]} workers in the lecture, {most[1]} here")
+    print(f"efficiency {least}, most workers: {most[0]} in the lecture, {most[1]} here")
 
 # %% [markdown]
 # ## \* A slow network
@@ -324,8 +324,8 @@ plots.bars(measured, "throughput of four workers [images/s]", predicted) if rate
 # it is and where the ranks meet (the *rendezvous*). In a job on several nodes, it is started once on each; `docs/launching.md` has the lines.
 
 # %%
-# !cd {FOLDER} && torchrun --standalone --nproc-per-node 1 from_scratch.py 2>&1 | grep -v OMP_NUM_THREADS | tail -n 4
-# !cd {FOLDER} && torchrun --standalone --nproc-per-node 2 from_scratch.py 2>&1 | grep -v OMP_NUM_THREADS | tail -n 4
+# !cd {FOLDER} && OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 1 from_scratch.py
+# !cd {FOLDER} && OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 2 from_scratch.py
 
 # %% [markdown]
 # Two runs of a few seconds: don't be surprised by a speed-up that is worse than that of your jobs. The images are small here (64 pixels), so a
