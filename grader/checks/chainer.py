@@ -71,7 +71,10 @@ def updater(criteria, *cases):
 
 
 MOMENTUM_SGD = Criterion(
-    "momentum SGD with the rate asked for", 1, sgd.updates("Chainer"), "chainer.optimizers.MomentumSGD(rate, momentum=...); its setup(model) gives it what to update."
+    "momentum SGD with the rate asked for",
+    1,
+    sgd.updates("Chainer"),
+    "chainer.optimizers.MomentumSGD(rate, momentum=...); its setup(model) gives it what to update.",
 )
 UPDATE = Criterion("the update of each batch", 1, training.one_big_batch, "StandardUpdater(iterator, optimizer, ...)")
 CONVERTED = Criterion("batches are converted for the device", 1, converted_for_device, "StandardUpdater's arguments: converter, device.")
@@ -84,7 +87,7 @@ def throughput(*cases):
         f"{PROBES}:throughput",
         cases,
         (
-            Criterion("images of all workers and epochs", 1, training.images_of_all, "All images that go through the network in an epoch, times the epochs of this run."),
+            Criterion("images of all workers and epochs", 1, training.images_of_all, "What goes through the network in an epoch, times the epochs of this run."),
             Criterion("images per second", 1, training.images_a_second, "Throughput is images divided by seconds."),
         ),
     )

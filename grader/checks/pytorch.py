@@ -15,8 +15,8 @@ def new_order_every_epoch(seen, case, expected):
             return f"{who}an epoch does not contain each of the {len(part)} images of the shard once"
         if all(order == orders[0] for order in orders):
             number = next((number for number, order in enumerate(expected["orders"][rank]) if order == orders[0]), None)
-            known = "" if number is None else f", that of epoch {number}"
-            return f"{who}every epoch has the same order (images {', '.join(map(str, orders[0][:3]))}, ...{known}): the sampler is not told which epoch it is, or always the same"
+            which = f"images {_begin(orders[0])}, ..." if number is None else f"that of epoch {number}"
+            return f"{who}every epoch has the same order ({which}): the sampler is not told which epoch it is, or always the same"
         if len(set(map(tuple, orders))) < len(orders):
             later = next(epoch for epoch, order in enumerate(orders) if order in orders[:epoch])
             return f"{who}epochs {orders.index(orders[later])} and {later} have the same order"
@@ -105,14 +105,13 @@ def step_as_one_batch(seen, case, expected):
             through = sum(number for number, _ in passes)
             if not all(training for _, training in passes):
                 return f"{_who(rank, seen)}the images go through the network in evaluation mode (`model.eval()`); training needs `model.train()`"
-            if through > images:
-                return f"{_who(rank, seen)}in one step {through} images go through the network, but the batch has {images}: one forward pass gives `outputs`, and from these the loss"
-            if through < images:
-                return f"{_who(rank, seen)}in one step {through} images go through the network, but the batch has {images}"
+            if through != images:
+                once = ": one forward pass gives `outputs`, and these give the loss" if through > images else ""
+                return f"{_who(rank, seen)}in one step {through} images go through the network, but the batch has {images}{once}"
     return training.one_big_batch(seen, case, expected)
 
 
-GPU_OF_RANK = (Criterion("a GPU for each rank of a node", 1, training.right_gpu, "comm.intra_rank is this rank's number on its node; args.gpu is a list of ids."),)
+ON_ITS_NODE = "comm.intra_rank is this rank's number on its node; args.gpu is a list of ids."
 DEVICE = Check(
     "device",
     f"{PROBES}:device",
@@ -126,7 +125,7 @@ ORDER_CRITERIA = (
 
 
 def device_of_rank(*cases):
-    return Check("device", f"{PROBES}:device", cases, GPU_OF_RANK)
+    return Check("device", f"{PROBES}:device", cases, (Criterion("a GPU for each rank of a node", 1, training.right_gpu, ON_ITS_NODE),))
 
 
 def shuffle(*cases):

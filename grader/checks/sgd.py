@@ -43,7 +43,8 @@ def updates(library):
             found = found[several:]
             if not criteria.close(found, right):
                 moved, should = (numpy.abs(values[-1] - start).max() for values in (found, right))
-                sentence = _mistake(found, gradients[several:], lr, library, case.get("workers", len(seen)), several) or "the updates are not those of SGD with momentum"
+                mistake = _mistake(found, gradients[several:], lr, library, case.get("workers", len(seen)), several)
+                sentence = mistake or "the updates are not those of SGD with momentum"
                 return (
                     f"{sentence}: {len(right) - 1} updates move parameters by up to {moved:.2g}; with learning rate "
                     f"{lr} and momentum {MOMENTUM} by up to {should:.2g}"

@@ -47,7 +47,8 @@ def _given(case):
     """The network, the number of steps in an epoch, and for each step of a run that never calls set_epoch: [(images, labels) of each rank]."""
     lengths, seed = case["lengths"], seed_of(case)
     if "steps" in case:  # a probe that gives each rank one batch a step
-        return network(case["seed"]), case["steps"], [[batch(case["seed"], number, lengths, rank) for rank in range(len(lengths))] for number in range(case["steps"])]
+        steps = [[batch(case["seed"], number, lengths, rank) for rank in range(len(lengths))] for number in range(case["steps"])]
+        return network(case["seed"]), len(steps), steps
     everything = examples(sum(lengths), case["seed"])
     shards = [part(everything, lengths, rank) for rank in range(len(lengths))]
     epoch = list(zip(*(EpochBatches(lengths, rank, case["batchsize"], seed) for rank in range(len(lengths)))))

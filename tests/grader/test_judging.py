@@ -7,6 +7,7 @@ import pytest
 from grader import exercises, observing
 from grader.course import UNITS
 from grader.judging import judge
+from grader.instructors import hidden
 from grader.instructors.known_answers import solved
 from grader.verdict import DEADLOCK, ERROR, FAILED, GRADER_FAULT, KILLED, NOT_ATTEMPTED, NOT_FOUND, OUT_OF_MEMORY, PASSED, TIMEOUT
 
@@ -128,6 +129,16 @@ def test_what_was_printed_comes_with_the_verdict_rank_by_rank(verdicts):
     text = solved(SEVERAL.file, step="print('here is', comm.rank)\nraise ValueError")
     (verdict,) = verdicts(text, "step", part=SEVERAL).values()
     assert "[rank 0]\nhere is 0\n" in verdict.output and "[rank 1]\nhere is 1\n" in verdict.output
+
+
+def test_a_crash_in_a_case_of_the_grading_hides_nothing_of_the_students_own_cases(server):
+    check = next(check for check in SINGLE.checks if check.gap == "throughput")
+    code = "images = len(train_set)\nthroughput = images / seconds\nif args.batchsize > 60:\n    raise ValueError('too large')"
+    text = solved(SINGLE.file, throughput=code)
+    images, rate = judge("single_gpu", (replace(SINGLE, checks=(check,)),), lambda file: text, server, hidden.cases())
+    assert (images.status, "this run made 4" in images.message) == (FAILED, True)
+    assert rate.status == ERROR
+    assert rate.message.endswith("(in the case of a batch larger than the data set, which only the grading has)")
 
 
 def test_an_oracle_that_fails_is_the_graders_fault_and_no_zero(server):

@@ -72,7 +72,11 @@ DEVICES = Check(
 ITERATORS = Check(
     "iterators",
     f"{PROBES}:iterators",
-    ({"images": 47, "batchsize": 5, "workers": 2}, {"images": 48, "batchsize": 4, "workers": 3}, {"images": 13, "batchsize": 1, "workers": 1, "edge": "one GPU"}),
+    (
+        {"images": 47, "batchsize": 5, "workers": 2},
+        {"images": 48, "batchsize": 4, "workers": 3},
+        {"images": 13, "batchsize": 1, "workers": 1, "edge": "one GPU"},
+    ),
     (
         Criterion("a part for each GPU", 1, part_for_each_gpu, "split_dataset_n_random(dataset, n) makes n parts of equal size."),
         Criterion("parts at random", 1, parts_at_random, "The data set may be sorted: split_dataset_n_random shuffles it before."),

@@ -60,7 +60,10 @@ BIG_BATCH = Criterion("the update of one big batch", 2, sgd.updates("Chainer"), 
 SCATTER = Check(
     "scatter",
     f"{HERE}.probes.chainer:scatter",
-    ({"ranks": 3, "ranks_per_node": 3, "images": 44, "test_images": 10}, {"ranks": 3, "ranks_per_node": 3, "images": 23, "test_images": 2, "edge": "a rank without a test image"}),
+    (
+        {"ranks": 3, "ranks_per_node": 3, "images": 44, "test_images": 10},
+        {"ranks": 3, "ranks_per_node": 3, "images": 23, "test_images": 2, "edge": "a rank without a test image"},
+    ),
     (
         Criterion("equal training parts", 1, training_parts, "chainermn.scatter_dataset makes parts of equal length by itself."),
         Criterion("dealt at random", 1, scattered_at_random, "scatter_dataset shuffles if asked to, by a seed if it gets one."),
