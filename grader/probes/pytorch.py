@@ -146,7 +146,6 @@ class Place:
         self.train_set, self.first_epoch, self.rank = train_set, first_epoch, rank
         self.lengths = case.get("lengths", [len(train_set)])
         self.args = arguments(ranks, case)
-        self.args.resume = Path(f"snapshot_epoch_{first_epoch}") if first_epoch else None
         several_nodes = case["unit"] == "multi_node"
         comm = [] if case["unit"] == "single_gpu" else [join(rank, ranks, case.get("ranks_per_node", ranks) if several_nodes else None)]
         known = (None, None) if several_nodes and rank > 0 else (train_set, test_set or examples(2 * ranks, 0))
@@ -154,9 +153,10 @@ class Place:
         replaced = (model, "ConvNet", kind), (data, "enlarge", enlarge), (extensions, "resume", self._resume)
         self.script = Script(source, self._stand_ins() | stand_ins, before or {}, (*Script.replaced, *replaced))
 
-    def run(self, see, **options):
-        """As Script.run."""
-        self.script.run(see, *self.arguments, **options)
+    def run(self, see, begin=lambda names: None, **options):
+        """As Script.run. options: of `args`."""
+        vars(self.args).update(options, resume=Path(f"snapshot_epoch_{self.first_epoch}") if self.first_epoch else None)
+        self.script.run(see, *self.arguments, begin=begin)
 
     def _stand_ins(self):
         sharing = "shard lengths", lambda: (part(self.train_set, self.lengths, self.rank), list(self.lengths))
@@ -205,17 +205,10 @@ def device(rank, ranks, source, case):
 
 
 def split(rank, ranks, source, case):
-    """The shard and the lengths of one rank, and its shard in a run with another seed ("other")."""
-    everything = dataset(case["images"], case["seed"])
+    """The shard and the lengths of one rank, and its shard in a run with another seed ("other"), if case["another_seed"]."""
+    place, found = Place(rank, ranks, source, case, dataset(case["images"], case["seed"])), {}
 
-    def run(seed, found):
-        place = Place(rank, ranks, source, case, everything)
-        place.args.seed = seed
-        torch.manual_seed(1000 * seed + rank)  # an order that does not follow from args.seed changes, too
-        place.run(lambda names: see(names, found))
-        return found
-
-    def see(names, found):
+    def see(names):
         shard, lengths = names.shard, names.lengths
         try:
             found["lengths"] = [index(length) for length in lengths]
@@ -228,7 +221,12 @@ def split(rank, ranks, source, case):
         found["samples"] = samples(shard, case)
         raise Enough
 
-    return run(seed_of(case), {}) | {"other": run(seed_of(case) + 1, {})["samples"]}
+    place.run(see)
+    first = dict(found)
+    if "another_seed" in case:
+        torch.manual_seed(case["seed"] + rank)  # an order that does not follow from args.seed changes, too
+        place.run(see, seed=seed_of(case) + 1)
+    return first | {"other": found["samples"] if "another_seed" in case else []}
 
 
 def replica(rank, ranks, source, case):
@@ -254,18 +252,21 @@ def replica(rank, ranks, source, case):
 
 def shuffle(rank, ranks, source, case):
     """The images of this rank in the order in which they reach the network, in each of four epochs, and in those of a run that is resumed in
-    epoch 2: {"parts", "orders", "resumed"}."""
+    epoch 2: {"part", "orders", "resumed"}."""
+    epochs, images = [[] for _ in range(4)], sum(case["lengths"])
+
+    def step(images, labels, epoch):
+        epochs[epoch].extend(images[:, 0, 0, 0] / 2)
+        return torch.zeros(len(labels), 10), torch.zeros(())
+
+    place = Place(rank, ranks, source, case, dataset(images, case["seed"]), step=("outputs loss", step))
 
     def orders(first_epoch):
-        found = {}
-
-        def step(images, labels, epoch):
-            found.setdefault(epoch, []).extend(images[:, 0, 0, 0] / 2)
-            return torch.zeros(len(labels), 10), torch.zeros(())
-
-        whole_set = dataset(sum(case["lengths"]), case["seed"])
-        Place(rank, ranks, source, case, whole_set, first_epoch=first_epoch, step=("outputs loss", step)).run(lambda names: None)
-        return [told(found.get(epoch, []), sum(case["lengths"]), case["seed"]) for epoch in range(first_epoch, 4)]
+        for epoch in epochs:
+            epoch.clear()
+        place.first_epoch = first_epoch
+        place.run(lambda names: None, epoch=len(epochs))
+        return [told(epoch, images, case["seed"]) for epoch in epochs[first_epoch:]]
 
     begin = sum(case["lengths"][:rank])
     return {"part": list(range(begin, begin + case["lengths"][rank])), "orders": orders(0), "resumed": orders(2)}

@@ -5,7 +5,9 @@ that this gap should give, so that one gap's mistakes don't reach another.
 """
 
 import ast
+import builtins
 import contextlib
+import functools
 import inspect
 import sys
 from dataclasses import dataclass, field
@@ -62,8 +64,8 @@ class Script:
         with contextlib.ExitStack() as stack, contextlib.redirect_stdout(sys.__stdout__):  # the student's file may have put another in its place
             for module, name, value in self.replaced:
                 stack.enter_context(mock.patch.object(module, name, value))
-            names, train, used = self._made()
-            names |= {f"{OURS}locals": locals, f"{OURS}begin": before, f"{OURS}end": after}
+            names, train, used = self._made
+            names = names | {f"{OURS}locals": locals, f"{OURS}begin": before, f"{OURS}end": after}
             exec(train, names)
             nothing = [name for name, value in inspect.signature(names[FUNCTION]).bind(*arguments).arguments.items() if value is None and name in used]
             with contextlib.suppress(Enough), filled(), _causes(nothing):
@@ -71,16 +73,17 @@ class Script:
         if passages:
             raise Wrong("your code leaves its place before its last line: is there a `return`, `break` or `continue`?")
 
+    @functools.cached_property
     def _made(self):
         """(the names of the student's module and ours, the compiled function, the names that the gap uses)."""
         source, student = self.source, Student(self.source)
         script = _moved(ast.parse(source["given"]), source["lines"])
         train = next(node for node in script.body if isinstance(node, ast.FunctionDef) and node.name == FUNCTION)
-        others = _needed(student.tree, script, source["others"], self.stand_ins)
+        others = _needed(student.tree, source, self.stand_ins)
         _Filled(source["gap"], student.tree.body, self.stand_ins, others, self.before).visit(train)
         ours = {name: function for name, (_, function) in self.stand_ins.items()} | {f"before_{name}": value for name, value in self.before.items()}
         names = vars(student.module) | {OURS + name: value for name, value in ours.items()}
-        return names, compile(ast.Module([train], []), student.file, "exec"), _names(student.tree, ast.Load)
+        return names, compile(ast.Module([train], []), student.file, "exec"), _used(student.tree)
 
 
 @contextlib.contextmanager
@@ -143,23 +146,35 @@ def _moved(tree, lines):
     return tree
 
 
-def _needed(code, script, others, stand_ins):
+def _needed(code, source, stand_ins):
     """{other gap: statements} of the student's other gaps that give names which this gap uses, and nothing else gives."""
-    used = _names(code, ast.Load) - _names(code, ast.Store) - _names(script, ast.Store)
+    used = _used(code) - _given(code) - _given_by_script(source["given"])
     found = {}
-    for gap, (text, line) in others.items():
+    for gap, (text, line) in source["others"].items() if used else ():
         with contextlib.suppress(SyntaxError, ValueError):
             tree = ast.parse("\n" * (line - 1) + text)
-            if used & (_names(tree, ast.Store) - {name for names, _ in stand_ins.values() for name in names.split()}):
+            if used & (_given(tree) - {name for names, _ in stand_ins.values() for name in names.split()}):
                 found[gap] = tree.body
     return found
 
 
-def _names(tree, context):
-    """The names that a tree uses (ast.Load) or gives (ast.Store)."""
-    found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
-    if context is ast.Store:
-        found |= {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-        found |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-        found |= {(node.asname or node.name).split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.alias)}
+def _used(tree):
+    """The names that a tree uses."""
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def _given(tree):
+    """The names that a tree gives: variables, parameters, functions, classes, imports."""
+    found = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+                found.add(name)
+            case ast.alias(name=name, asname=short):
+                found.add((short or name).split(".")[0])
     return found
+
+
+@functools.cache
+def _given_by_script(text):
+    return _given(ast.parse(text)) | set(dir(builtins))

@@ -1,5 +1,6 @@
 """A gap of a script runs in its place: with the names that are there, at its line, and without the other gaps' mistakes."""
 
+import sys
 import traceback
 
 import pytest
@@ -71,9 +72,10 @@ def test_the_script_ends_where_the_probe_has_seen_enough():
     assert found == [0]
 
 
-def test_what_the_script_prints_is_left_out_and_what_the_gap_prints_is_kept(capsys):
+def test_what_the_script_prints_is_left_out_and_what_the_gap_prints_is_kept(capfd):
     seen("total", "total = 1\nprint('the student')", steps=1)
-    assert capsys.readouterr().out == "the student\n"
+    sys.__stdout__.flush()
+    assert capfd.readouterr().out == "the student\n"
 
 
 def test_an_error_has_the_line_of_the_students_file_also_between_the_gaps():
