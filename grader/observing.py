@@ -5,12 +5,12 @@ import json
 from grader.box import BoxFault, Outcome, RankOutcome
 from grader.probes.cases import MARK
 from grader.sandbox import Limits
-from grader.verdict import KILLED, OUT_OF_MEMORY, TIMEOUT
+from grader.verdict import DEADLOCK, ERROR, FAILED
 
 CASES = "grader.probes.cases"
 LIMITS = Limits(cpu_seconds=6, wall_seconds=60, waiting_seconds=10, memory_bytes=1 << 30)  # for a gap in one case, which needs well under a second
 KNOWN = 200  # results of oracles that are kept
-LONG = (TIMEOUT, OUT_OF_MEMORY, KILLED)  # ends that took long, or will take as long again
+SOON = (FAILED, ERROR, DEADLOCK)  # how a run ends that takes no longer than another one
 LONGEST_TEXT = 2000  # characters of a string that a probe observed, or of a message
 _known = {}
 
@@ -24,7 +24,7 @@ def alone(check, cases, source, server, readable):
     seen, public = [], len(check.cases)
     for ranks, group in (*_by_ranks(cases[:public]), *_by_ranks(cases[public:])):
         found, outcome = _in_ranks_of_its_own(check, group, ranks, source, server, readable)
-        if outcome and len(group) > 1 and not any(rank.status in LONG for rank in outcome.ranks):  # which case failed?
+        if outcome and len(group) > 1 and any(rank.status in SOON for rank in outcome.ranks):  # which case failed?
             for case in group:
                 found, outcome = _in_ranks_of_its_own(check, [case], ranks, source, server, readable)
                 seen += found

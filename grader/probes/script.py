@@ -93,7 +93,7 @@ def _causes(nothing):
         yield
     except (RuntimeError, TypeError, AttributeError) as error:
         cause = next((cause for words, cause in CAUSES.items() if words in str(error)), None)
-        if nothing and "'NoneType' object" in str(error):
+        if nothing and "'NoneType'" in str(error):
             cause = f"`{nothing[0]}` is None on this rank: only rank 0 has the data"
         if cause:
             raise Wrong(cause) from error
