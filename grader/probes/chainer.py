@@ -149,6 +149,7 @@ def arguments(ranks, case):
     args = options.training_parser(f"00_{unit}/chainer/train_cifar_{unit}.py", list(range(workers)), more).parse_args([])
     vars(args).update({name: case[name] for name in ("batchsize", "lr", "gpu") if name in case}, seed=seed_of(case), size=2, dataset="numbers")
     vars(args).update(workers=workers, nodes=-(-ranks // case.get("ranks_per_node", ranks)), devices=f"{workers} virtual GPUs")
+    vars(args).update(communicator="naive" if unit == "multi_node" else "", network="")
     vars(args).update(epoch=case.get("epochs", 4), out=Path(tempfile.mkdtemp(dir=".")), resume=None)
     return args
 

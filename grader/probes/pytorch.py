@@ -131,6 +131,7 @@ def arguments(ranks, case):
     args = options.training_parser(f"00_{unit}/pytorch/train_cifar_{unit}.py", list(range(ranks))).parse_args([])
     vars(args).update({name: case[name] for name in ("batchsize", "lr", "gpu") if name in case}, seed=seed_of(case), size=2, dataset="numbers")
     vars(args).update(workers=ranks, nodes=-(-ranks // case.get("ranks_per_node", ranks)), devices=f"{ranks} virtual GPUs")
+    vars(args).update(communicator="gloo" if unit == "multi_node" else "", network="")
     vars(args).update(epoch=case.get("epochs", 4), out=Path(tempfile.mkdtemp(dir=".")), resume=None)
     return args
 
