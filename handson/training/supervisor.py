@@ -48,16 +48,17 @@ def watch():
 
 def _supervise(rank, note):
     """Wait for the end of the rank, the process `rank`, and end as it did. Does not return."""
-    sent, begin, expected = {}, time.monotonic(), _ranks_of_mpiexec_here()
+    sent, begin, launcher, expected = {}, time.monotonic(), os.getppid(), _ranks_of_mpiexec_here()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # for sigtimedwait
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: _pass_on(number, rank, sent))
-    linux.end_with_parent()  # which is mpiexec's own process on this node
     while True:
         signal.sigtimedwait({signal.SIGCHLD}, LOOK)
         pid, status = os.waitpid(rank, os.WNOHANG)
         if pid:
             _end_as(os.waitstatus_to_exitcode(status), sent)
+        if os.getppid() != launcher:  # mpiexec's own process on this node was killed, so nobody reads reports
+            _kill(rank)
         if note.stalled():
             _report(watchdog.sentence(name(), note, rank))
             time.sleep(GRACE)
