@@ -4,6 +4,7 @@ mpiexec ends all ranks when one dies, and does not say which one it was. The wat
 rank goes on as its child. When the watcher ends, mpiexec ends all ranks.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -66,7 +67,7 @@ def _supervise(rank, note):
         if expected and not note.read()[1] and time.monotonic() > begin + STARTING and _living_siblings() < expected:
             _report(f"{name()} waits in vain for MPI to start: another rank on this node has ended before; all ranks end")
             _kill(rank)
-        if sent and time.monotonic() > max(sent.values()) + GRACE:
+        if time.monotonic() > sent.get(signal.SIGINT, time.monotonic()) + GRACE:  # it may wait in a library, which does not hear Ctrl-C
             _kill(rank)
 
 
@@ -75,7 +76,8 @@ def _pass_on(number, rank, sent):
     if number == signal.SIGINT and number not in sent and launcher_rank() == 0:
         say(Stopped())
     sent.setdefault(number, time.monotonic())
-    os.kill(rank, number)
+    with contextlib.suppress(ProcessLookupError):  # it has just ended
+        os.kill(rank, number)
 
 
 def _end_as(status, sent):
