@@ -181,7 +181,7 @@ def test_a_rank_that_raises_shows_its_traceback_and_is_named(run):
     assert sentence_about_rank_1(errors), errors
 
 
-@start_with("mpiexec", "torchrun")
+@start_with("mpiexec")
 def test_a_rank_that_leaves_by_sys_exit_is_named_with_what_it_says(run):
     run.begin()
     run.wait_for_ranks()
@@ -192,7 +192,7 @@ def test_a_rank_that_leaves_by_sys_exit_is_named_with_what_it_says(run):
     assert re.search(r"^rank 1 on \S+ ended with 'rank 1 leaves'; all ranks end$", errors, re.MULTILINE), errors
 
 
-@start_with("mpiexec", "torchrun", "spawn")
+@start_with("torchrun", "spawn")  # under mpiexec, the Chainer track's tests see the same
 def test_a_rank_that_is_stopped_ends_all_who_say_where_they_stand(run):
     run.begin("--patience", "3")
     (_, _), (rank, _) = run.wait_for_ranks()
