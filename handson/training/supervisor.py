@@ -58,7 +58,7 @@ def _supervise(rank, note):
         pid, status = os.waitpid(rank, os.WNOHANG)
         if pid:
             _end_as(os.waitstatus_to_exitcode(status), sent)
-        if os.getppid() != launcher:  # mpiexec's own process on this node was killed, so nobody reads reports
+        if expected and os.getppid() != launcher:  # mpiexec's own process on this node was killed, so nobody reads reports
             _kill(rank)
         if note.stalled():
             _report(watchdog.sentence(name(), note, rank))
