@@ -6,6 +6,9 @@ import signal
 import sys
 
 
+DISK_IS_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "iostream error")  # the last is what torch.save says
+
+
 class OneSentence(Exception):
     """The base of all such errors; `status` is the exit status of a command that ends with one."""
 
@@ -43,10 +46,10 @@ class DiskFull(OneSentence, OSError):
 
 
 def in_a_sentence(error):
-    """DiskFull for an error that follows from a full disk; the error itself otherwise."""
+    """DiskFull for an error that follows from a full disk, in this process or in a worker; the error itself otherwise."""
     cause = error
     while cause is not None:
-        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT) or "iostream error" in str(cause):  # the latter is torch.save's
+        if any(sign in str(cause) for sign in DISK_IS_FULL):
             return DiskFull()
         cause = cause.__cause__ or cause.__context__
     return error

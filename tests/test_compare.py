@@ -168,7 +168,7 @@ def test_a_speedup_that_cannot_be_is_questioned():
 
 def test_runs_on_a_busy_machine_are_named_with_how_to_leave_them_out():
     usage = {"begin": 0.0, "interval": 1.0, "devices": [], "nodes": [{"name": "node1", "running": 14.0, "cores": 2}]}
-    first, last = disturbed([a_run(), a_run(usage=usage, folder=Path("results/single_gpu_pytorch_7"))])
+    first, last = disturbed([a_run(), a_run(usage=usage, folder="results/single_gpu_pytorch_7")])
     assert first == "results/single_gpu_pytorch_7: node1 busy: 14 processes wanted 2 cores, so its times say little."
     assert "To leave a run out, delete its folder, or move it out of `results`." in last
     assert disturbed(lecture()) == []
@@ -298,6 +298,11 @@ def test_a_figure_that_cannot_be_written_is_one_sentence(tmp_path):
     out = write(a_run(), tmp_path).parent
     done = command(out, "-o", tmp_path / "result.json" / "plot.png", cwd=tmp_path)
     assert done.returncode == 2 and "plot.png cannot be written (" in done.stderr
+
+
+def test_help_names_flags_without_a_type():
+    done = subprocess.run([sys.executable, "-m", "handson", "site", "use", "--help"], capture_output=True, text=True, timeout=60)
+    assert "--solutions" in done.stdout and "<bool>" not in done.stdout
 
 
 def test_the_commands_start_without_torch_numpy_or_matplotlib():

@@ -64,6 +64,7 @@ class WorkerHandle:
             self._process.kill()
             self._process.join()
         self._pipe.close()
+        self._note.close()
 
     def _died(self):
         with contextlib.suppress(EOFError, OSError):  # a worker that fails says why before it ends

@@ -68,8 +68,7 @@ def meet(args):
     `args.gpu` lists the GPU ids for the ranks of a node; None becomes 0, 1, ... A rank that fails ends with a sentence that names
     it, and mpiexec or torchrun ends the others. Nothing after the block is executed.
     """
-    if not _started_by_torchrun():
-        supervisor.watch()
+    supervisor.watch()
     try:
         comm = _join(args)
         watchdog.begin(args.patience)

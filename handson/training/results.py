@@ -60,7 +60,7 @@ class Result:
     double_buffering: bool = False  # the gradients of a step travel while the next one is computed
     versions: dict = field(default_factory=dict)  # software -> version
     usage: dict | None = None  # of devices during the run, as handson.profiling.usage.read has it
-    folder: Path | None = field(default=None, compare=False)  # where it was read; not part of the file
+    folder: str | None = field(default=None, compare=False)  # where it was read; not part of the file
 
     def __post_init__(self):
         if self.throughput is None and self.seconds:
@@ -133,7 +133,7 @@ def read(path):
         problem = f"it is no JSON of a run ({str(error)[:200]})"
     if problem:
         raise ResultError(f"{path} is not the result of a run, because {problem}: repeat the run")
-    return Result(**{field.name: content.get(field.name) for field in fields(Result)} | {"folder": path.parent})
+    return Result(**{field.name: content.get(field.name) for field in fields(Result)} | {"folder": str(path.parent)})
 
 
 def _plain(value):
@@ -213,7 +213,8 @@ def report(args, throughput, images, seconds, log, evaluation_seconds=0):
     `evaluation_seconds` went into evaluation. log: a dict for each epoch. Returns the path. Raises ResultError.
     """
     print(throughput_line(throughput, images, seconds), flush=True)
-    run = {name: getattr(args, name) for name in ("unit", "script", "track", "dataset", "size", "batchsize", "seed", "lr", "network", "communicator")}
+    run = {name: getattr(args, name) for name in ("unit", "script", "track", "dataset", "size", "batchsize", "seed", "lr")}
+    run |= {name: getattr(args, name, "") for name in ("network", "communicator")}
     run |= {"gradients": getattr(args, "allreduce_grad_dtype", None) or "", "double_buffering": getattr(args, "double_buffering", False)}
     software = identity.SOFTWARE[args.track]
     versions = {"python": platform.python_version(), software: importlib.metadata.version(software)}

@@ -4,6 +4,7 @@ mpiexec ends all ranks when one dies, and does not say which one it was. The wat
 rank goes on as its child. When the watcher ends, mpiexec ends all ranks.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -48,16 +49,17 @@ def watch():
 
 def _supervise(rank, note):
     """Wait for the end of the rank, the process `rank`, and end as it did. Does not return."""
-    sent, begin, expected = {}, time.monotonic(), _ranks_of_mpiexec_here()
+    sent, begin, launcher, expected = {}, time.monotonic(), os.getppid(), _ranks_of_mpiexec_here()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # for sigtimedwait
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: _pass_on(number, rank, sent))
-    linux.end_with_parent()  # which is mpiexec's own process on this node
     while True:
         signal.sigtimedwait({signal.SIGCHLD}, LOOK)
         pid, status = os.waitpid(rank, os.WNOHANG)
         if pid:
             _end_as(os.waitstatus_to_exitcode(status), sent)
+        if expected and os.getppid() != launcher:  # mpiexec's own process on this node was killed, so nobody reads reports
+            _kill(rank)
         if note.stalled():
             _report(watchdog.sentence(name(), note, rank))
             time.sleep(GRACE)
@@ -65,7 +67,7 @@ def _supervise(rank, note):
         if expected and not note.read()[1] and time.monotonic() > begin + STARTING and _living_siblings() < expected:
             _report(f"{name()} waits in vain for MPI to start: another rank on this node has ended before; all ranks end")
             _kill(rank)
-        if sent and time.monotonic() > max(sent.values()) + GRACE:
+        if time.monotonic() > sent.get(signal.SIGINT, time.monotonic()) + GRACE:  # it may wait in a library, which does not hear Ctrl-C
             _kill(rank)
 
 
@@ -74,7 +76,8 @@ def _pass_on(number, rank, sent):
     if number == signal.SIGINT and number not in sent and launcher_rank() == 0:
         say(Stopped())
     sent.setdefault(number, time.monotonic())
-    os.kill(rank, number)
+    with contextlib.suppress(ProcessLookupError):  # it has just ended
+        os.kill(rank, number)
 
 
 def _end_as(status, sent):

@@ -10,6 +10,7 @@ import signal
 import struct
 import sys
 import sysconfig
+import tempfile
 import time
 from pathlib import Path
 
@@ -29,13 +30,16 @@ _mine = None  # the Note of this process, if another one watches over it
 class Note:
     """A file that a rank writes and its watcher reads: the rank's limit, the moment of its last progress, and its stack when it is asked.
 
-    path: where the file is made, for processes that get the Note by pickle; None: in memory, for forked ones.
+    path: where the file is made, for processes that get the Note by pickle; None: it has no name, for forked ones.
     """
 
     def __init__(self, path=None):
         self.path = path
-        self.file = open(os.memfd_create("progress") if path is None else path, "w+b", buffering=0)
+        self.file = tempfile.TemporaryFile(buffering=0) if path is None else open(path, "w+b", buffering=0)
         os.pwrite(self.file.fileno(), FORMAT.pack(0, 0), 0)
+
+    def close(self):
+        self.file.close()
 
     def __getstate__(self):
         return self.path

@@ -87,6 +87,10 @@ def test_the_loss_that_throughput_shows_is_said_beside_it():
                                              "23.1 % is lost, 1.9 points from what is explained.")  # fmt: skip
 
 
+def test_efficiency_that_is_gained_is_called_so():
+    assert explain._lost(-0.443) == "44.3 % is gained" and explain._lost(0.231) == "23.1 % is lost" and explain._lost(-0.0001) == "0.0 % is lost"
+
+
 def test_recorded_steps_that_are_not_like_the_others_are_noticed():
     one, two = one_worker(), workers(transfer=65 / 3)
     one.result, two.result = result(1, 10.0), result(2, 5.9)

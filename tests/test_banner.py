@@ -1,0 +1,41 @@
+"""What a training announces before it begins."""
+
+import json
+
+import pytest
+
+from handson.training import banner
+
+
+class Ranks:
+    """A communicator, as far as it matters here."""
+
+    def __init__(self, size):
+        self.size = size
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """A job of two nodes with two processes and two virtual GPUs each; this process is on the first."""
+    (tmp_path / "nodes").write_text("node1\nnode1\nnode2\nnode2\n")
+    (tmp_path / "nodes.json").write_text(json.dumps({name: {"cores": [0, 1], "slots": slots} for name, slots in (("node1", [0, 1]), ("node2", [2, 3]))}))
+    monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "nodes"))
+    monkeypatch.setenv("HANDSON_NODES", str(tmp_path / "nodes.json"))
+    monkeypatch.setenv("HANDSON_NODE", "node1")
+
+
+@pytest.mark.parametrize(("workers", "gpus", "ranks", "words"), [
+    (6, [0, 1, 0], 6, "6 ranks run in a job of 4 processes, and share what it has, so their times say little"),
+    (4, [0, 1], 4, ""),
+    (2, [0, 5], None, "-g names GPU 5, but on node1 this job has GPUs 0 to 1: workers share cores"),
+    (2, [0, 1], None, ""),
+])  # fmt: skip
+def test_a_run_that_takes_more_than_its_job_has_is_told(workers, gpus, ranks, words, job):
+    said = banner.beyond_the_job(workers, gpus, ranks and Ranks(ranks))
+    assert said.startswith(words) and bool(said) == bool(words)
+
+
+def test_outside_a_job_a_run_takes_what_it_wants(monkeypatch):
+    for name in ("PBS_NODEFILE", "HANDSON_NODES", "SLURM_NTASKS"):
+        monkeypatch.delenv(name, raising=False)
+    assert banner.beyond_the_job(64, [99], Ranks(64)) == ""
