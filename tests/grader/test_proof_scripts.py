@@ -1,0 +1,65 @@
+"""What tests.bench.proof_scripts makes of the notes of a run: it must see what makes an answer wrong, and nothing else."""
+
+from grader import exercises, gaps
+from grader.course import UNITS
+from tests.bench import proof_scripts
+from tests.bench.proof_scripts import alike, facts, ranges, waits
+
+
+def run(**noted):
+    """Notes of a run that has ended, {rank: notes}."""
+    return {"failure": "", "log": []} | {rank.removeprefix("rank"): notes for rank, notes in noted.items()}
+
+
+def trained_on(*batches, totals):
+    return [["totals", totals], *(["train", batch] for batch in batches)]
+
+
+def test_an_image_on_two_ranks_is_seen():
+    right = facts("split", run(rank0=trained_on([3, 0], totals=[4]), rank1=trained_on([1, 2], totals=[4])))
+    wrong = facts("split", run(rank0=trained_on([3, 0], totals=[4]), rank1=trained_on([1, 3], totals=[4])))
+    assert not alike(wrong, right)
+
+
+def test_shards_that_are_dealt_otherwise_are_as_right():
+    one = facts("split", run(rank0=trained_on([3, 0], totals=[4]), rank1=trained_on([1, 2], totals=[4])))
+    other = facts("split", run(rank0=trained_on([1, 2], totals=[4]), rank1=trained_on([3, 0], totals=[4])))
+    assert alike(one, other)
+
+
+def test_images_in_the_order_of_the_file_are_seen():
+    def in_order(*shards):
+        batches = {f"rank{rank}": trained_on(shard, totals=[6]) for rank, shard in enumerate(shards)}
+        return facts("split", run(**batches))["in their order"]
+
+    assert in_order([0, 1, 2], [5, 4, 3])
+    assert in_order([0, 2, 4], [1, 3, 5])
+    assert not in_order([0, 1, 4], [2, 3, 5])
+
+
+def test_lengths_that_are_not_those_of_the_shards_are_seen():
+    assert facts("split", run(rank0=trained_on([3, 0], totals=[3])))["steps that have not `totals` images"] == 1
+
+
+def test_waits_count_between_the_steps_of_an_epoch_and_not_at_its_end():
+    step, wait, end = ["train", [0]], ["wait", "item"], ["epoch", {}]
+    assert waits([wait, step, step, wait, end, step, step, wait, end]) == 0
+    assert waits([step, wait, step, wait, end, step, wait, step, wait, end]) == 2
+
+
+def test_an_operation_belongs_to_the_innermost_range_that_has_the_name_of_a_part():
+    notes = [["begin", "step"], ["begin", "forward"], ["operation", "loss"], ["finish", "forward"], ["operation", "backward"], ["finish", "step"]]
+    assert ranges(notes) == {"loss in forward": 1, "backward in none": 1}
+
+
+def test_a_run_that_fails_is_not_like_one_that_ends():
+    failed = run(rank0=[]) | {"failure": "it fails"}
+    assert not alike(facts("step", failed), facts("step", run(rank0=[])))
+
+
+def test_every_gap_of_a_training_script_can_be_proven():
+    for unit, parts in UNITS.items():
+        for part in parts:
+            if (unit, part.track) in proof_scripts.CASES:
+                for gap in gaps.answers(exercises.solution(part.file).read_text()):
+                    assert proof_scripts.file_of(unit, gap, part.track) == part.file
