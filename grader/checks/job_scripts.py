@@ -56,11 +56,11 @@ def _directive(line, commands, slurm):
     try:
         [words] = directives.read((re.sub(r"\s#.*", "", line) if slurm else line).encode())
         given, others, _ = split(words)
+        if others:
+            return {}, f"{shown}: {_left_over(others[0])}", None
         options.add(given)
     except PBSError as error:
-        return {}, f"{shown}: qsub says: {str(error).strip()}", None
-    if others:
-        return {}, f"{shown}: {_left_over(others[0])}", None
+        return {}, f"{shown}: qsub says: {' '.join(str(error).split())}", None
     asked = options.resources
     if "nodes" in asked and "select" not in asked and not slurm:
         asked |= _as_select(asked["nodes"])
