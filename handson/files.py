@@ -1,10 +1,7 @@
 """Files that are either complete or not there: written beside their place, then renamed."""
 
 import contextlib
-import fcntl
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
 COURSE = Path(__file__).resolve().parents[1]  # the folder that all rooms of the course are in
@@ -30,45 +27,3 @@ def written_aside(path, durable=True):
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
-
-
-@contextlib.contextmanager
-def temporary_folder(prefix):
-    """In a `with`: the path of a new folder for this user alone. If this process dies, `remove_orphans` removes it later.
-
-    A lock on the folder says that its process lives: the system releases it when the process ends, however it ends.
-    """
-    while True:
-        folder = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
-        with contextlib.suppress(OSError):
-            lock = os.open(folder.name, os.O_RDONLY)
-            with contextlib.suppress(OSError):  # a file system without locks: `remove_orphans` gets none either
-                fcntl.flock(lock, fcntl.LOCK_SH)
-            if os.path.isdir(folder.name):  # else `remove_orphans` came before the lock
-                break
-            os.close(lock)
-        folder.cleanup()
-    try:
-        yield folder.name
-    finally:
-        if os.path.islink(folder.name):  # code which ran in the folder has put a link in its place
-            os.unlink(folder.name)
-        folder.cleanup()
-        os.close(lock)
-
-
-def remove_orphans(prefix):
-    """Remove this user's temporary folders whose names begin with `prefix` and whose processes have ended."""
-    with os.scandir(tempfile.gettempdir()) as entries:
-        found = [entry.path for entry in entries if entry.name.startswith(prefix)]
-    for path in found:
-        with contextlib.suppress(OSError):  # it is somebody else's, in use, or gone
-            if os.path.islink(path) and os.lstat(path).st_uid == os.geteuid():
-                os.unlink(path)
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                if os.fstat(descriptor).st_uid == os.geteuid():
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(path, ignore_errors=True)
-            finally:
-                os.close(descriptor)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from grader.box import messages
 from grader.sandbox import Limits, harmless_environment
+from grader.temporary import remove_orphans, temporary_folder
 from grader.verdict import KILLED
-from handson.files import remove_orphans, temporary_folder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HUGE_PAGES = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # a fork copies fewer page table entries: half the time

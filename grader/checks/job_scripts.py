@@ -10,7 +10,7 @@ from handson.pbs.errors import PBSError
 from handson.pbs.options import Options, split
 
 LOOKS_LIKE_ONE = re.compile(r"\s*#+\s*(PBS|SBATCH)\s*-\S", re.IGNORECASE)
-KEYS = {"queue": "-q", "select": "select|nodes=|ncpus|ngpus|mpiprocs|ppn|mem=", "place": "place", "group": r"-W|-A|group", "walltime": "time"}
+KEYS = {"queue": "-q", "select": "select|nodes=|ncpus|ngpus|mpiprocs|ppn|mem=", "place": "place", "group": "-W|-A|group|account", "walltime": "time"}
 SHORTEST = 60  # seconds that a training needs at least
 FIRST = ("select", "place", "walltime")  # of several lines that ask for one of these, PBS takes the first, and sbatch the last
 UP_TO_A_COLON = re.compile(r"\b(select|ncpus|mpiprocs)=([^:]*)")  # numbers that sbatch reads up to the next colon
@@ -56,11 +56,11 @@ def _directive(line, commands, slurm):
     try:
         [words] = directives.read((re.sub(r"\s#.*", "", line) if slurm else line).encode())
         given, others, _ = split(words)
+        if others:
+            return {}, f"{shown}: {_left_over(others[0])}", None
         options.add(given)
     except PBSError as error:
-        return {}, f"{shown}: qsub says: {str(error).strip()}", None
-    if others:
-        return {}, f"{shown}: {_left_over(others[0])}", None
+        return {}, f"{shown}: qsub says: {' '.join(str(error).split())}", None
     asked = options.resources
     if "nodes" in asked and "select" not in asked and not slurm:
         asked |= _as_select(asked["nodes"])

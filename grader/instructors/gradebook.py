@@ -84,7 +84,8 @@ class Gradebook:
             self._prepare(path, writing)
         except sqlite3.Error as error:
             self.close()
-            raise GradebookError(f"{path} can't be used ({error}): move it away, or put a copy of it back") from None
+            full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+            raise GradebookError(f"{path} can't be used ({error}): {'make room' if full else 'put a copy of it back, or name another folder'}") from None
         except BaseException:
             self.close()
             raise

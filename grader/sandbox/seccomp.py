@@ -5,6 +5,7 @@ The filter is classic BPF. The numbers are those of <asm/unistd.h> on x86-64 and
 
 import ctypes
 import errno
+import os
 import signal
 import struct
 
@@ -38,9 +39,10 @@ DENIED = {
     "clock_adjtime": (305, 266), "adjtimex": (159, 171), "vhangup": (153, 58),
 }  # fmt: skip
 SOCKET, CLONE, CLONE3, IOCTL, PRLIMIT = (41, 198), (56, 220), (435, 435), (16, 29), (302, 261)
-SIGNALLING = {  # calls that send a signal: numbers, and the place of the signal among the arguments
-    "kill": ((62, 129), 1), "tkill": ((200, 130), 1), "tgkill": ((234, 131), 2), "rt_sigqueueinfo": ((129, 138), 1),
-    "rt_tgsigqueueinfo": ((297, 240), 2), "pidfd_send_signal": ((424, 424), 1),
+SIGNAL = (62, 129)  # kill; then the calls that send a signal to a thread, or in a rare way: numbers, and the signal's place among the arguments
+RARE_SIGNALS = {
+    "tkill": ((200, 130), 1), "tgkill": ((234, 131), 2), "rt_sigqueueinfo": ((129, 138), 1), "rt_tgsigqueueinfo": ((297, 240), 2),
+    "pidfd_send_signal": ((424, 424), 1),
 }  # fmt: skip
 UNIX, INTERNET, INTERNET6, NETLINK = 1, 2, 10, 16  # socket families; gloo asks netlink for the network interfaces
 NEW_NAMESPACES = 0x7E020000  # CLONE_NEW*: all of them
@@ -64,15 +66,15 @@ def supported():
 
 def install():
     """Install the filter for this process and all processes that it starts, for good."""
-    program = filter_for(kernel.ARCHITECTURE)
+    program = filter_for(kernel.ARCHITECTURE, (os.getpid(), os.getppid()))
     buffer = ctypes.create_string_buffer(program)
     kernel.prctl(kernel.NO_NEW_PRIVILEGES, 1)
     header = struct.pack("H6xP", len(program) // 8, ctypes.addressof(buffer))
     kernel.checked(kernel.libc.prctl(SET_SECCOMP, FILTER, header, 0, 0), "seccomp")
 
 
-def filter_for(architecture):
-    """The filter's BPF program, as bytes."""
+def filter_for(architecture, protected=()):
+    """The filter's BPF program, as bytes. protected: the numbers of processes to which nobody may send SIGKILL."""
     own = list(ARCHITECTURES).index(architecture)
     code = [_load(ARCHITECTURE), _jump(EQUAL, ARCHITECTURES[architecture], 1, 0), _return(KILL), _load(NUMBER)]
     if architecture == "x86-64":
@@ -83,7 +85,11 @@ def filter_for(architecture):
     code += _when(CLONE[own], [_load(ARGUMENT), _jump(ANY_OF, NEW_NAMESPACES, 0, 1), _fail(errno.EPERM)])
     parts = (ARGUMENT, ARGUMENT + 16, ARGUMENT + 20)  # the process, and both halves of a pointer to new limits; 0: itself, none
     code += _when(PRLIMIT[own], [step for part in parts for step in (_load(part), _jump(EQUAL, 0, 1, 0), _fail(errno.EPERM))])
-    for numbers, place in SIGNALLING.values():  # SIGKILL then always comes from the box or the system: a student is not blamed for the latter
+    # SIGKILL: a rank may end what it has started, but neither itself nor its parent. So if one of these is killed, the system has done it.
+    to_group = [_jump(EQUAL, 0, 0, 1), _fail(errno.EPERM), _jump(AT_LEAST, 1 << 31, 0, 1), _fail(errno.EPERM)]
+    targets = [_load(ARGUMENT), *to_group, *(step for pid in protected for step in (_jump(EQUAL, pid, 0, 1), _fail(errno.EPERM)))]
+    code += _when(SIGNAL[own], [_load(ARGUMENT + 8), _jump(EQUAL, signal.SIGKILL, 0, len(targets)), *targets])
+    for numbers, place in RARE_SIGNALS.values():
         code += _when(numbers[own], [_load(ARGUMENT + 8 * place), _jump(EQUAL, signal.SIGKILL, 0, 1), _fail(errno.EPERM)])
     code += _when(IOCTL[own], [_load(ARGUMENT + 8), *_jumps(TYPING, [_fail(errno.EPERM)])])
     others = [

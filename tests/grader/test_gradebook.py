@@ -16,7 +16,7 @@ import pytest
 
 from grader import verdict
 from grader.instructors.collect import Submission
-from grader.instructors.gradebook import Gradebook, GradebookError
+from grader.instructors.gradebook import SCHEMA, Gradebook, GradebookError
 from grader.instructors.reports import tell
 from grader.verdict import GRADER_FAULT, PASSED, Verdict
 
@@ -252,6 +252,12 @@ def test_a_damaged_page_or_row_is_a_sentence(tmp_path, writing):
     path.write_bytes(whole.replace(b'[{"unit": "multi_gpu"', b'[{"unit" ! "multi_gpu"'))
     with Gradebook(tmp_path, writing) as book, pytest.raises(GradebookError, match="is damaged"):
         book.results()
+
+
+def test_a_disk_that_is_full_from_the_beginning_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr("grader.instructors.gradebook.SCHEMA", "PRAGMA max_page_count = 1;" + SCHEMA)
+    with pytest.raises(GradebookError, match="can't be used .database or disk is full.: make room"):
+        Gradebook(tmp_path)
 
 
 def test_a_gradebook_of_another_time_is_refused(tmp_path):

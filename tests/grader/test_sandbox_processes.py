@@ -76,20 +76,32 @@ def test_a_rank_does_not_limit_its_peers_or_their_parent(caller):
     assert run(attack, caller=caller) == [errno.EPERM] * 4
 
 
-def test_a_rank_sends_no_sigkill_and_sets_no_limits_so_that_only_others_can_have_killed_it(caller):
+def test_a_rank_neither_kills_itself_nor_its_parent_nor_sets_limits_so_that_the_system_must_have_killed_it(caller):
     def attack():
-        return [
-            error_of(os.kill, os.getpid(), signal.SIGKILL),
-            error_of(os.killpg, 0, signal.SIGKILL),
+        rank, parent = os.getpid(), os.getppid()
+        errors = [error_of(os.kill, pid, signal.SIGKILL) for pid in (rank, parent, 0, -1, -rank)]
+        errors += [
             error_of(signal.pthread_kill, threading.get_ident(), signal.SIGKILL),
-            error_of(signal.pidfd_send_signal, os.pidfd_open(os.getpid()), signal.SIGKILL),
+            error_of(signal.pidfd_send_signal, os.pidfd_open(rank), signal.SIGKILL),
             error_of(resource.prlimit, 0, resource.RLIMIT_CPU, (0, 0)),
             error_of_call("syscall", 160 if kernel.ARCHITECTURE == "x86-64" else 164, resource.RLIMIT_CPU, b"\0" * 16),
-            error_of(os.kill, os.getpid(), 0),
-            resource.prlimit(0, resource.RLIMIT_CORE) != (0, 0),
         ]
+        if (child := os.fork()) == 0:
+            os.kill(rank, 0)  # other signals may be sent
+            os._exit(error_of(os.kill, rank, signal.SIGKILL))
+        return [*errors, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]
 
-    assert run(attack, caller=caller) == [errno.EPERM] * 6 + [0, False]
+    assert run(attack, caller=caller) == [errno.EPERM] * 10
+
+
+def test_a_rank_ends_what_it_has_started(caller):
+    def kill():
+        if (child := os.fork()) == 0:
+            signal.pause()
+        os.kill(child, signal.SIGKILL)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert run(kill, caller=caller) == -signal.SIGKILL
 
 
 def test_no_process_is_traced(caller):
@@ -99,7 +111,7 @@ def test_no_process_is_traced(caller):
         if child == 0:
             signal.pause()
         errors = [error_of_call("ptrace", attach, pid, 0, 0) for pid in (1, child)]
-        os.kill(child, signal.SIGTERM)
+        os.kill(child, signal.SIGKILL)
         return [*errors, error_of(open, "/proc/1/mem", "rb"), error_of(open, "/proc/1/environ", "rb")]
 
     assert 0 not in run(attack, caller=caller)

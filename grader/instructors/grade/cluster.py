@@ -18,9 +18,9 @@ from grader.box import forkserver
 from grader.box.client import WORKPLACE
 from grader.instructors.grade import work
 from grader.probes import FOR_SCRIPTS
+from grader.temporary import remove_orphans, temporary_folder
 from handson.cluster import nodes
 from handson.errors import OneSentence
-from handson.files import remove_orphans, temporary_folder
 
 FOLDER = "handson-cluster-"
 STARTING = 60  # seconds that a cluster may take to start

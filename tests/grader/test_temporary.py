@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from handson.files import remove_orphans, temporary_folder
+from grader.temporary import remove_orphans, temporary_folder
 
 OWNER = """
 import sys
-from handson.files import temporary_folder
+from grader.temporary import temporary_folder
 with temporary_folder("ours-") as folder:
     open(f"{folder}/key", "w").close()
     print(folder, flush=True)
@@ -76,15 +76,15 @@ def test_another_users_folder_stays(room):
 
 
 def test_a_folder_that_is_removed_before_its_lock_is_made_again(room, monkeypatch):
-    import handson.files
+    import grader.temporary
 
-    removed, flock = [], handson.files.fcntl.flock
+    removed, flock = [], grader.temporary.fcntl.flock
 
     def late(descriptor, how):
         if not removed:
             removed.append(shutil.rmtree(next(room.iterdir())))
         return flock(descriptor, how)
 
-    monkeypatch.setattr(handson.files.fcntl, "flock", late)
+    monkeypatch.setattr(grader.temporary.fcntl, "flock", late)
     with temporary_folder("ours-") as folder:
         assert removed and os.path.isdir(folder)
