@@ -70,6 +70,12 @@ def test_the_speedup_is_over_the_median_of_the_single_runs():
     assert rows[1].speedup == pytest.approx(1.5)
 
 
+def test_another_script_on_one_gpu_is_the_baseline_where_there_is_no_single_gpu_run():
+    alone = a_run("multi_gpu", 1, rate=80)
+    assert [row.speedup for row in table([alone, a_run("multi_gpu", 2, rate=120)])] == [1, pytest.approx(1.5)]
+    assert table([alone, a_run(rate=100), a_run("multi_gpu", 2, rate=120)])[-1].speedup == pytest.approx(1.2)
+
+
 def test_a_single_gpu_run_of_several_workers_is_no_baseline():
     assert [row.speedup for row in table([a_run(workers=2), a_run("multi_gpu", 2)])] == [None, None]
 
