@@ -78,6 +78,7 @@ def compare(outs, figure_path="throughput.png", say=print):
     A directory without a result, as of a run that failed or still goes on, is left out and named. If no directory has a result, that is an error.
     """
     outs = [Path(out) for out in {Path(out).resolve(): out for out in outs}.values()]
+    outs = [out for out in outs if not out.is_file() or out.suffix == ".json"] or outs  # `results/*` may name other files, too
     ended = [out for out in outs if not out.exists() or out.suffix == ".json" or (out / "result.json").exists()]
     results, old = [], []
     for out in ended or outs:

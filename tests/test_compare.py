@@ -262,6 +262,13 @@ def test_the_command_prints_the_table_and_where_the_figure_is(tmp_path):
     assert (tmp_path / "plots" / "speed.png").exists()
 
 
+def test_other_files_beside_the_runs_are_passed_over(tmp_path):
+    out = write(a_run(), tmp_path / "out").parent
+    (tmp_path / "stack_of_rank_0.txt").write_text("Timeout!")
+    done = command(out, "stack_of_rank_0.txt", cwd=tmp_path)
+    assert done.returncode == 0 and "left out" not in done.stdout
+
+
 def test_a_directory_given_twice_counts_once(tmp_path):
     out = write(a_run(), tmp_path / "out").parent
     assert words(command(out, "out", cwd=tmp_path).stdout.splitlines()[3])[3] == "1"
