@@ -277,8 +277,8 @@ def test_a_directory_given_twice_counts_once(tmp_path):
 def test_runs_that_failed_or_go_on_are_left_out_and_named(tmp_path):
     outs = [write(run, tmp_path / "results" / str(number)).parent for number, run in enumerate(lecture())]
     (tmp_path / "results" / "failed").mkdir()
-    (tmp_path / "results" / "job.sh").write_text("#!/bin/bash\n")
-    done = command("results/failed", "results/job.sh", *outs, cwd=tmp_path)
+    (tmp_path / "results" / "stopped").mkdir()
+    done = command("results/failed", "results/stopped", *outs, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     left_out, *others = done.stdout.splitlines()
     assert left_out == ("2 of 5 folders are left out, such as results/failed: they have no result.json, which a run writes when it ends well.")
