@@ -70,6 +70,12 @@ def test_the_speedup_is_over_the_median_of_the_single_runs():
     assert rows[1].speedup == pytest.approx(1.5)
 
 
+def test_another_script_on_one_gpu_is_the_baseline_where_there_is_no_single_gpu_run():
+    alone = a_run("multi_gpu", 1, rate=80)
+    assert [row.speedup for row in table([alone, a_run("multi_gpu", 2, rate=120)])] == [1, pytest.approx(1.5)]
+    assert table([alone, a_run(rate=100), a_run("multi_gpu", 2, rate=120)])[-1].speedup == pytest.approx(1.2)
+
+
 def test_a_single_gpu_run_of_several_workers_is_no_baseline():
     assert [row.speedup for row in table([a_run(workers=2), a_run("multi_gpu", 2)])] == [None, None]
 
@@ -256,6 +262,13 @@ def test_the_command_prints_the_table_and_where_the_figure_is(tmp_path):
     assert (tmp_path / "plots" / "speed.png").exists()
 
 
+def test_other_files_beside_the_runs_are_passed_over(tmp_path):
+    out = write(a_run(), tmp_path / "out").parent
+    (tmp_path / "stack_of_rank_0.txt").write_text("Timeout!")
+    done = command(out, "stack_of_rank_0.txt", cwd=tmp_path)
+    assert done.returncode == 0 and "left out" not in done.stdout
+
+
 def test_a_directory_given_twice_counts_once(tmp_path):
     out = write(a_run(), tmp_path / "out").parent
     assert words(command(out, "out", cwd=tmp_path).stdout.splitlines()[3])[3] == "1"
@@ -264,8 +277,8 @@ def test_a_directory_given_twice_counts_once(tmp_path):
 def test_runs_that_failed_or_go_on_are_left_out_and_named(tmp_path):
     outs = [write(run, tmp_path / "results" / str(number)).parent for number, run in enumerate(lecture())]
     (tmp_path / "results" / "failed").mkdir()
-    (tmp_path / "results" / "job.sh").write_text("#!/bin/bash\n")
-    done = command("results/failed", "results/job.sh", *outs, cwd=tmp_path)
+    (tmp_path / "results" / "stopped").mkdir()
+    done = command("results/failed", "results/stopped", *outs, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     left_out, *others = done.stdout.splitlines()
     assert left_out == ("2 of 5 folders are left out, such as results/failed: they have no result.json, which a run writes when it ends well.")

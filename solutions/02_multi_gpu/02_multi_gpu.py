@@ -222,10 +222,10 @@ plots.steps_compared(single_steps, steps)
 # processes as you ask for, and gives each a rank. After 10 seconds each rank writes where it is (by Python's `faulthandler`), and ends.
 
 # %%
-command = "torchrun --standalone --nproc-per-node 2 hanging.py"
-# !cd {FOLDER} && {command} 2> torchrun.log
-# !cd {FOLDER} && grep "line" stack_of_rank_0.txt
-# !cd {FOLDER} && grep "line" stack_of_rank_1.txt
+command = "OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 2 hanging.py"
+# !cd {FOLDER} && mkdir -p results && {command} 2> results/torchrun.log
+# !cd {FOLDER}/results && grep "line" stack_of_rank_0.txt
+# !cd {FOLDER}/results && grep "line" stack_of_rank_1.txt
 
 # %% [markdown]
 # The innermost function comes first: rank 0 is in `all_reduce`, rank 1 in `barrier`. Both are collectives, and both ranks wait for the other.

@@ -1,6 +1,7 @@
 """Two ranks report their mean loss after each epoch, but never end: why? torchrun --standalone --nproc-per-node 2 hanging.py"""
 
 import faulthandler
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -24,7 +25,8 @@ def report(log, loss):
 
 def main():
     dist.init_process_group("gloo")
-    with open(f"stack_of_rank_{dist.get_rank()}.txt", "w") as stack:
+    Path("results").mkdir(exist_ok=True)
+    with open(f"results/stack_of_rank_{dist.get_rank()}.txt", "w") as stack:
         faulthandler.dump_traceback_later(LIMIT, exit=True, file=stack)
         log = []
         for epoch in range(3):

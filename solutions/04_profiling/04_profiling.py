@@ -110,6 +110,9 @@ for rank, of_rank in waits.items():
 print("Rank {} waits the most, for rank {}.".format(*who_waits(waits)))
 
 # %% [markdown]
+# With equal work, ranks mostly wait in turns: now one is disturbed, now the other. If one rank waits much more than the other, the other has
+# more work, or a slower core.
+#
 # ## Communication, or waiting?
 #
 # An all-reduce that takes long isn't always a slow network: no rank can leave it before the last one has come. How much of the time in
@@ -316,6 +319,8 @@ profiled_runs.collectives(after)
 print(f"{before.result.throughput:.0f} images/s before, {after.result.throughput:.0f} after")
 
 # %% [markdown]
+# Each meeting costs the wait for whichever rank is late this time, so three meetings less make small steps much faster, and long steps hardly.
+#
 # On a real GPU there is more to win: `loss.item()` waits until the GPU has finished all it was told to do, which then idles until Python
 # has told it more. A process that never asks can be many operations ahead.
 #

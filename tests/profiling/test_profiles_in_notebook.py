@@ -3,6 +3,7 @@
 import made_profiles as made
 import pytest
 
+from grader.exercises import given_out
 from handson.cluster.follow import JobFailed
 from handson.notebook import profiled_runs
 from handson.profiling.timeline import ProfileError
@@ -95,3 +96,18 @@ def test_a_job_that_recorded_nothing_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(profiled_runs, "follow", lambda job: None)
     with pytest.raises(ResultError, match=f"job 7.host has left no results in {tmp_path}/results: look at its output"):
         profiled_runs.of_job(tmp_path, "7.host")
+
+
+def test_devices_are_watched_from_when_the_job_runs_and_line_by_line(monkeypatch, capsys):
+    waited = []
+    monkeypatch.setattr(profiled_runs, "wait_until_it_runs", waited.append)
+    profiled_runs.watch("12", interval=0.1, count=2)
+    out = capsys.readouterr().out
+    assert waited == ["12"] and out.count("utilisation") == 2 and "\033" not in out
+
+
+def test_the_clock_of_the_script_with_files_runs_while_images_are_prepared():
+    """Else its gain would be flattered: what was loaded in every epoch would be loaded before the clock starts."""
+    lines = given_out("exercises/04_profiling/pytorch/slow_loading.py")
+    start = next(number for number, line in enumerate(lines.lines) if "start = time.perf_counter()" in line)
+    assert start < lines.gap("loader").first

@@ -32,7 +32,7 @@ def train(comm, args, train_set, test_set):
             backward(loss, optimizer)
             average_gradients(model, len(images))
             optimizer.step()
-        table.add(loss)
+        table.add(loss.detach())
     seconds = time.perf_counter() - start
 
     if comm.rank == 0:

@@ -32,7 +32,7 @@ def train(comm, args, train_set, test_set):
         for images, labels in train_loader:
             images, labels = data.enlarge(images.to(device), args.size), labels.to(device)
             loss = one_step(model, optimizer, images, labels)
-        table.add(loss)
+        table.add(loss.detach())
     seconds = time.perf_counter() - start
 
     if comm.rank == 0:
