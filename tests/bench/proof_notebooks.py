@@ -56,7 +56,7 @@ def measure(folder):
 
 def notebooks():
     """unit -> its notebook."""
-    return {path.parent.name[3:]: f"notebooks/{path.stem}.ipynb" for path in sorted(ROOT.glob("solutions/*/*.py"))}
+    return {path.parent.name[3:]: f"notebooks/{path.stem}.ipynb" for path in sorted(ROOT.glob("solutions/*/*.py")) if path.stem == path.parent.name}
 
 
 def difference(unit, gap, code, inputs, profiles):
@@ -101,7 +101,7 @@ def _before(unit, gap):
 
 def _cells(unit, gap, filled):
     """The cells of a notebook up to that of a gap."""
-    [source] = ROOT.glob(f"solutions/??_{unit}/*.py")
+    [source] = ROOT.glob(f"solutions/??_{unit}/??_{unit}.py")
     count = source.read_text().partition(f"### BEGIN SOLUTION {gap}:")[0].count(gaps.CELL)
     return solved(notebooks()[unit], **filled).split(gaps.CELL)[: count + 1]
 
