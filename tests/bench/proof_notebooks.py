@@ -56,7 +56,7 @@ def measure(folder):
 
 def notebooks():
     """unit -> its notebook."""
-    return {path.parent.name[3:]: f"notebooks/{path.stem}.ipynb" for path in sorted(ROOT.glob("solutions/*/*.py"))}
+    return {path.parent.name[3:]: f"notebooks/{path.stem}.ipynb" for path in sorted(ROOT.glob("solutions/*/*.py")) if path.stem == path.parent.name}
 
 
 def difference(unit, gap, code, inputs, profiles):
@@ -76,31 +76,43 @@ def difference(unit, gap, code, inputs, profiles):
 @functools.cache
 def _function(unit, gap, code):
     """A function of a notebook, its gap filled with `code` or, for None, by the solution."""
-    names = run_before(unit, gap, {} if code is None else {gap: code}, with_cell=True)
-    return names[gap] if gap in names else lambda **given: _raise(SyntaxError("its cell cannot be run"))
+    return _run(unit, gap, {} if code is None else {gap: code})[gap]
 
 
 def _value(unit, gap, code, profiles):
-    return run_before(unit, gap, {gap: code}, with_cell=True, before=profiles["uneven_work.py"]).get(gap, "never assigned")
+    return _run(unit, gap, {gap: code}, before=profiles["uneven_work.py"]).get(gap, "never assigned")
 
 
-def run_before(unit, gap, filled, with_cell=False, **names):
-    """The names that a notebook has in the cell of a gap, without what it measures, submits or draws, and whatever needs that."""
-    cells = solved(notebooks()[unit], **filled).split(gaps.CELL)
-    last = next(number for number, cell in enumerate(solution_cells(unit)) if f"### BEGIN SOLUTION {gap}:" in cell)
-    with contextlib.redirect_stdout(io.StringIO()):
-        for number, cell in enumerate(cells[: last + with_cell]):
-            text = cell.partition("\n")[2]
-            for statement in ast.parse(text).body:
-                mentioned = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
-                if number == last or isinstance(statement, (ast.Import, ast.ImportFrom)) or not mentioned & set(MEASURED):
-                    with contextlib.suppress(Exception):
-                        exec(compile(ast.Module([statement], []), f"<{unit}>", "exec"), names)
+def _run(unit, gap, filled, **more):
+    """The names that a notebook has after the cell of a gap."""
+    names = {**_before(unit, gap), **more}
+    _execute(_cells(unit, gap, filled)[-1], names)
     return names
 
 
-def solution_cells(unit):
-    return next(ROOT.glob(f"solutions/??_{unit}/??_{unit}.py")).read_text().split(gaps.CELL)
+@functools.cache
+def _before(unit, gap):
+    """The names that a notebook has above the cell of a gap, without what it measures, submits or draws, and whatever needs that."""
+    names = {}
+    for cell in _cells(unit, gap, {})[:-1]:
+        _execute(cell, names, MEASURED)
+    return names
+
+
+def _cells(unit, gap, filled):
+    """The cells of a notebook up to that of a gap."""
+    [source] = ROOT.glob(f"solutions/??_{unit}/??_{unit}.py")
+    count = source.read_text().partition(f"### BEGIN SOLUTION {gap}:")[0].count(gaps.CELL)
+    return solved(notebooks()[unit], **filled).split(gaps.CELL)[: count + 1]
+
+
+def _execute(cell, names, unwanted=()):
+    """Run a cell's statements, without those that mention an unwanted name; imports run always. One that fails ends nothing."""
+    for statement in ast.parse(cell.partition("\n")[2]).body:
+        mentioned = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        if isinstance(statement, (ast.Import, ast.ImportFrom)) or not mentioned & set(unwanted):
+            with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
+                exec(compile(ast.Module([statement], []), "<cell>", "exec"), names)
 
 
 def _call(function, given):
