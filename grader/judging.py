@@ -6,7 +6,7 @@ import secrets
 from grader import exercises, gaps, observing
 from grader.box import BoxFault
 from grader.budget import Budgeted
-from grader.checks import criteria
+from grader.checks import criteria, forms
 from grader.notebook_cells import LOST, NotebookError
 from grader.verdict import (
     DEADLOCK,
@@ -31,12 +31,12 @@ OUTSIDE = re.compile(  # names that code needs only to reach beyond its gap; see
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Read error")
 
 
-def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, track=None):
+def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shared=None, track=None):
     """Yields the Verdicts on one unit, gap by gap.
 
     parts: the unit's grader.course.Parts; read(file) returns the text of a student's file, or None, or raises NotebookError;
     readable: as in grader.box.Server.run; hidden: {(unit, track, gap): cases to add}; seed: of the inputs, or None for new inputs each
-    time; track: check only this track and what both tracks share.
+    time; shared: another seed for the cases that have an oracle; track: check only this track and what both tracks share.
     """
     for part in parts:
         if track and part.track not in (track, ""):
@@ -49,7 +49,8 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, trac
         if text and (len(text) > LONGEST_FILE or text.count("\n") > MOST_LINES):
             text, missing = None, f"{part.file} is longer than what a student writes: copy your answers into the one given out"
         added = {check.gap: (hidden or {}).get((unit, part.track, check.gap), ()) for check in part.checks}
-        cases = {check.gap: _cases(unit, check, added[check.gap], seed) if text is not None else [] for check in part.checks}
+        seeds = {check.gap: seed if shared is None or not check.oracle else shared for check in part.checks}
+        cases = {check.gap: _cases(unit, check, added[check.gap], seeds[check.gap]) if text is not None else [] for check in part.checks}
         given = {check.gap: _source(check, part, text) if text is not None else (None, NOT_FOUND, missing) for check in part.checks}
         shared = observing.together(part.checks, cases, {gap: source for gap, (source, _, _) in given.items()}, budgeted, readable)
         for check in part.checks:
@@ -108,6 +109,10 @@ def _apply(check, cases, given, server, readable, shared=None):
     found = [(PASSED, message, seen[-1][2] if seen else None)] * len(check.criteria)
     expected = observing.expected(check, [case for case, _, _ in seen], server)
     for (case, observations, outcome), right in zip(seen, expected):
+        if check.observed and not all(forms.fits(of_rank, check.observed(case)) for of_rank in observations):
+            odd = "too few values, too many, or of another kind"
+            unfit = FAILED, f"what it gave can't be judged ({odd}){_with(case, case in hidden)}{message}", outcome
+            found = [one if one[0] == FAILED else unfit for one in found]
         for number, criterion in enumerate(check.criteria):
             try:
                 problem = criterion.judge(observations, case, right) if found[number][0] == PASSED else None
@@ -120,7 +125,19 @@ def _apply(check, cases, given, server, readable, shared=None):
         case, outcome = bad
         status, problem = _what_went_wrong(outcome, source)
         found = [one if one[0] == FAILED else (status, f"{problem}{_with(case, case in hidden)}{message}", outcome) for one in found]
-    return found, odd
+    return _with_needs(check, found), odd
+
+
+def _with_needs(check, found):
+    """`found`, where a criterion that passed fails if the one that it needs does not."""
+    needs = {criterion.title: criterion.needs for criterion in check.criteria}
+    counting = {title for title, (status, _, _) in zip(needs, found) if status == PASSED}
+    while left_out := {title for title in counting if needs[title] and needs[title] not in counting}:
+        counting -= left_out
+    return [
+        (FAILED, f'this counts only if "{needs[title]}" passes, too', outcome) if status == PASSED and title not in counting else (status, message, outcome)
+        for title, (status, message, outcome) in zip(needs, found)
+    ]
 
 
 def _works_for_the_solution(check, cases, part, server, readable):

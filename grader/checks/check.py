@@ -10,12 +10,16 @@ class Criterion:
 
     judge(seen, case, expected) returns None if it is right, else a sentence for the student that says what is wrong. `seen`: the
     observations of each rank; `expected`: the oracle's values, or None without an oracle.
+
+    needs: the title of another criterion of the check, or "". Without it passing, too, this one earns nothing: for a property that code
+    has which does no work at all, such as equal parameters on all ranks.
     """
 
     title: str
     points: float
     judge: Callable
     hint: str
+    needs: str = ""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class Check:
     dictionary: "ranks" is the number of processes (1 if absent), and the probe defines the other keys. The grader adds "unit" and "seed",
     and the dictionary that `given` returns for this case. For a gap that is only read and never run, the probe is a function of the
     file's text and the case.
+
+    observed(case) is the form of what the probe returns on one rank (grader.checks.forms).
     """
 
     gap: str
@@ -37,3 +43,4 @@ class Check:
     oracle: str | None = None
     whole: bool = False
     given: Callable | None = None
+    observed: Callable | None = None

@@ -11,7 +11,7 @@ from tqdm import tqdm
 from grader import sandbox
 from grader.course import UNITS
 from grader.instructors.collect import collect, newest
-from grader.instructors.grade import cluster, digest, work
+from grader.instructors.grade import cluster, digest, seeds, work
 from grader.instructors.grade.placing import ControllerLost, EnginesLost, Placer
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import note_absent, tell
@@ -61,7 +61,7 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
             say(f"Not handed in this time, but in the gradebook: {', '.join(absent)}.")
         try:
             if missing:
-                _grade(book, missing, versions, resources, engines, profile, cluster_file, trusted, say)
+                _grade(book, missing, versions, resources, seeds.secret(out), engines, profile, cluster_file, trusted, say)
         except BaseException as error:
             with suppress(OneSentence):  # what stopped the grading is told, not what it keeps the reports from
                 if isinstance(error, (KeyboardInterrupt, SystemExit)) and not force:  # with --force, the same command begins again
@@ -73,7 +73,7 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")
 
 
-def _grade(book, missing, versions, resources, engines, profile, cluster_file, trusted, say):
+def _grade(book, missing, versions, resources, secret, engines, profile, cluster_file, trusted, say):
     """Grade the (submission, unit) pairs `missing`, and store each pair as soon as all of its pieces are done."""
     left = {(submission.student, unit): submission for submission, unit in missing}
     seconds = {}
@@ -84,7 +84,7 @@ def _grade(book, missing, versions, resources, engines, profile, cluster_file, t
             place = cluster.running(profile, cluster_file) if profile or cluster_file else cluster.started(engines, libraries)
             with place as there:
                 try:
-                    _grade_on(there, left, book, versions, resources, trusted, seconds, tick)
+                    _grade_on(there, left, book, versions, resources, secret, trusted, seconds, tick)
                     return
                 except ControllerLost:
                     if profile or cluster_file:
@@ -102,13 +102,13 @@ def _grade(book, missing, versions, resources, engines, profile, cluster_file, t
     raise cluster.ClusterError(f"the cluster's controller ended {RESTARTS} times; {len(left)} units are left: run the same command again")
 
 
-def _grade_on(engines, left, book, versions, resources, trusted, seconds, tick):
+def _grade_on(engines, left, book, versions, resources, secret, trusted, seconds, tick):
     open_pieces, verdicts, finished = {}, defaultdict(list), []
     kept = 0.0
 
     def pieces():
         for (student, unit), submission in list(left.items()):
-            made = work.pieces(submission, unit)
+            made = work.pieces(submission, unit, secret)
             open_pieces[student, unit] = len(made)
             for piece in made:
                 if piece.data is None:

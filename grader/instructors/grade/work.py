@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from grader import budget, exercises
 from grader.box.forkserver import Forked
 from grader.course import UNITS
-from grader.instructors.grade import digest
+from grader.instructors.grade import seeds
 from grader.judging import judge
 from grader.probes import FOR_SCRIPTS, loaded_for
 from grader.sandbox import interpreter_paths
@@ -31,6 +31,7 @@ class Piece:
     gaps: tuple
     ranks: int
     data: bytes | None  # the part's file
+    seeds: tuple = (0, 0)  # of the inputs, see grader.instructors.grade.seeds
 
     @property
     def kind(self):
@@ -43,9 +44,9 @@ class Piece:
         return loaded_for([UNITS[self.unit][self.part].file]) == FOR_SCRIPTS
 
 
-def pieces(submission, unit):
-    """The pieces of a submission's unit."""
-    made = []
+def pieces(submission, unit, secret):
+    """The pieces of a submission's unit. secret: what their inputs follow from."""
+    made, of_inputs = [], seeds.of(secret, submission.student, submission.digest)
     for number, part in enumerate(UNITS[unit]):
         path = submission.path / part.file
         data = path.read_bytes() if path.is_file() else None
@@ -53,7 +54,7 @@ def pieces(submission, unit):
         for check in part.checks:
             by_ranks.setdefault(max((case.get("ranks", 1) for case in check.cases), default=1), []).append(check.gap)
         made += [
-            Piece(submission.student, submission.digest, unit, number, tuple(gaps), ranks, data) for ranks, gaps in sorted(by_ranks.items())
+            Piece(submission.student, submission.digest, unit, number, tuple(gaps), ranks, data, of_inputs) for ranks, gaps in sorted(by_ranks.items())
         ]
     return made
 
@@ -81,7 +82,8 @@ def run(piece, trusted, cores=()):
         server,
         hidden=_hidden_cases(),
         readable=None if trusted else readable(),
-        seed=_seed(piece.unit),
+        seed=piece.seeds[0],
+        shared=piece.seeds[1],
     )
     return [asdict(verdict) for verdict in verdicts]
 
@@ -105,12 +107,6 @@ def _part(piece):
     """The part of the unit that a piece is about, with only the checks of this piece."""
     part = UNITS[piece.unit][piece.part]
     return replace(part, checks=tuple(check for check in part.checks if check.gap in piece.gaps))
-
-
-@functools.cache
-def _seed(unit):
-    """The seed of a unit's inputs. Students don't know it. It is the same for all of them, so that the oracles run only once."""
-    return int(digest.of_unit(unit)[:7], 16)
 
 
 def readable():

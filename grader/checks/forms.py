@@ -1,0 +1,36 @@
+"""The form of what a probe observes: which fields, how many entries, arrays of which shape. grader/judging.py compares observations with
+it before any criterion sees them, because a criterion that loops over too few entries would find nothing wrong.
+
+A form is `int`, `float` (any number), `bool`, `str` or `object` (anything); an `Array`; [form] for a list of any length; (form, form) for
+a list of exactly these entries; {name: form} for a dictionary of exactly these fields.
+"""
+
+from dataclasses import dataclass
+
+import numpy
+
+
+@dataclass(frozen=True)
+class Array:
+    """Numbers in an array. shape: its lengths, None for any length; without it, any shape."""
+
+    shape: tuple | None = None
+
+
+def fits(thing, form):
+    """Whether `thing`, which may be anything, has a form."""
+    if isinstance(form, Array):
+        return isinstance(thing, numpy.ndarray) and (form.shape is None or _same(thing.shape, form.shape))
+    if isinstance(form, dict):
+        return isinstance(thing, dict) and thing.keys() == form.keys() and all(fits(thing[name], form[name]) for name in form)
+    if isinstance(form, tuple):
+        return isinstance(thing, list) and len(thing) == len(form) and all(map(fits, thing, form))
+    if isinstance(form, list):
+        return isinstance(thing, list) and all(fits(one, form[0]) for one in thing)
+    if isinstance(thing, bool):
+        return form in (bool, object)
+    return isinstance(thing, (int, float) if form is float else form)
+
+
+def _same(shape, wanted):
+    return len(shape) == len(wanted) and all(length in (own, None) for own, length in zip(shape, wanted))
