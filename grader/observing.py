@@ -107,16 +107,17 @@ def _by_ranks(cases):
 
 
 def expected(check, cases, server):
-    """What the check's oracle returns for each case. It runs after the student's code has ended, and never in the same process. For the
-    same cases it runs only once: several students of a class have the same. Raises BoxFault."""
-    if not check.oracle or not cases:
+    """What the check's oracle returns for each case. It runs after the student's code has ended, and never in the same process. For a
+    case that several students of a class have, it runs only once. Raises BoxFault."""
+    if not check.oracle:
         return [None] * len(cases)
-    key = check.oracle, json.dumps(cases, sort_keys=True)
-    if key not in _known:
-        if len(_known) >= KNOWN:
-            del _known[next(iter(_known))]
-        _known[key] = _oracle(check, cases, server)
-    return _known[key]
+    keys = [(check.oracle, json.dumps(case, sort_keys=True)) for case in cases]
+    if missing := {key: case for key, case in zip(keys, cases) if key not in _known}:
+        found = dict(zip(missing, _oracle(check, list(missing.values()), server)))
+        for key in list(_known)[: len(_known) + len(found) - KNOWN]:
+            del _known[key]
+        _known.update(found)
+    return [_known[key] for key in keys]
 
 
 def _oracle(check, cases, server):

@@ -16,6 +16,7 @@ import numpy
 
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
+from grader.checks.forms import Array
 from grader.probes.notebooks import decoded
 
 PROBES = "grader.probes.notebooks"
@@ -35,17 +36,23 @@ class Call:
 
 def function(gap, title, hint, points=2):
     """The check of a gap that is a function's body."""
-    return Check(gap, f"{PROBES}:value", ({"gap": gap},), (Criterion(title, points, _computes, hint),), given=_given)
+    return Check(
+        gap, f"{PROBES}:value", ({"gap": gap},), (Criterion(title, points, _computes, hint),), given=_given, observed=lambda case: {"values": [Array()]}
+    )
 
 
 def choice(gap, title, hint, points=1, of="prediction"):
     """The check of an assignment to the gap's name with one right answer: a number, or with of="word" a text."""
-    return Check(gap, f"{PROBES}:{of}", ({"gap": gap, "name": gap},), (Criterion(title, points, _chosen, hint),))
+    form = {"value": str if of == "word" else float}
+    return Check(gap, f"{PROBES}:{of}", ({"gap": gap, "name": gap},), (Criterion(title, points, _chosen, hint),), observed=lambda case: form)
 
 
 def prediction(gap, low, high, why, hint="Write a number that you have a reason for; it need not come true."):
     """The check of a prediction: an assignment of a number from `low` to `high` to the gap's name."""
-    return Check(gap, f"{PROBES}:prediction", ({"name": gap},), (Criterion("a prediction", 1, sensible(low, high, why), hint),))
+    judge = sensible(low, high, why)
+    return Check(
+        gap, f"{PROBES}:prediction", ({"name": gap},), (Criterion("a prediction", 1, judge, hint),), observed=lambda case: {"value": float}
+    )
 
 
 def sensible(low, high, why):
@@ -68,7 +75,7 @@ def calls(case):
     return [Call(given, right, dict(zip(entry["mistakes"], values))) for given, right, values in drawn]
 
 
-@functools.lru_cache(100)  # all students of a class get the same seed
+@functools.lru_cache(100)  # drawn to give the inputs, and again to judge
 def _new(unit, gap, seed):
     return importlib.import_module(f"grader.units.{unit}.instructors.notebook").ANSWERS[gap].calls(seed)
 
@@ -100,7 +107,7 @@ def _computes(seen, case, expected):
         for sentence in call.mistakes:  # a mistake must explain all calls: a single call may agree with it by chance
             if all(criteria.close(one, of_one.mistakes[sentence]) for of_one, one in zip(made, found)):
                 return sentence
-        if any(criteria.close(value, numpy.round(call.right, digits)) for digits in range(4)):
+        if any(all(criteria.close(one, numpy.round(of_one.right, digits)) for of_one, one in zip(made, found)) for digits in range(4)):
             return "the number is right, but rounded: return it as it is, and round where it is printed"
         return f"for {_words(decoded(call.given))} it gives {_short(value)}; it should be {_short(call.right)}"
     return None

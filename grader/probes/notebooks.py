@@ -69,7 +69,7 @@ def _light(source):
 def _numbers(found):
     """A student's answer as an array of numbers. Raises Wrong."""
     try:
-        if found is None or isinstance(found, (str, bytes)):
+        if found is None or isinstance(found, (str, bytes, bool)):
             return _not_a_number(found)
         array = numpy.asarray(list(found.values()) if isinstance(found, dict) else found, dtype="float64")
     except (TypeError, ValueError):

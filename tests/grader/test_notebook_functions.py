@@ -25,6 +25,17 @@ SEEDS = range(20)
 ALIKE = {  # a speed-up is above every efficiency
     "the speed-up is compared with `least`; the efficiency is in the last column": "that is the largest number of workers in the table, efficient or not"
 }
+NEVER_RIGHT = [  # formulas that agree with the right one in some calls
+    ("start", "workers", lambda select, mpiprocs: select**2),
+    ("single_gpu", "throughput", lambda batchsize, step_seconds: batchsize / numpy.median(step_seconds)),
+    ("multi_gpu", "speed_up", lambda single, several: max(1, several / single)),
+    ("multi_gpu", "efficiency", lambda single, several, workers: min(1, several / single / workers)),
+    ("multi_gpu", "waiting", lambda arrivals: abs(arrivals[:, 0] - arrivals[:, 1]).mean() * (arrivals.mean(axis=0) < arrivals.mean())),
+    ("multi_gpu", "updates", lambda images, batchsize, workers, epochs: round(images / (batchsize * workers)) * epochs),
+    ("multi_gpu", "learning_rate", lambda update, base, workers, warmup: base * workers ** min(1, update / warmup)),
+    ("multi_node", "intra_rank", lambda rank, per_node: abs(rank - per_node)),
+    ("profiling", "who_waits", lambda waits: (max(waits, key=lambda rank: sum(waits[rank].values())), 0)),
+]
 ROUNDED = "the number is right, but rounded: return it as it is, and round where it is printed"
 ANSWERS = {unit: importlib.import_module(f"grader.units.{unit}.instructors.notebook").ANSWERS for unit in UNITS}
 CHECKS = {(unit, check.gap): check for unit, parts in UNITS.items() for part in parts for check in part.checks}
@@ -57,6 +68,11 @@ def test_right_answers_and_each_typical_mistake_are_recognised(inputs, unit, gap
         assert said(unit, gap, seed, answer.right) is None
         for sentence, mistake in answer.mistakes.items():
             assert said(unit, gap, seed, mistake) == ALIKE.get(sentence, sentence)
+
+
+@pytest.mark.parametrize(("unit", "gap", "formula"), NEVER_RIGHT, ids=[gap for _, gap, _ in NEVER_RIGHT])
+def test_a_formula_that_is_right_now_and_then_is_never_taken_for_right(inputs, unit, gap, formula):
+    assert all(said(unit, gap, seed, formula) for seed in SEEDS)
 
 
 @pytest.mark.parametrize(("unit", "gap"), gaps(Function))

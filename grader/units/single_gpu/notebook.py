@@ -4,7 +4,7 @@ from grader.checks.notebook_functions import function, prediction
 
 CHECKS = (
     function("throughput", "images of all steps per second", "Images: batch size times the number of steps. Seconds: the sum of all steps."),
-    prediction("prediction_backward", 0.1, 20, "a part that takes so much longer, or shorter, is hard to believe of two parts that do much the same"),
+    prediction("prediction_backward", 0.25, 8, "a part that takes so much longer, or shorter, is hard to believe of two parts that do much the same"),
     function(
         "smallest_batch",
         "the smallest that is good enough",

@@ -4,5 +4,5 @@ from grader.checks.notebook_functions import function, prediction
 
 CHECKS = (
     function("workers", "processes on all nodes", "`mpiprocs` is the number of processes on each node.", points=1),
-    prediction("prediction", 0.1, 4, "two workers may be a little slower than one, or faster, but hardly by that much"),
+    prediction("prediction", 0.25, 2.5, "two workers may be a little slower than one, or up to twice as fast, but hardly by that much"),
 )

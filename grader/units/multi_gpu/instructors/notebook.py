@@ -5,15 +5,35 @@ import numpy
 from grader.instructors.notebook_answers import Function
 
 
-def _arrivals(chance, step):
-    """The times at which three ranks reach the all-reduce of a step. The last rank differs from step to step."""
-    return [step + chance.uniform(0, 0.2) for _ in range(3)]
+def _rates(chance):
+    """The throughputs of one worker and of several: mostly faster, in one call slower, in one more than `workers` times as fast."""
+    single, workers = chance.uniform(40, 400), chance.randint(3, 9)
+    return {"single": single, "several": single * chance.turn([0.6, 0.4, 1.1, 0.8, 0.1, 0.5]) * workers * chance.uniform(0.95, 1.05), "workers": workers}
 
 
-def _rate_of(chance, warmup):
-    """A moment within the warm-up or, in one call of three, after it."""
-    update = warmup + chance.randint(1, 9) if chance.turn([False, True, False]) else chance.randint(1, warmup - 1)
-    return {"update": update, "base": chance.uniform(0.001, 0.1), "workers": chance.randint(2, 16), "warmup": warmup}
+def _two_rates(chance):
+    return {name: rate for name, rate in _rates(chance).items() if name != "workers"}
+
+
+def _arrivals(chance):
+    """When each rank reaches the all-reduce, for each step. The rank that comes last in a step comes first in the next."""
+    ranks = chance.turn([3, 4, 2])
+    return {"arrivals": numpy.array([[step + chance.uniform(0, 0.2) + 0.2 * (rank == step % ranks) for rank in range(ranks)] for step in range(7)])}
+
+
+def _epochs(chance):
+    """A training in which the last update of an epoch has all images, all but one, a single one, or the only ones."""
+    batchsize, workers = chance.turn([16, 32]), chance.randint(3, 9)
+    total = batchsize * workers
+    whole, rest = chance.turn([(1, 0), (1, 1), (1, total - 1), (0, batchsize - 1), (1, 0), (1, batchsize + 1)])
+    return {"images": total * chance.randint(3, 20) * whole + rest, "batchsize": batchsize, "workers": workers, "epochs": chance.randint(3, 6)}
+
+
+def _rate_of(chance):
+    """The first update, one in the warm-up, its end, or one after it."""
+    warmup = chance.randint(4, 16)
+    update = chance.turn([chance.randint(1, warmup - 2), warmup + chance.randint(1, 9), 0, warmup - 1, warmup, 3 * warmup])
+    return {"update": update, "base": chance.uniform(0.001, 0.1), "workers": chance.randint(3, 16), "warmup": warmup}
 
 
 def _efficiency(single, several, workers):
@@ -34,7 +54,7 @@ def _learning_rate(update, base, workers, warmup):
 
 ANSWERS = {
     "speed_up": Function(
-        lambda chance: {"single": chance.uniform(40, 400), "several": chance.uniform(400, 900)},
+        _two_rates,
         lambda single, several: several / single,
         {
             "that is how many times as long it takes; the other way round": lambda single, several: single / several,
@@ -43,7 +63,7 @@ ANSWERS = {
         },
     ),
     "efficiency": Function(
-        lambda chance: {"single": chance.uniform(40, 400), "several": chance.uniform(400, 900), "workers": chance.randint(3, 9)},
+        _rates,
         _efficiency,
         {
             "that is the speed-up; divide it by what it ideally is": lambda single, several, workers: several / single,
@@ -55,7 +75,7 @@ ANSWERS = {
         },
     ),
     "waiting": Function(
-        lambda chance: {"arrivals": numpy.array([_arrivals(chance, step) for step in range(7)])},
+        _arrivals,
         lambda arrivals: _waits(arrivals).mean(axis=0),
         {
             "that is how much later each rank comes than the first one; it waits for the last": lambda arrivals: -_waits(arrivals, numpy.min).mean(axis=0),
@@ -69,16 +89,17 @@ ANSWERS = {
         },
     ),
     "updates": Function(
-        lambda chance: {
-            "images": 32 * 9 * chance.randint(3, 20) + chance.randint(33, 200),
-            "batchsize": chance.turn([16, 32]),
-            "workers": chance.randint(3, 9),
-            "epochs": chance.randint(3, 6),
-        },
+        _epochs,
         _updates,
         {
             "an epoch's last images are left out: with fewer than a whole batch, they make an update, too": lambda images, batchsize, workers, epochs: (
                 images // (batchsize * workers) * epochs
+            ),
+            "where the images fill all updates of an epoch, there is none more: round up, instead of adding 1": (
+                lambda images, batchsize, workers, epochs: (images // (batchsize * workers) + 1) * epochs
+            ),
+            "each epoch ends with an update of its own: round up first, then multiply by the epochs": lambda images, batchsize, workers, epochs: (
+                -(-images * epochs // (batchsize * workers))
             ),
             "those are the updates of one worker alone: all workers together take `workers` times as many images": (
                 lambda images, batchsize, workers, epochs: _updates(images, batchsize, 1, epochs)
@@ -93,12 +114,15 @@ ANSWERS = {
         },
     ),
     "learning_rate": Function(
-        lambda chance: _rate_of(chance, chance.randint(2, 16)),
+        _rate_of,
         _learning_rate,
         {
             "the rate goes on rising after the warm-up": lambda update, base, workers, warmup: base * (1 + (workers - 1) * update / warmup),
             "that is the scaled rate from the first update on: there is no warm-up": lambda update, base, workers, warmup: base * workers,
             "the warm-up begins at 0; it is to begin at `base`": lambda update, base, workers, warmup: base * workers * min(1, update / warmup),
+            "updates are counted from 0: update 0 has the rate `base`, and update `warmup` the whole one": lambda update, base, workers, warmup: (
+                base * (1 + (workers - 1) * min(1, (update + 1) / warmup))
+            ),
             "the rate jumps at the end of the warm-up; it is to rise in a straight line": lambda update, base, workers, warmup: (
                 base if update < warmup else base * workers
             ),

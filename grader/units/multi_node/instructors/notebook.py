@@ -3,6 +3,13 @@
 from grader.instructors.notebook_answers import Function
 
 
+def _rank(chance):
+    """A rank: the last one of the first node, the first one of a later node, or one between."""
+    per_node = chance.randint(4, 8)
+    node, place = chance.turn([(0, per_node - 1), (1, 0), (3, 2), (2, per_node - 1), (5, 1), (chance.randint(6, 9), chance.randint(1, per_node - 1))])
+    return {"rank": node * per_node + place, "per_node": per_node}
+
+
 def _parts(chance, ranks):
     """How many images each rank has, and how many of them are correct."""
     images = [chance.randint(10, 99) for _ in range(ranks)]
@@ -10,16 +17,23 @@ def _parts(chance, ranks):
 
 
 def _throughputs(chance):
-    """Workers -> images/s, not in order."""
-    single = chance.uniform(40, 400)
-    return {workers: single * workers * chance.uniform(0.4, 1) for workers in (8, 2, 4)} | {1: single}
+    """Workers -> images/s, not in order. In half of the calls more workers are slower: two are slower than one, and the most are slower than
+    half of them."""
+    single, most = chance.uniform(40, 400), chance.turn([4, 6, 8])
+    speed_ups = {most: chance.uniform(2, 2.3), 2: chance.uniform(0.6, 0.95), most // 2: chance.uniform(2.5, 2.9)}
+    if chance.turn([False, True]):
+        speed_ups = {most: chance.uniform(3, 4), 2: chance.uniform(1.2, 1.7), most // 2: chance.uniform(1.8, 2)}
+    return {workers: single * one for workers, one in speed_ups.items()} | {1: single}
 
 
 def _table(chance):
-    """A scaling table, and an efficiency between those of its rows. The efficiency falls from row to row, except in one row."""
-    efficiencies = {1: 1, 2: chance.uniform(0.9, 0.99), 4: chance.uniform(0.7, 0.75), 8: chance.uniform(0.8, 0.85), 16: chance.uniform(0.3, 0.5)}
+    """A scaling table, and an efficiency between those of its rows or, in a third of the calls, exactly that of one. The efficiency falls
+    from row to row, except in one row."""
+    efficiencies = {1: 1, 2: chance.uniform(0.9, 0.99), 4: chance.uniform(0.7, 0.74), 8: chance.uniform(0.8, 0.85), 16: chance.uniform(0.3, 0.5)}
+    if exactly := chance.turn([False, False, True]):
+        efficiencies[8] = 0.75
     table = [[workers, 50.0 * workers * one, workers * one, one] for workers, one in efficiencies.items()]
-    return {"table": table, "least": chance.turn([0.65, 0.78, 0.87])}
+    return {"table": table, "least": 0.75 if exactly else chance.turn([0.65, 0.78, None, 0.87, 0.76, None])}
 
 
 def _scaling(throughputs, speed_up=lambda rate, single: rate / single, efficiency=lambda speed_up, workers: speed_up / workers):
@@ -41,7 +55,7 @@ def _allreduce(parameters, workers, megabits):
 
 ANSWERS = {
     "intra_rank": Function(
-        lambda chance: {"rank": chance.randint(4, 40), "per_node": chance.randint(2, 8)},
+        _rank,
         lambda rank, per_node: rank % per_node,
         {
             "that is the inter_rank, the number of the node": lambda rank, per_node: rank // per_node,
@@ -50,7 +64,7 @@ ANSWERS = {
         },
     ),
     "total_accuracy": Function(
-        lambda chance: _parts(chance, chance.randint(2, 5)),
+        lambda chance: _parts(chance, chance.turn([2, 3, 4, 5, 3, 2])),
         lambda correct, images: sum(correct) / sum(images),
         {
             "that is the mean of the ranks' accuracies: a rank with few images then weighs as much as one with many": lambda correct, images: (
@@ -68,6 +82,15 @@ ANSWERS = {
             "the efficiencies are the speed-ups again: divide by the workers": lambda throughputs: _scaling(throughputs, efficiency=lambda times, _: times),
             "the speed-ups are upside down": lambda throughputs: _scaling(throughputs, lambda rate, single: single / rate),
             "the efficiencies are in percent; 1 is the best": lambda throughputs: _scaling(throughputs, efficiency=lambda times, of: 100 * times / of),
+            "the rows are sorted by throughput; sort them by the number of workers": lambda throughputs: sorted(
+                _scaling(throughputs), key=lambda row: row[1]
+            ),
+            "the speed-ups are against the smallest throughput; they should be against that of 1 worker, `throughputs[1]`": lambda throughputs: (
+                _scaling(throughputs, lambda rate, single: rate / min(throughputs.values()))
+            ),
+            "the speed-ups are against the first throughput of the dictionary; take that of 1 worker, `throughputs[1]`": lambda throughputs: (
+                _scaling(throughputs, lambda rate, single: rate / next(iter(throughputs.values())))
+            ),
             "the rows are not in the order of the workers": lambda throughputs: [
                 row for workers in throughputs for row in _scaling(throughputs) if row[0] == workers
             ],
@@ -82,13 +105,16 @@ ANSWERS = {
             "the speed-up is compared with `least`; the efficiency is in the last column": lambda table, least: max(
                 row[0] for row in table if row[2] >= least
             ),
+            "an efficiency of exactly `least` is enough, too: at least means >=": lambda table, least: max(
+                [row[0] for row in table if row[3] > least], default=0
+            ),
             "it stops at the first row that is too inefficient; a later one may be efficient enough": _last_of_unbroken,
         },
     ),
     "allreduce_seconds": Function(
         lambda chance: {
             "parameters": chance.randint(10_000, 90_000_000),
-            "workers": chance.randint(3, 16),
+            "workers": chance.turn([2, 4, 3, 16, 8, chance.randint(5, 9)]),
             "megabits": chance.turn([20, 100, 1000, 10_000]),
         },
         _allreduce,

@@ -6,13 +6,17 @@ from grader.instructors.notebook_answers import Choice, Function
 
 
 def _waits(chance):
-    """How long each of four ranks waits for each other rank. The rank with the longest single wait is not the rank that waits most in all."""
-    ranks = list(range(4))
+    """How long each of some ranks waits for each other rank. The rank with the longest single wait is not the rank that waits most in all.
+    The rank that waits most, and the one it waits for, have low numbers in some calls and high ones in others."""
+    ranks = list(range(chance.turn([4, 3, 5])))
     chance.shuffle(ranks)
+    most = chance.turn([0, ranks[-1], max(ranks), 1, max(ranks), 2])
+    others = sorted(set(ranks) - {most})
+    target = others[chance.turn([1, 0, -1])]
+    longest, third = chance.sample(others, 2)
     waits = {rank: {other: chance.uniform(0, 0.002) for other in ranks if other != rank} for rank in ranks}
-    most, longest = ranks[:2]
-    waits[most] = {other: chance.uniform(0.01, 0.015) for other in waits[most]}
-    waits[longest][chance.choice(ranks[2:])] = 0.02
+    waits[most] = {other: chance.uniform(0.01, 0.014) for other in waits[most]} | {target: chance.uniform(0.0145, 0.016)}
+    waits[longest][third] = 0.02
     return {"waits": waits}
 
 
@@ -26,6 +30,15 @@ def _spans(chance, count):
     """Spans that don't overlap each other."""
     edges = sorted(chance.uniform(0, 1) for _ in range(2 * count))
     return list(zip(edges[::2], edges[1::2]))
+
+
+def _two_lists(chance):
+    """Spans of computation and of communication: of any kind; or such that some begin where others end, that one lies within another, and
+    that one meets two others."""
+    compute = _spans(chance, 4)
+    (a, b), (c, d), (e, f), (_, g) = compute
+    some_hidden = [((a + b) / 2, b), (b + (c - b) / 3, (c + d) / 2), (d, (d + e) / 2), (e + (f - e) / 4, g + 0.1)]
+    return {"compute": compute, "communication": chance.turn([_spans(chance, 3), some_hidden])}
 
 
 def _who_waits(waits):
@@ -88,7 +101,7 @@ ANSWERS = {
         },
     ),
     "overlap": Function(
-        lambda chance: {"compute": _spans(chance, 4), "communication": _spans(chance, 3)},
+        _two_lists,
         lambda compute, communication: _both(compute, communication) / _length(communication),
         {
             "that is the part that is *not* hidden": lambda compute, communication: 1 - _both(compute, communication) / _length(communication),
@@ -98,6 +111,9 @@ ANSWERS = {
             "those are seconds; divide them by all communication": _both,
             "pairs of spans that don't meet must add nothing, not something negative: max(0, ...)": lambda compute, communication: (
                 sum(min(end, to) - max(begin, since) for begin, end in compute for since, to in communication) / _length(communication)
+            ),
+            "all of a span counts here that meets a computation; only the time of both does": lambda compute, communication: (
+                sum(to - since for since, to in communication if any(begin < to and since < end for begin, end in compute)) / _length(communication)
             ),
             "only communication that is hidden as a whole counts here; a part counts, too": lambda compute, communication: (
                 sum(to - since for begin, end in compute for since, to in communication if begin <= since and to <= end) / _length(communication)

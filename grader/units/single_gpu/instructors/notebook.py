@@ -3,12 +3,30 @@
 from grader.instructors.notebook_answers import Function
 
 
+def _steps(chance):
+    """The batch size and the seconds of some steps; in one call there is a single step."""
+    count = chance.turn([4, 2, 9, 1, 5, 3])
+    return {"batchsize": chance.randint(2, 64), "step_seconds": [chance.uniform(0.01, 0.5) for _ in range(count)]}
+
+
 def _rates(chance):
-    """Batch size -> images/s: they rise, then stay about level, and fall for the largest batch size."""
-    top = chance.uniform(300, 900)
-    rates = {size: top * size / (size + chance.uniform(2, 5)) for size in (1, 2, 4, 8)}
-    rates |= {size: top * chance.uniform(0.93, 1.0) for size in (16, 32, 64, 128)}
-    return rates | {64: top * 1.02, 128: top * 0.7}
+    """Batch size -> images/s, and a share. The rates rise with the batch size, and fall for the largest. The smallest batch size that is
+    good enough is neither the first nor the last of the dictionary; in two calls it has exactly `share` of the best throughput."""
+    top, exactly = 2.0 * chance.randint(150, 450), chance.turn([False, True, False])
+    parts = {1: (0.1, 0.14), 2: (0.2, 0.27), 4: (0.42, 0.48), 8: (0.55, 0.58), 16: (0.75, 0.8), 32: (0.93, 0.99), 64: (1, 1), 128: (0.7, 0.72)}
+    rates = {size: top * chance.uniform(*part) for size, part in parts.items()} | ({8: top / 2} if exactly else {})
+    middle = [1, 2, 4, 8, 16]
+    chance.shuffle(middle)
+    return {"rates": {size: rates[size] for size in (32, *middle, 64, 128)}, "share": 0.5 if exactly else chance.turn([0.4, None, 0.6, 0.65, None, 0.6])}
+
+
+def _seconds(chance):
+    """The seconds of the parts of an epoch, and one of them: in half of the calls that which takes longest."""
+    parts = ["load", "forward", "backward", "optimize"]
+    part = chance.turn(parts)
+    seconds = {one: chance.uniform(0.1, 1) for one in parts}
+    longest = part if chance.turn([True, False]) else next(one for one in parts if one != part)
+    return {"seconds": seconds | {longest: chance.uniform(1.2, 3)}, "part": part}
 
 
 def _throughput(batchsize, step_seconds):
@@ -29,7 +47,7 @@ def _limit(seconds, part):
 
 ANSWERS = {
     "throughput": Function(
-        lambda chance: {"batchsize": chance.randint(2, 64), "step_seconds": [chance.uniform(0.01, 0.5) for _ in range(chance.randint(2, 9))]},
+        _steps,
         _throughput,
         {
             "the mean of the steps' throughputs: a slow step then counts too little; divide all images by all seconds": _mean_of_rates,
@@ -39,22 +57,26 @@ ANSWERS = {
         },
     ),
     "smallest_batch": Function(
-        lambda chance: {"rates": _rates(chance), "share": chance.turn([0.4, 0.5, 0.6])},
+        _rates,
         lambda rates, share: min(_good_enough(rates, share)),
         {
             "that is the batch size with the best throughput; a smaller one may be nearly as good": lambda rates, share: max(rates, key=rates.get),
             "that is the largest batch size that is good enough, not the smallest": lambda rates, share: max(_good_enough(rates, share)),
+            "a batch size with exactly that share is good enough, too: at least means >=": lambda rates, share: min(
+                size for size in rates if rates[size] > share * max(rates.values())
+            ),
+            "that is the first batch size of the dictionary that is good enough; they are in no order": lambda rates, share: _good_enough(rates, share)[0],
             "that is the throughput; return the batch size, the key": lambda rates, share: rates[min(_good_enough(rates, share))],
             "the largest batch size need not have the best throughput": lambda rates, share: min(_good_enough(rates, share, rates[max(rates)])),
         },
     ),
     "limit": Function(
-        lambda chance: {
-            "seconds": {part: chance.uniform(0.1, 2) for part in ("load", "forward", "backward", "optimize")},
-            "part": chance.turn(["load", "forward", "backward", "optimize"]),
-        },
+        _seconds,
         _limit,
         {
+            "that is the limit of the part that takes longest; `part` names the one that was asked for": lambda seconds, part: (
+                _limit(seconds, max(seconds, key=seconds.get))
+            ),
             "that is the part's share of the epoch": lambda seconds, part: seconds[part] / sum(seconds.values()),
             "that is what the epoch would shrink to; the speed-up is the other way round": lambda seconds, part: 1 / _limit(seconds, part),
             "the epoch is divided by the part; divide it by what is left without the part": lambda seconds, part: sum(seconds.values()) / seconds[part],

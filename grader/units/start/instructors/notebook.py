@@ -4,7 +4,7 @@ from grader.instructors.notebook_answers import Function
 
 ANSWERS = {
     "workers": Function(
-        lambda chance: {"select": chance.randint(1, 9), "mpiprocs": chance.randint(2, 8)},
+        lambda chance: {"select": chance.turn([1, 2, 5, 3, 8, 4]), "mpiprocs": chance.turn([4, 1, 2, 8, 3, chance.randint(5, 9)])},
         lambda select, mpiprocs: select * mpiprocs,
         {
             "the processes of one node are counted; the job has `select` nodes": lambda select, mpiprocs: mpiprocs,

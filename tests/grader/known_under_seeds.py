@@ -1,0 +1,57 @@
+"""Judges each known answer under many seeds: a verdict that depends on the seed is luck, and a mistake in the choice of cases."""
+
+from unittest import mock
+
+from grader import judging, observing
+from grader.course import UNITS
+from grader.instructors import hidden
+from grader.instructors.known_answers import known, solved
+from grader.sandbox import Limits
+from grader.verdict import FAILED, PASSED
+
+TOGETHER = 20  # seeds whose cases run in the same processes
+LIMITS = Limits(cpu_seconds=120, wall_seconds=300, memory_bytes=2 << 30)
+
+
+def entries():
+    """(unit, part, check, entry, whether it is wrong) of the known answers whose code runs."""
+    for unit, parts in UNITS.items():
+        for part in parts:
+            checks = {check.gap: check for check in part.checks if not callable(check.probe)}
+            for wrong, of_kind in zip((True, False), known(unit, part.track)):
+                for entry in of_kind:
+                    if (name := entry.get("check", entry["gap"])) in checks:
+                        yield unit, part, checks[name], entry, wrong
+
+
+def unexpected(unit, part, check, entry, wrong, seeds, server):
+    """{what an instructor would see in place of what is known of this answer: the first seed under which that is so}."""
+    found, seeds = {}, list(seeds)
+    text = solved(part.file, **{entry["gap"]: entry["code"]})
+    source = judging._source(check, part, text)
+    added = () if wrong else hidden.cases().get((unit, part.track, check.gap), ())
+    for first in range(0, len(seeds), TOGETHER):
+        cases = {seed: judging._cases(unit, check, added, seed) for seed in seeds[first : first + TOGETHER]}
+        with mock.patch.object(observing, "LIMITS", LIMITS):
+            seen, bad = observing.alone(check, [case for of_seed in cases.values() for case in of_seed], source[0], server, None)
+        if bad:  # it raises, or never ends: that does not depend on the seed
+            cases = dict(list(cases.items())[: 1 if first == 0 else 0])
+        else:
+            observing.expected(check, [case for case, _, _ in seen], server)  # of all seeds at once
+        for seed, of_seed in cases.items():
+            shared = None if bad else [one for one in seen if one[0]["seed"] == seed]
+            verdicts, odd = judging._apply(check, of_seed, source, server, None, shared)
+            if problem := odd or _problem(check, entry, wrong, verdicts):
+                found.setdefault(problem, seed)
+    return found
+
+
+def _problem(check, entry, wrong, verdicts):
+    got = {criterion.title: (status, message) for criterion, (status, message, _) in zip(check.criteria, verdicts)}
+    if not wrong:
+        return next((f"{title}: {message}" for title, (status, message) in got.items() if status != PASSED), None)
+    status, message = got[entry["criterion"]]
+    if status != entry.get("status", FAILED) or entry["message"] not in message:
+        return f"{entry['criterion']}: {status}, {message}"
+    others = [title for title, (status, _) in got.items() if status != PASSED and title not in (entry["criterion"], *entry.get("also", ()))]
+    return f"fails, too: {', '.join(others)}" if others else None
