@@ -2,7 +2,7 @@
 it before any criterion sees them, because a criterion that loops over too few entries would find nothing wrong.
 
 A form is `int`, `float` (any number), `bool`, `str` or `object` (anything); an `Array`; [form] for a list of any length; (form, form) for
-a list of exactly these entries; {name: form} for a dictionary of exactly these fields.
+a list of exactly these entries; {name: form} for a dictionary of exactly these fields, `Counts` for one of any fields.
 """
 
 from dataclasses import dataclass
@@ -17,12 +17,21 @@ class Array:
     shape: tuple | None = None
 
 
+@dataclass(frozen=True)
+class Counts:
+    """A dictionary of any fields, each of the same form."""
+
+    form: object
+
+
 def fits(thing, form):
     """Whether `thing`, which may be anything, has a form."""
     if isinstance(form, Array):
         return isinstance(thing, numpy.ndarray) and (form.shape is None or _same(thing.shape, form.shape))
     if isinstance(form, dict):
         return isinstance(thing, dict) and thing.keys() == form.keys() and all(fits(thing[name], form[name]) for name in form)
+    if isinstance(form, Counts):
+        return isinstance(thing, dict) and all(fits(one, form.form) for one in thing.values())
     if isinstance(form, tuple):
         return isinstance(thing, list) and len(thing) == len(form) and all(map(fits, thing, form))
     if isinstance(form, list):

@@ -53,5 +53,7 @@ def _problem(check, entry, wrong, verdicts):
     status, message = got[entry["criterion"]]
     if status != entry.get("status", FAILED) or entry["message"] not in message:
         return f"{entry['criterion']}: {status}, {message}"
-    others = [title for title, (status, _) in got.items() if status != PASSED and title not in (entry["criterion"], *entry.get("also", ()))]
+    allowed = {entry["criterion"], *entry.get("also", ())}
+    allowed |= {criterion.title for criterion in check.criteria if criterion.needs in allowed}
+    others = [title for title, (status, _) in got.items() if status != PASSED and title not in allowed]
     return f"fails, too: {', '.join(others)}" if others else None

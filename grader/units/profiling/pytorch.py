@@ -6,6 +6,7 @@ import numpy
 
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
+from grader.checks.forms import Array, Counts
 
 PROBES, ORACLES = "grader.units.profiling.probes.pytorch", "grader.units.profiling.oracles.pytorch"
 STEPS = ("forward", "backward", "all-reduce", "optimize")
@@ -67,7 +68,7 @@ def decoded_once(seen, case, expected):
             often = f"on rank {rank} image {image} is decoded {counts[image]} times in {case['epochs']} epochs"
             return f"{often}; once is enough, if what was decoded is kept"
     if 0 in (counts := numpy.sum([of_rank["decoded"] for of_rank in seen], axis=0)):
-        return f"image {list(counts).index(0)} is decoded on no rank in the way that is counted, by zlib.decompress: keep the script's `decode`"
+        return f"image {list(counts).index(0)} is decoded on no rank in the way that is counted, by zlib: keep the script's `decode`"
     return None
 
 
@@ -77,6 +78,8 @@ def same_training(seen, case, expected):
             difference = numpy.abs(of_rank["parameters"] - expected["parameters"]).max()
             differ = f"on rank {rank}, after {case['epochs']} epochs, parameters differ by up to {difference:.2g}"
             return f"{differ} from those of the script as it was given: only its speed may change"
+        if (passes := len(of_rank["batches"])) != (steps := expected["steps"] * case["epochs"]):
+            return f"rank {rank} makes {passes} forward passes in {steps} steps: one of each step's images is enough"
     return None
 
 
@@ -102,22 +105,29 @@ def every_image_once(seen, case, expected):
     return None
 
 
+def in_the_epochs(of_steps, case, expected):
+    """The numbers of the steps in which something is noted: all but the last of each epoch, after which an epoch's result is taken."""
+    return [number for number, noted in enumerate(of_steps, 1) if noted and number % expected["steps"]]
+
+
+def often(steps, of_steps):
+    return f"in {len(steps)} of {len(of_steps)} steps" + f" (numbers {criteria.some(steps)})" * (len(steps) < len(of_steps) - 2)
+
+
 def meets_once_an_epoch(seen, case, expected):
-    steps = expected["steps"] * case["epochs"]
     for rank, of_rank in enumerate(seen):
-        meetings = {name: count - steps * (name == "all_reduce") for name, count in of_rank["meetings"].items()}  # without the gradients'
-        if sum(meetings.values()) >= steps:
-            calls = ", ".join(f"{name} {count} times" for name, count in meetings.items() if count)
-            return f"beside the gradients' all-reduce, rank {rank} calls {calls} in {steps} steps: every call makes it wait for the others"
+        beside = [{name for name, count in of_step.items() if count > (name == "all_reduce")} for of_step in of_rank["meetings"]]
+        if len(steps := in_the_epochs(beside, case, expected)) > case["epochs"]:
+            calls = ", ".join(sorted({name for number in steps for name in beside[number - 1]}))
+            return f"beside the gradients' all-reduce, rank {rank} calls {calls} {often(steps, beside)}: each time it waits for the other ranks"
     return None
 
 
 def fetches_once_an_epoch(seen, case, expected):
-    steps = expected["steps"] * case["epochs"]
     for rank, of_rank in enumerate(seen):
-        if of_rank["fetched"] >= steps:
-            fetched = f"rank {rank} fetches {of_rank['fetched']} numbers from its device in {steps} steps"
-            return f"{fetched} (.item() or float()): each time a GPU must first finish its work"
+        if len(steps := in_the_epochs(of_rank["fetched"], case, expected)) > case["epochs"]:
+            fetched = f"rank {rank} fetches numbers from its device {often(steps, of_rank['fetched'])}"
+            return f"{fetched}, as .item(), float(), .tolist(), .numpy(), .cpu() and printing do: each time a GPU must first finish its work"
     return None
 
 
@@ -137,43 +147,62 @@ TRAIN_STEPS = (
         f"{PROBES}:marks",
         ({"ranks": 2, "lengths": [4, 3], "steps": 2, "lr": 0.1},),
         (
-            Criterion("four ranges in every step", 1, four_ranges, "`with record_function(name):`, four times."),
+            Criterion("four ranges in every step", 1, four_ranges, "`with record_function(name):`, four times.", needs="the same updates as without marks"),
             Criterion("the work of each step in its range", 2, work_in_its_range, "Only what is indented below a `with` is in its range."),
-            Criterion("the same updates as without marks", 1, same_steps, "The calls and their order stay as they were."),
+            Criterion(
+                "the same updates as without marks", 1, same_steps, "The calls and their order stay as they were.", needs="four ranges in every step"
+            ),
         ),
         oracle="grader.oracles.pytorch:step",
+        observed=lambda case: {
+            "steps": ({"entered": [str], "open": [str], "work": [(str, [str])]},) * case["steps"],
+            "parameters": Array((case["steps"], None)),
+        },
     ),
 )
 
 
-def _mended(gap, cases, *criteria):
+def _observed(case):
+    of_epochs, images = [[int]], case["images"] * bool(case.get("files"))
+    return {"batches": of_epochs, "decoded": (int,) * images, "meetings": [Counts(int)], "fetched": [int], "losses": [object], "parameters": Array((None,))}
+
+
+def _fixed(gap, cases, *criteria):
     """The check of a slow script that the student makes faster. The whole script runs, since the student may change it anywhere."""
-    return (Check(gap, f"{PROBES}:training", cases, criteria, oracle=f"{ORACLES}:training", whole=True),)
+    return (Check(gap, f"{PROBES}:training", cases, criteria, oracle=f"{ORACLES}:training", whole=True, observed=_observed),)
 
 
-SAME_TRAINING = Criterion("the same training as before", 1, same_training, "Look at what the network gets, and in which order.")
-SLOW_LOADING = _mended(
+def _same_training(faster):
+    """The training is the same, and the script is faster: each counts only together with the other."""
+    return Criterion(SAME, 1, same_training, "Look at what the network gets, and in which order.", needs=faster)
+
+
+SAME = "the same training as before"
+DECODED, WORK, MEETINGS = "every image is decoded once", "equal work in every step", "the ranks don't wait for each other in every step"
+SLOW_LOADING = _fixed(
     "loader",
     ({"ranks": 2, "images": 22, "epochs": 3, "batchsize": 4, "files": True},),
-    Criterion("every image is decoded once", 2, decoded_once, "What does not change from epoch to epoch can be kept."),
-    SAME_TRAINING,
+    Criterion(DECODED, 2, decoded_once, "What does not change from epoch to epoch can be kept.", needs=SAME),
+    _same_training(DECODED),
 )
-UNEVEN_WORK = _mended(
+ONCE = "every image once an epoch"
+UNEVEN_WORK = _fixed(
     "shards",
     (
         {"ranks": 2, "images": 21, "epochs": 2, "batchsize": 4, "numbers": True},
         {"ranks": 3, "images": 26, "epochs": 1, "batchsize": 5, "numbers": True},
     ),
-    Criterion("equal work in every step", 2, equal_work, "Look at the timeline: which rank computes longer? Then look at what it is given."),
-    Criterion("every image once an epoch", 1, every_image_once, "Deal the images out, each of them to one rank."),
+    Criterion(WORK, 2, equal_work, "Look at the timeline: which rank computes longer? Then look at what it is given.", needs=ONCE),
+    Criterion(ONCE, 1, every_image_once, "Deal the images out, each of them to one rank.", needs=WORK),
 )
-WAITING_EVERY_STEP = _mended(
+WAITING_EVERY_STEP = _fixed(
     "losses",
-    ({"ranks": 2, "images": 48, "epochs": 2, "batchsize": 4},),
-    Criterion("the ranks don't wait for each other in every step", 2, meets_once_an_epoch, "Which calls let all ranks meet? The profile counts them."),
+    ({"ranks": 2, "images": 46, "epochs": 2, "batchsize": 1},),  # so many steps that waiting in every tenth shows
+    Criterion(MEETINGS, 2, meets_once_an_epoch, "Which calls let all ranks meet? The profile counts them.", needs=SAME),
     Criterion(
-        "no waiting for the device in every step", 1, fetches_once_an_epoch, "A loss may stay a tensor until the epoch is over; detach() frees its graph."
-    ),
-    Criterion("the mean losses as before", 1, same_losses, "`losses` is averaged over the steps and the ranks below."),
-    SAME_TRAINING,
+        "no waiting for the device in every step", 1, fetches_once_an_epoch, "A loss may stay a tensor until the epoch is over; detach() frees its graph.",
+        needs=SAME,
+    ),  # fmt: skip
+    Criterion("the mean losses as before", 1, same_losses, "`losses` is averaged over the steps and the ranks below.", needs=MEETINGS),
+    _same_training(MEETINGS),
 )

@@ -13,21 +13,25 @@ import numpy
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from grader.box.rank import Wrong
 from grader.probes.marks import marks as marks_of
 from grader.probes.pytorch import batch, flat, join, network
 from grader.probes.student import Student
+from handson.pytorch import devices
 from handson.pytorch.model import ConvNet
 from handson.training import results
 from handson.training.data import ImageDataset
 
-COLLECTIVES = (
-    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_reduce_coalesced", "all_to_all", "barrier", "broadcast",
-    "broadcast_object_list", "gather", "gather_object", "monitored_barrier", "recv", "reduce", "reduce_scatter", "scatter",
-    "scatter_object_list", "send",
-)  # fmt: skip
 SIZE = 64  # pixels of an image in a file
+DEVICE = torch.device("cpu", 0)  # what `devices.use` gives; tensors that were never moved are on torch.device("cpu")
+FETCHES = {
+    "item", "tolist", "numpy", "cpu", "equal", "nonzero", "storage", "untyped_storage", "__array__", "__bool__", "__complex__", "__contains__",
+    "__dlpack__", "__float__", "__format__", "__index__", "__int__", "__reduce_ex__", "__repr__",
+}  # fmt: skip
+OPERATIONS = {"allreduce": "all_reduce", "allgather": "all_gather", "allreduce_coalesced": "all_reduce_coalesced", "allgather_base": "all_gather"}
 MARKS = 4096  # marks are below this; images hold them divided by it, so that a network can train on them
 LR = 0.002  # low, so that rounding errors stay small
 
@@ -123,13 +127,14 @@ class Ranges:
 
 
 def training(rank, ranks, source, case):
-    """What a script's whole `train` does: the images of each step; how often each image is decoded, each collective is called ("meetings"),
-    and numbers are fetched from the device; the losses that it reports, and the parameters at the end."""
+    """What a script's whole `train` does: the images of each step; how often each image is decoded; how often each collective is called in
+    each step ("meetings"), and how often numbers are fetched from the device; the losses that it reports, and the parameters at the end."""
     seen, models, start = Counts(case), [], ConvNet.__init__
 
     def note(model, *arguments, **options):
         start(model, *arguments, **options)
-        model.register_forward_pre_hook(seen.batch)
+        model.register_forward_pre_hook(seen.step)
+        seen.device.holds([*model.parameters(), *model.buffers()])
         models.append(model)
 
     comm, seed, out = join(rank, ranks), case["seed"] % 1000, Path(tempfile.mkdtemp(dir="."))
@@ -146,7 +151,7 @@ def training(rank, ranks, source, case):
     return {
         "batches": seen.batches,
         "decoded": seen.decoded.tolist(),
-        "meetings": dict(seen.meetings),
+        "meetings": [dict(of_step) for of_step in seen.meetings],
         "fetched": seen.fetched,
         "losses": [epoch.get("main/loss") for epoch in log],
         "parameters": flat(models[-1].parameters()),
@@ -163,7 +168,7 @@ class Counts:
         self.case = case
         self.files = [zlib.compress(image.numpy().tobytes()) for image in raw(case["images"], case["seed"])] if case.get("files") else []
         self.decoded = numpy.frombuffer(mmap.mmap(-1, 4 * (len(self.files) + 1)), numpy.int32)[:-1]  # shared with forked processes
-        self.meetings, self.fetched, self.batches = collections.Counter(), 0, []
+        self.device, self.meetings, self.fetched, self.batches = Device(self), [], [], []
         self.marks = marks_of(case["images"], case["seed"], MARKS) if case.get("numbers") else []
         self.number = {int(mark): number for number, mark in enumerate(self.marks)}
 
@@ -177,40 +182,92 @@ class Counts:
             images = pictures(self.case["images"], self.case["seed"])
         return ImageDataset(images, labels, "pictures", None, tuple("0123456789"))
 
-    def batch(self, model, inputs):
-        """Note the numbers of a batch's images, before a forward pass; -1 for an image that is not in the data set."""
-        self.batches.append([self.number.get(round(float(image.mean()) * MARKS), -1) for image in inputs[0].detach().numpy()])
+    def step(self, model, inputs):
+        """A forward pass begins a step. Note the numbers of its images; -1 for an image that is not in the data set."""
+        with torch._C.DisableTorchFunction():
+            images = inputs[0].detach().numpy()
+        self.batches.append([self.number.get(round(float(image.mean()) * MARKS), -1) for image in images])
+        self.meetings.append(collections.Counter())
+        self.fetched.append(0)
 
     @contextlib.contextmanager
     def counting(self):
-        number, decompress = {file: index for index, file in enumerate(self.files)}, zlib.decompress
+        number, decompress, decompressobj = {zlib.decompress(file): index for index, file in enumerate(self.files)}, zlib.decompress, zlib.decompressobj
 
-        def decode(file, *options, **others):
-            if (index := number.get(bytes(file))) is not None:
+        def noted(pixels):  # by what is decoded, since a file may be decoded in pieces
+            if (index := number.get(pixels)) is not None:
                 self.decoded[index] += 1
-            return decompress(file, *options, **others)
+            return pixels
 
-        def met(name, function):
-            def call(*arguments, **options):
-                self.meetings[name] += 1
-                return function(*arguments, **options)
+        class Decompress:
+            def __init__(self, *options, **others):
+                self.inside, self.pixels = decompressobj(*options, **others), b""
 
-            return call
+            def __getattr__(self, name):
+                return getattr(self.inside, name)
 
-        def fetched(function):
-            def call(tensor, *arguments):
-                self.fetched += 1
-                return function(tensor, *arguments)
+            def decompress(self, *arguments):
+                return self._more(self.inside.decompress(*arguments))
 
-            return call
+            def flush(self, *arguments):
+                return self._more(self.inside.flush(*arguments))
+
+            def _more(self, pixels):
+                if pixels:
+                    self.pixels += pixels
+                    noted(self.pixels)
+                return pixels
 
         with contextlib.ExitStack() as patches:
-            patches.enter_context(mock.patch.object(zlib, "decompress", decode))
-            for name in COLLECTIVES:
-                patches.enter_context(mock.patch.object(dist, name, met(name, getattr(dist, name))))
-            for name in ("item", "__float__"):
-                patches.enter_context(mock.patch.object(torch.Tensor, name, fetched(getattr(torch.Tensor, name))))
+            patches.enter_context(mock.patch.object(zlib, "decompress", lambda *arguments, **options: noted(decompress(*arguments, **options))))
+            patches.enter_context(mock.patch.object(zlib, "decompressobj", Decompress))
+            patches.enter_context(mock.patch.object(devices, "use", lambda gpu: DEVICE))
+            patches.enter_context(Meetings(self))
+            patches.enter_context(self.device)
             yield
+
+
+class Meetings(TorchDispatchMode):
+    """Counts collectives where all of them pass, under whatever name they were called: torch's dispatcher."""
+
+    def __init__(self, counts):
+        super().__init__()
+        self.counts = counts
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        if function.namespace in ("c10d", "_c10d_functional") and self.counts.meetings:
+            name = function._schema.name.split("::")[1].strip("_")
+            if "wait" not in name and "wrap" not in name:
+                self.counts.meetings[-1][OPERATIONS.get(name, name)] += 1
+        return function(*arguments, **options or {})
+
+
+class Device(TorchFunctionMode):
+    """Lets tensors seem to be on a device of their own, where there is none, and counts what a script does with them that makes the host
+    wait: all ways from a tensor to a number."""
+
+    def __init__(self, counts):
+        super().__init__()
+        self.counts = counts
+
+    def holds(self, tensors):
+        for tensor in tensors:
+            tensor.on_device = True
+
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        options = options or {}
+        given = [*arguments, *options.values()]
+        here = any(getattr(one, "on_device", False) for tensors in given for one in (tensors if isinstance(tensors, (list, tuple)) else [tensors]))
+        if here and function == torch.Tensor.device.__get__:
+            return DEVICE
+        name, to_device = getattr(function, "__name__", ""), DEVICE in [one for one in given if isinstance(one, torch.device)]
+        to_host = name == "to" and any(str(one) == "cpu" for one in given if isinstance(one, (str, torch.device)))
+        if here and (name in FETCHES or to_host) and self.counts.fetched:
+            self.counts.fetched[-1] += 1
+        found = function(*arguments, **options)
+        if here or to_device:
+            self.holds(one for one in (found if isinstance(found, (list, tuple)) else [found]) if isinstance(one, torch.Tensor))
+        return found
 
 
 def raw(images, seed):
