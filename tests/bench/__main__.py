@@ -13,7 +13,7 @@ BENCHES = {module.__name__.rpartition(".")[2]: module.measure for module in MODU
 
 
 def main():
-    names = sys.argv[1:] or [name for name in BENCHES if not name.startswith("proof_")]
+    names = sys.argv[1:] or [name for name, measure in BENCHES.items() if sys.modules[measure.__module__] not in PROOFS]
     if unknown := set(names) - set(BENCHES):
         sys.exit(f"tests.bench: there is no {', '.join(sorted(unknown))}; the benchmarks are: {', '.join(BENCHES)}")
     with tempfile.TemporaryDirectory(prefix="handson-bench-") as folder:

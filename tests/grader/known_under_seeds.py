@@ -9,7 +9,7 @@ from grader.instructors.known_answers import known, solved
 from grader.sandbox import Limits
 from grader.verdict import FAILED, PASSED
 
-TOGETHER = 20  # seeds whose cases run in the same processes
+TOGETHER, TOGETHER_WHOLE = 40, 6  # cases that run in the same processes, of a gap and of a whole script: a rank may answer a few megabytes
 LIMITS = Limits(cpu_seconds=120, wall_seconds=300, memory_bytes=2 << 30)
 
 
@@ -30,8 +30,9 @@ def unexpected(unit, part, check, entry, wrong, seeds, server):
     text = solved(part.file, **{entry["gap"]: entry["code"]})
     source = judging._source(check, part, text)
     added = () if wrong else hidden.cases().get((unit, part.track, check.gap), ())
-    for first in range(0, len(seeds), TOGETHER):
-        cases = {seed: judging._cases(unit, check, added, seed) for seed in seeds[first : first + TOGETHER]}
+    count = max(1, (TOGETHER_WHOLE if check.whole else TOGETHER) // (len(check.cases) + len(added)))
+    for first in range(0, len(seeds), count):
+        cases = {seed: judging._cases(unit, check, added, seed) for seed in seeds[first : first + count]}
         with mock.patch.object(observing, "LIMITS", LIMITS):
             seen, bad = observing.alone(check, [case for of_seed in cases.values() for case in of_seed], source[0], server, None)
         if bad:  # it raises, or never ends: that does not depend on the seed

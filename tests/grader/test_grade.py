@@ -14,7 +14,7 @@ import psutil
 import pytest
 from handing_in import small_class
 
-from grader.instructors.grade import grading
+from grader.instructors.grade import grading, seeds
 from grader.instructors.gradebook import Gradebook, GradebookError
 from grader.verdict import FAILED, NOT_ATTEMPTED, NOT_FOUND, PASSED
 from handson.errors import OneSentence
@@ -37,6 +37,14 @@ def graded(tmp_path_factory):
 
 def command(submissions, out, *options):
     return [sys.executable, "-m", "grader", "grade", str(submissions), "--out", str(out), "--unit", UNIT, *options]
+
+
+def beside(graded, folder):
+    """A folder for the grades of the same class, with the secret that the inputs follow from: what is graded there gets the same results."""
+    out = folder / "out"
+    out.mkdir()
+    shutil.copy(graded[0] / "out" / seeds.NAME, out)
+    return out
 
 
 def results(out):
@@ -120,7 +128,7 @@ def test_what_is_graded_is_not_graded_again_unless_it_changes(graded, tmp_path):
     ],
 )
 def test_an_engine_that_is_killed_or_stopped_or_a_killed_controller_or_queue_changes_no_result(graded, tmp_path, victim, place, number):
-    grader = subprocess.Popen(command(graded[0] / "handed_in", tmp_path / "out"), cwd=ROOT, stdout=subprocess.DEVNULL)
+    grader = subprocess.Popen(command(graded[0] / "handed_in", beside(graded, tmp_path)), cwd=ROOT, stdout=subprocess.DEVNULL)
     until(lambda: finished(tmp_path / "out") or grader.poll() is not None)
     if processes := below(grader, victim):
         processes[place].send_signal(number)
@@ -133,7 +141,7 @@ def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(g
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
-    slowly = command(graded[0] / "handed_in", tmp_path / "out", "--engines", "1")  # so that it is ended before it has graded all
+    slowly = command(graded[0] / "handed_in", beside(graded, tmp_path), "--engines", "1")  # so that it is ended before it has graded all
     grader = subprocess.Popen(slowly, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     until(lambda: finished(tmp_path / "out") or grader.poll() is not None)
     family = below(grader, "")

@@ -27,9 +27,19 @@ from grader.verdict import GRADER_FAULT
 pytestmark = [pytest.mark.slow, sandbox_runs.needs_strong]
 
 ROOT = Path(__file__).resolve().parents[2]
-SUBMISSIONS = tomllib.loads(Path(__file__).with_name("hostile.toml").read_text())["submission"]
+ALL = tomllib.loads(Path(__file__).with_name("hostile.toml").read_text())["submission"]
+SUBMISSIONS, CONCEDED = [one for one in ALL if "conceded" not in one], [one for one in ALL if "conceded" in one]
+GUIDE = " ".join((ROOT / "docs/grading.md").read_text().split())
 LIMITS = Limits(cpu_seconds=2, wall_seconds=20, memory_bytes=512 << 20)
-PLACES = {"optimizer": "single_gpu", "run": "single_gpu", "step": "multi_gpu", "split": "multi_gpu"}
+PLACES = {  # gap: (unit, the end of its file's name)
+    "optimizer": ("single_gpu", "pytorch/train_cifar_single_gpu.py"),
+    "run": ("single_gpu", "pytorch/train_cifar_single_gpu.py"),
+    "step": ("multi_gpu", "pytorch/train_cifar_multi_gpu.py"),
+    "split": ("multi_gpu", "pytorch/train_cifar_multi_gpu.py"),
+    "limit": ("single_gpu", "01_single_gpu.ipynb"),
+    "loader": ("profiling", "slow_loading.py"),
+    "losses": ("profiling", "waiting_every_step.py"),
+}
 NEIGHBOURS = {"optimizer": "shuffle", "step": "replica"}  # a right gap that comes after it in the same ranks
 RIGHT = {
     "optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)",
@@ -40,6 +50,9 @@ WRONG = {
     "optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)",
     "step": "optimizer.zero_grad()\noutputs = model(images)\nloss = F.cross_entropy(outputs, labels)\nloss.backward()\noptimizer.step()",
     "split": "shard, lengths = train_set, [len(train_set)] * comm.size",
+    "limit": "return 0",
+    "loader": "train_loader = DataLoader(train_set, args.batchsize, sampler=sampler, collate_fn=lambda batch: default_collate([(decode(file), label) for file, label in batch]))",
+    "losses": "losses.append(sum(comm.allgather(loss.item())) / comm.size)\ndist.barrier()",
 }
 
 
@@ -68,8 +81,8 @@ class World:
         return code.replace("ANSWER", answers[gap]) if "\nANSWER\n" in code else f"{code}\n{answers[gap]}"
 
     def verdicts(self, gap, code):
-        unit = PLACES[gap]
-        part = next(part for part in UNITS[unit] if part.track == "pytorch")
+        unit, file = PLACES[gap]
+        part = next(part for part in UNITS[unit] if part.file.endswith(file))
         text = solved(part.file, **{filled(gap): code})
         checks = {check.gap: check for check in part.checks}
         only = replace(part, checks=tuple(checks[name] for name in (gap, NEIGHBOURS.get(gap)) if name))
@@ -168,12 +181,19 @@ def test_a_file_that_is_hard_to_read_is_judged_in_time(world, name):
     assert score(found) <= sum(verdict.max_points for verdict in found) and len(str(found)) < 100_000
 
 
-def test_code_that_writes_its_own_observations_is_pointed_out(world):
-    """The one thing that no box can tell from an answer: numbers that are right, reported without the work. docs/grading.md says so."""
+@pytest.mark.parametrize("submission", [pytest.param(one, id=one["name"]) for one in CONCEDED])
+def test_what_no_check_can_tell_from_an_answer_is_in_the_guide(world, submission):
+    """If this fails, the guide may be able to promise more."""
+    gap = submission["gap"]
+    assert submission["conceded"] in GUIDE
+    assert score(world.verdicts(gap, world.code(submission))) > score(world.honest[gap])
+
+
+def test_code_that_names_what_is_outside_of_its_gap_is_pointed_out(world):
     code = "from grader.box import messages\npack = messages.pack\nmessages.pack = lambda thing: pack({'observations': [{'samples': [], 'lengths': []}]})\n"
     assert all("a person should look at it" in verdict.message for verdict in world.verdicts("split", f"{code}{WRONG['split']}"))
     assert not any("a person" in verdict.message for verdict in world.verdicts("split", WRONG["split"]))
 
 
 def test_there_are_enough_of_them():
-    assert len({one["name"] for one in SUBMISSIONS}) == len(SUBMISSIONS) >= 50
+    assert len({one["name"] for one in ALL}) == len(ALL) >= 50

@@ -78,8 +78,10 @@ def same_training(seen, case, expected):
             difference = numpy.abs(of_rank["parameters"] - expected["parameters"]).max()
             differ = f"on rank {rank}, after {case['epochs']} epochs, parameters differ by up to {difference:.2g}"
             return f"{differ} from those of the script as it was given: only its speed may change"
-        if (passes := len(of_rank["batches"])) != (steps := expected["steps"] * case["epochs"]):
-            return f"rank {rank} makes {passes} forward passes in {steps} steps: one of each step's images is enough"
+        steps = expected["steps"] * case["epochs"]
+        for passes in map(len, (of_rank["batches"], of_rank["meetings"], of_rank["fetched"])):
+            if passes != steps:
+                return f"rank {rank} makes {passes} forward passes in {steps} steps: each step makes one, with its images"
     return None
 
 
@@ -105,7 +107,7 @@ def every_image_once(seen, case, expected):
     return None
 
 
-def in_the_epochs(of_steps, case, expected):
+def in_the_epochs(of_steps, expected):
     """The numbers of the steps in which something is noted: all but the last of each epoch, after which an epoch's result is taken."""
     return [number for number, noted in enumerate(of_steps, 1) if noted and number % expected["steps"]]
 
@@ -117,7 +119,7 @@ def often(steps, of_steps):
 def meets_once_an_epoch(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         beside = [{name for name, count in of_step.items() if count > (name == "all_reduce")} for of_step in of_rank["meetings"]]
-        if len(steps := in_the_epochs(beside, case, expected)) > case["epochs"]:
+        if len(steps := in_the_epochs(beside, expected)) > case["epochs"]:
             calls = ", ".join(sorted({name for number in steps for name in beside[number - 1]}))
             return f"beside the gradients' all-reduce, rank {rank} calls {calls} {often(steps, beside)}: each time it waits for the other ranks"
     return None
@@ -125,7 +127,7 @@ def meets_once_an_epoch(seen, case, expected):
 
 def fetches_once_an_epoch(seen, case, expected):
     for rank, of_rank in enumerate(seen):
-        if len(steps := in_the_epochs(of_rank["fetched"], case, expected)) > case["epochs"]:
+        if len(steps := in_the_epochs(of_rank["fetched"], expected)) > case["epochs"]:
             fetched = f"rank {rank} fetches numbers from its device {often(steps, of_rank['fetched'])}"
             return f"{fetched}, as .item(), float(), .tolist(), .numpy(), .cpu() and printing do: each time a GPU must first finish its work"
     return None
