@@ -2,6 +2,7 @@
 
 from grader.checks import criteria, sgd, training
 from grader.checks.check import Check, Criterion
+from grader.checks.forms import Array
 
 PROBES, ORACLES = "grader.probes.chainer", "grader.oracles.chainer"
 
@@ -53,21 +54,39 @@ def converted_for_device(seen, case, expected):
 
 
 IN_BATCHES = "SerialIterator(data set, batch size): it goes through the data again and again, in batches of equal size."
-NEW_ORDER = Criterion("a new order every epoch", 1, training.new_order_every_epoch("the order must be drawn anew for each"), "order_sampler=Shuffle(args.seed) draws each epoch's order.")
-BY_SEED = Criterion(
-    "the order follows from the seed", 1, order_follows_seed, "What is drawn at random must follow from args.seed, in resumed runs too."
-)
+
+
+def in_order(needed):
+    """The criteria on the order of the images, which need another one."""
+    new = training.new_order_every_epoch("the order must be drawn anew for each")
+    return (
+        Criterion("a new order every epoch", 1, new, "order_sampler=Shuffle(args.seed) draws each epoch's order.", needed),
+        Criterion(
+            "the order follows from the seed", 1, order_follows_seed, "What is drawn at random must follow from args.seed, in resumed runs too.", needed
+        ),
+    )
+
+
+def passes(form):
+    """The form of what the probe of iterators observes. form(one): of `one` for each part."""
+    of_pass, orders = {"batches": [[int]], "ended": bool}, ([int],) * 3
+    fields = {"parts": [int], "parts again": [int], "orders": orders} | dict.fromkeys(("first", "again", "other", "resumed"), of_pass)
+    return {name: form(of_field) for name, of_field in fields.items()}
+
+
 def iterator(*cases):
-    criteria = (Criterion("every image once an epoch, in batches", 1, every_image_in_batches, IN_BATCHES), NEW_ORDER, BY_SEED)
-    return Check("iterator", f"{PROBES}:iterators", cases, criteria)
+    once = Criterion("every image once an epoch, in batches", 1, every_image_in_batches, IN_BATCHES)
+    return Check("iterator", f"{PROBES}:iterators", cases, (once, *in_order(once.title)), observed=lambda case: passes(lambda form: (form,)))
 
 
 def optimizer(criteria, *cases):
-    return Check("optimizer", f"{PROBES}:optimizer", cases, criteria, oracle=f"{ORACLES}:optimizer")
+    form = lambda case: {"parameters": Array((case["updates"] + 1, None))}
+    return Check("optimizer", f"{PROBES}:optimizer", cases, criteria, oracle=f"{ORACLES}:optimizer", observed=form)
 
 
 def updater(criteria, *cases):
-    return Check("updater", f"{PROBES}:updater", cases, criteria, oracle=f"{ORACLES}:updater")
+    form = lambda case: {"parameters": Array((case["updates"], None)), "asked": [str]}
+    return Check("updater", f"{PROBES}:updater", cases, criteria, oracle=f"{ORACLES}:updater", observed=form)
 
 
 MOMENTUM_SGD = Criterion(
@@ -77,33 +96,37 @@ MOMENTUM_SGD = Criterion(
     "chainer.optimizers.MomentumSGD(rate, momentum=...); its setup(model) gives it what to update.",
 )
 UPDATE = Criterion("the update of each batch", 1, training.one_big_batch, "StandardUpdater(iterator, optimizer, ...)")
-CONVERTED = Criterion("batches are converted for the device", 1, converted_for_device, "StandardUpdater's arguments: converter, device.")
+CONVERTED = Criterion("batches are converted for the device", 1, converted_for_device, "StandardUpdater's arguments: converter, device.", UPDATE.title)
 
 
 def throughput(*cases):
     """The check of `images` and `throughput`. All batches are full, so that counting batches is right as well."""
+    all_images = "images of all workers and epochs"
     return Check(
         "throughput",
         f"{PROBES}:throughput",
         cases,
         (
-            Criterion("images of all workers and epochs", 1, training.images_of_all, "What goes through the network in an epoch, times the epochs of this run."),
-            Criterion("images per second", 1, training.images_a_second, "Throughput is images divided by seconds."),
+            Criterion(all_images, 1, training.images_of_all, "What goes through the network in an epoch, times the epochs of this run."),
+            Criterion("images per second", 1, training.images_a_second, "Throughput is images divided by seconds.", all_images),
         ),
+        observed=lambda case: training.THROUGHPUT,
     )
 
 
 def run(task, **case):
     """The check of a whole script. Each step takes all images, because the result must not depend on their order."""
+    end = "the parameters of our own run"
     return Check(
         "run",
         f"{PROBES}:run",
         ({"task": task, "images": 24, "lr": 0.05} | case,),
         (
-            Criterion("rank 0 alone reports the throughput", 1, training.rank_0_reports, "Printing and saving are the duties of rank 0."),
-            Criterion("result.json tells what was run", 1, training.result_of_run, "What is counted at the end goes into result.json."),
-            Criterion("the parameters of our own run", 1, training.same_end, "If all gaps pass, look at the lines between them."),
+            Criterion("rank 0 alone reports the throughput", 1, training.rank_0_reports, "Printing and saving are the duties of rank 0.", end),
+            Criterion("result.json tells what was run", 1, training.result_of_run, "What is counted at the end goes into result.json.", end),
+            Criterion(end, 1, training.same_end, "If all gaps pass, look at the lines between them."),
         ),
         oracle=f"{ORACLES}:run",
         whole=True,
+        observed=lambda case: training.RUN,
     )

@@ -4,6 +4,7 @@ import numpy
 
 from grader.checks import criteria, training
 from grader.checks.check import Check, Criterion
+from grader.checks.forms import Array
 
 PROBES, ORACLES = "grader.probes.pytorch", "grader.oracles.pytorch"
 
@@ -116,27 +117,36 @@ DEVICE = Check(
     f"{PROBES}:device",
     ({"gpu": [1]}, {"gpu": [2, 1]}),
     (Criterion("the GPU asked for", 1, training.right_gpu, "devices.use(id) chooses a GPU; args.gpu is a list of ids."),),
+    observed=lambda case: {"gpu": object},
 )
 ORDER_CRITERIA = (
     Criterion("a new order every epoch", 1, new_order_every_epoch, "A sampler's set_epoch chooses the order of its next pass."),
-    Criterion("the order follows from the epoch", 1, order_follows_epoch, "set_epoch takes the number of the epoch that begins."),
+    Criterion("the order follows from the epoch", 1, order_follows_epoch, "set_epoch takes the number of the epoch that begins.", "a new order every epoch"),
 )
 
 
 def device_of_rank(*cases):
-    return Check("device", f"{PROBES}:device", cases, (Criterion("a GPU for each rank of a node", 1, training.right_gpu, ON_ITS_NODE),))
+    criteria = (Criterion("a GPU for each rank of a node", 1, training.right_gpu, ON_ITS_NODE),)
+    return Check("device", f"{PROBES}:device", cases, criteria, observed=lambda case: {"gpu": object})
 
 
 def shuffle(*cases):
-    return Check("shuffle", f"{PROBES}:shuffle", cases, ORDER_CRITERIA, oracle=f"{ORACLES}:shuffle")
+    form = {"part": [int], "orders": ([int],) * 4, "resumed": ([int],) * 2}
+    return Check("shuffle", f"{PROBES}:shuffle", cases, ORDER_CRITERIA, oracle=f"{ORACLES}:shuffle", observed=lambda case: form)
+
+
+def _steps(case):
+    steps = -(-max(case["lengths"]) // case["batchsize"]) * case["epochs"]
+    return {"parameters": Array((steps, None)), "losses": (float,) * steps, "passes": ([(int, bool)],) * steps}
 
 
 def replica(*cases):
-    return Check("replica", f"{PROBES}:replica", cases, REPLICA_CRITERIA, oracle=f"{ORACLES}:replica")
+    form = {"start": Array((None,)), "training": bool, "gradients": object}
+    return Check("replica", f"{PROBES}:replica", cases, REPLICA_CRITERIA, oracle=f"{ORACLES}:replica", observed=lambda case: form)
 
 
 def step_of_ranks(*cases):
-    return Check("step", f"{PROBES}:step", cases, STEP_CRITERIA, oracle=f"{ORACLES}:step")
+    return Check("step", f"{PROBES}:step", cases, STEP_CRITERIA, oracle=f"{ORACLES}:step", observed=_steps)
 
 
 STEP = Check(
@@ -145,49 +155,60 @@ STEP = Check(
     ({"lengths": [11], "batchsize": 4, "epochs": 2, "lr": 0.1},),
     (Criterion("the update of one step", 3, step_as_one_batch, "Four steps: zero_grad, forward and loss, backward, step."),),
     oracle=f"{ORACLES}:step",
+    observed=_steps,
 )
+BIG_BATCH = "the update of one big batch"
 STEP_CRITERIA = (
-    Criterion("equal parameters on all ranks", 1, training.ranks_stay_equal, "Forward must go through `replica`, which averages the gradients."),
+    Criterion("equal parameters on all ranks", 1, training.ranks_stay_equal, "Forward must go through `replica`, which averages the gradients.", BIG_BATCH),
     Criterion(
-        "the update of one big batch",
+        BIG_BATCH,
         2,
         step_as_one_batch,
         "Gradients are averaged over the ranks, each with the same weight: the mean of the ranks' `loss` must be the mean over all `total` "
         "images, also where ranks have different numbers of them.",
     ),
 )
+MEAN = "backward gives the mean gradients"
 REPLICA_CRITERIA = (
-    Criterion("the model keeps its parameters", 1, parameters_of_model, "DistributedDataParallel(model) holds the model as it is."),
-    Criterion("backward gives the mean gradients", 1, mean_gradients, "DistributedDataParallel(model) averages them during backward."),
+    Criterion("the model keeps its parameters", 1, parameters_of_model, "DistributedDataParallel(model) holds the model as it is.", MEAN),
+    Criterion(MEAN, 1, mean_gradients, "DistributedDataParallel(model) averages them during backward."),
 )
+ON_ONE_RANK = "every image on exactly one rank"
 SPLIT_CRITERIA = (
-    Criterion("every image on exactly one rank", 1, partition, "All ranks must cut in the same way: from the same seed."),
-    Criterion("no shard larger than it has to be", 1, balanced, "Deal the remainder out, an image to a rank."),
-    Criterion("at random", 1, at_random, "The data set may be sorted: shuffle before cutting, by args.seed."),
-    Criterion("`lengths` of all shards", 1, lengths_of_all, "A list with the number of images of every rank, the same on all ranks."),
+    Criterion(ON_ONE_RANK, 1, partition, "All ranks must cut in the same way: from the same seed."),
+    Criterion("no shard larger than it has to be", 1, balanced, "Deal the remainder out, an image to a rank.", ON_ONE_RANK),
+    Criterion("at random", 1, at_random, "The data set may be sorted: shuffle before cutting, by args.seed.", ON_ONE_RANK),
+    Criterion("`lengths` of all shards", 1, lengths_of_all, "A list with the number of images of every rank, the same on all ranks.", ON_ONE_RANK),
 )
+ALL_IMAGES = "images of all ranks and epochs"
 THROUGHPUT_CRITERIA = (
-    Criterion("images of all ranks and epochs", 1, training.images_of_all, "What went through the network: all images, times the epochs of this run."),
-    Criterion("images per second", 1, training.images_a_second, "Throughput is images divided by seconds."),
+    Criterion(ALL_IMAGES, 1, training.images_of_all, "What went through the network: all images, times the epochs of this run."),
+    Criterion("images per second", 1, training.images_a_second, "Throughput is images divided by seconds.", ALL_IMAGES),
 )
 
 
 def throughput(*cases):
-    return Check("throughput", f"{PROBES}:throughput", cases, THROUGHPUT_CRITERIA)
+    return Check("throughput", f"{PROBES}:throughput", cases, THROUGHPUT_CRITERIA, observed=lambda case: training.THROUGHPUT)
+
+
+def split(gap, *cases):
+    return Check(gap, f"{PROBES}:split", cases, SPLIT_CRITERIA, observed=lambda case: {"samples": [int], "lengths": [int]})
 
 
 def run(task, *cases):
     """The check of a whole script. On a single GPU the images differ and are shuffled into batches. With several ranks all images are
     equal, because the result must not depend on which rank gets which image."""
+    end = "the parameters of our own run, on all ranks"
     return Check(
         "run",
         f"{PROBES}:run",
         tuple({"task": task, "images": 25, "epochs": 2, "batchsize": 9} | case for case in cases),
         (
-            Criterion("rank 0 alone reports the throughput", 1, training.rank_0_reports, "Printing and saving are the duties of rank 0."),
-            Criterion("result.json tells what was run", 1, training.result_of_run, "What is counted at the end goes into result.json."),
-            Criterion("the parameters of our own run, on all ranks", 1, training.same_end, "If all gaps pass, look at the lines between them."),
+            Criterion("rank 0 alone reports the throughput", 1, training.rank_0_reports, "Printing and saving are the duties of rank 0.", end),
+            Criterion("result.json tells what was run", 1, training.result_of_run, "What is counted at the end goes into result.json.", end),
+            Criterion(end, 1, training.same_end, "If all gaps pass, look at the lines between them."),
         ),
         oracle=f"{ORACLES}:run",
         whole=True,
+        observed=lambda case: training.RUN,
     )

@@ -5,6 +5,12 @@ import re
 import numpy
 
 from grader.checks import criteria
+from grader.checks.forms import Array
+
+
+RUN = {"lines": [str], "result": object, "problem": str, "parameters": Array((None,))}  # what the probes of whole runs observe
+THROUGHPUT = {"images": float, "throughput": float}
+EVALUATION = {"found": (float, float), "counts seconds": bool}
 
 
 def right_gpu(seen, case, expected):

@@ -47,6 +47,14 @@ def unexpected(unit, part, check, entry, wrong, seeds, server):
     return found
 
 
+def may_fail(mutant, check):
+    """The titles of the criteria of a check that may fail for a wrong answer: those named, and those that need one of these."""
+    titles = {mutant["criterion"], *mutant.get("also", ())}
+    while more := {criterion.title for criterion in check.criteria if criterion.needs in titles} - titles:
+        titles |= more
+    return titles
+
+
 def _problem(check, entry, wrong, verdicts):
     got = {criterion.title: (status, message) for criterion, (status, message, _) in zip(check.criteria, verdicts)}
     if not wrong:
@@ -54,7 +62,5 @@ def _problem(check, entry, wrong, verdicts):
     status, message = got[entry["criterion"]]
     if status != entry.get("status", FAILED) or entry["message"] not in message:
         return f"{entry['criterion']}: {status}, {message}"
-    allowed = {entry["criterion"], *entry.get("also", ())}
-    allowed |= {criterion.title for criterion in check.criteria if criterion.needs in allowed}
-    others = [title for title, (status, _) in got.items() if status != PASSED and title not in allowed]
+    others = {title for title, (status, _) in got.items() if status != PASSED} - may_fail(entry, check)
     return f"fails, too: {', '.join(others)}" if others else None

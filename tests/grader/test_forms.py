@@ -69,3 +69,8 @@ def test_a_property_counts_only_beside_the_criterion_that_it_needs():
 def test_what_a_criterion_needs_is_another_criterion_of_its_check(check):
     titles = [criterion.title for criterion in check.criteria]
     assert all(one.needs in {"", *titles} - {one.title} for one in check.criteria)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_every_check_that_runs_code_names_the_form_of_what_is_observed(check):
+    assert callable(check.probe) or check.observed(check.cases[0] | {"unit": "any"})

@@ -1,7 +1,7 @@
 """The checks of train_cifar_multi_gpu.py, Chainer."""
 
 from grader.checks import criteria, training
-from grader.checks.chainer import BY_SEED, IN_BATCHES, MOMENTUM_SGD, NEW_ORDER, PROBES, converted, every_image_in_batches, optimizer, run, throughput, updater
+from grader.checks.chainer import IN_BATCHES, MOMENTUM_SGD, PROBES, converted, every_image_in_batches, in_order, optimizer, passes, run, throughput, updater
 from grader.checks.check import Check, Criterion
 
 
@@ -68,7 +68,9 @@ DEVICES = Check(
         Criterion("'main' is the first GPU, and 'gpu1', ... the next", 1, main_first, "{'main': args.gpu[0], 'gpu1': args.gpu[1], ...}, for any number."),
         Criterion("every GPU once", 1, all_gpus, "As many names as args.gpu has ids; enumerate counts along."),
     ),
+    observed=lambda case: {"names": [str], "ids": [int]},
 )
+A_PART, AN_ITERATOR, BIG_BATCH = "a part for each GPU", "an iterator over each part", "the update of one big batch"
 ITERATORS = Check(
     "iterators",
     f"{PROBES}:iterators",
@@ -78,17 +80,17 @@ ITERATORS = Check(
         {"images": 13, "batchsize": 1, "workers": 1, "edge": "one GPU"},
     ),
     (
-        Criterion("a part for each GPU", 1, part_for_each_gpu, "split_dataset_n_random(dataset, n) makes n parts of equal size."),
-        Criterion("parts at random", 1, parts_at_random, "The data set may be sorted: split_dataset_n_random shuffles it before."),
-        Criterion("an iterator over each part", 1, iterator_for_each_part, IN_BATCHES),
-        NEW_ORDER,
-        BY_SEED,
+        Criterion(A_PART, 1, part_for_each_gpu, "split_dataset_n_random(dataset, n) makes n parts of equal size."),
+        Criterion("parts at random", 1, parts_at_random, "The data set may be sorted: split_dataset_n_random shuffles it before.", A_PART),
+        Criterion(AN_ITERATOR, 1, iterator_for_each_part, IN_BATCHES, A_PART),
+        *in_order(AN_ITERATOR),
     ),
+    observed=lambda case: passes(lambda form: [form]),
 )
 UPDATER = updater(
     (
-        Criterion("the update of one big batch", 3, on_all_gpus, "MultiprocessParallelUpdater(iterators, optimizer, devices=...)"),
-        Criterion("batches are converted", 1, converted, "MultiprocessParallelUpdater has the argument converter."),
+        Criterion(BIG_BATCH, 3, on_all_gpus, "MultiprocessParallelUpdater(iterators, optimizer, devices=...)"),
+        Criterion("batches are converted", 1, converted, "MultiprocessParallelUpdater has the argument converter.", BIG_BATCH),
     ),
     {"workers": 2, "gpu": [1, 0], "batchsize": 4, "updates": 3, "lr": 0.02},
     {"workers": 3, "gpu": [2, 0, 1], "batchsize": 4, "updates": 3, "lr": 0.02},

@@ -1,12 +1,10 @@
 """The checks of train_cifar_multi_gpu.py, PyTorch."""
 
-from grader.checks.check import Check
-from grader.checks.pytorch import PROBES, SPLIT_CRITERIA, device_of_rank, replica, run, shuffle, step_of_ranks, throughput
+from grader.checks.pytorch import device_of_rank, replica, run, shuffle, split, step_of_ranks, throughput
 
-SPLIT = Check("split", f"{PROBES}:split", ({"ranks": 3, "images": 44, "another_seed": True}, {"ranks": 3, "images": 43}), SPLIT_CRITERIA)
 CHECKS = (
     device_of_rank({"ranks": 2, "gpu": [0, 1]}, {"ranks": 2, "gpu": [5, 2]}),
-    SPLIT,
+    split("split", {"ranks": 3, "images": 44, "another_seed": True}, {"ranks": 3, "images": 43}),
     replica({"ranks": 2, "lengths": [3, 4], "batchsize": 4}),
     shuffle({"ranks": 2, "lengths": [11, 12], "batchsize": 4}),
     step_of_ranks({"ranks": 2, "lengths": [5, 9], "batchsize": 5, "epochs": 2, "lr": 0.1}),

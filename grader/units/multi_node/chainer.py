@@ -52,11 +52,12 @@ DEVICE_OF_RANK = Check(
     f"{PROBES}:device",
     ({"ranks": 4, "ranks_per_node": 2, "gpu": [1, 0]}, {"ranks": 2, "ranks_per_node": 1, "gpu": [3]}),
     (Criterion("a GPU for each rank of a node", 1, training.right_gpu, "comm.intra_rank is this rank's number on its node."),),
-)
-EQUAL = Criterion(
-    "equal parameters on all ranks", 1, equal_after_updates, "create_multi_node_optimizer(optimizer, comm) returns the one to go on with."
+    observed=lambda case: {"gpu": object},
 )
 BIG_BATCH = Criterion("the update of one big batch", 2, sgd.updates("Chainer"), "The multi-node optimizer takes the mean of the gradients.")
+RETURNED = "create_multi_node_optimizer(optimizer, comm) returns the one to go on with."
+EQUAL = Criterion("equal parameters on all ranks", 1, equal_after_updates, RETURNED, BIG_BATCH.title)
+EQUAL_PARTS = "equal training parts"
 SCATTER = Check(
     "scatter",
     f"{HERE}.probes.chainer:scatter",
@@ -65,10 +66,11 @@ SCATTER = Check(
         {"ranks": 3, "ranks_per_node": 3, "images": 23, "test_images": 2, "edge": "a rank without a test image"},
     ),
     (
-        Criterion("equal training parts", 1, training_parts, "chainermn.scatter_dataset makes parts of equal length by itself."),
-        Criterion("dealt at random", 1, scattered_at_random, "scatter_dataset shuffles if asked to, by a seed if it gets one."),
+        Criterion(EQUAL_PARTS, 1, training_parts, "chainermn.scatter_dataset makes parts of equal length by itself."),
+        Criterion("dealt at random", 1, scattered_at_random, "scatter_dataset shuffles if asked to, by a seed if it gets one.", EQUAL_PARTS),
         Criterion("every test image on exactly one rank", 1, test_images_once, "scatter_dataset(..., force_equal_length=False) repeats none."),
     ),
+    observed=lambda case: dict.fromkeys(("train", "test", "again", "other"), [int]),
 )
 EVALUATOR = Check(
     "evaluator",
@@ -79,6 +81,7 @@ EVALUATOR = Check(
     ),
     (Criterion("the mean over the whole test set", 3, evaluates_all, "chainermn.create_multi_node_evaluator(evaluator, comm)"),),
     oracle=f"{HERE}.oracles.chainer:evaluation",
+    observed=lambda case: training.EVALUATION,
 )
 ON_TWO_NODES = {"ranks": 2, "ranks_per_node": 1}
 CHECKS = (

@@ -1,8 +1,8 @@
 """The checks of train_cifar_multi_node.py, PyTorch."""
 
-from grader.checks import criteria
+from grader.checks import criteria, training
 from grader.checks.check import Check, Criterion
-from grader.checks.pytorch import PROBES, SPLIT_CRITERIA, device_of_rank, replica, run, shuffle, step_of_ranks, throughput
+from grader.checks.pytorch import device_of_rank, replica, run, shuffle, split, step_of_ranks, throughput
 from grader.units.multi_node.evaluation import evaluates_all
 
 HERE = "grader.units.multi_node"
@@ -17,7 +17,7 @@ def trains_on(seen, case, expected):
 
 
 ON_TWO_NODES = {"ranks": 2, "ranks_per_node": 1}
-SCATTER = Check("scatter", f"{PROBES}:split", ({"ranks": 4, "ranks_per_node": 2, "images": 42, "another_seed": True},), SPLIT_CRITERIA)
+EVALUATED = "loss and accuracy of the whole test set"
 EVALUATOR = Check(
     "evaluator",
     f"{HERE}.probes.pytorch:evaluator",
@@ -26,14 +26,15 @@ EVALUATOR = Check(
         {"ranks": 4, "ranks_per_node": 2, "lengths": [3, 0, 2, 1], "batchsize": 3, "edge": "a rank without a test image"},
     ),
     (
-        Criterion("loss and accuracy of the whole test set", 2, evaluates_all, "extensions.Evaluator has an option for parts on all ranks."),
-        Criterion("training goes on as before", 1, trains_on, "Evaluation must leave the model in training mode, and its statistics alone."),
+        Criterion(EVALUATED, 2, evaluates_all, "extensions.Evaluator has an option for parts on all ranks."),
+        Criterion("training goes on as before", 1, trains_on, "Evaluation must leave the model in training mode, and its statistics alone.", EVALUATED),
     ),
     oracle=f"{HERE}.oracles.pytorch:evaluation",
+    observed=lambda case: training.EVALUATION | {"training": bool, "moved": bool},
 )
 CHECKS = (
     device_of_rank({"ranks": 4, "ranks_per_node": 2, "gpu": [1, 0]}, ON_TWO_NODES | {"gpu": [3]}),
-    SCATTER,
+    split("scatter", {"ranks": 4, "ranks_per_node": 2, "images": 42, "another_seed": True}),
     replica(ON_TWO_NODES | {"lengths": [3, 4], "batchsize": 4}),
     EVALUATOR,
     shuffle(ON_TWO_NODES | {"lengths": [11, 12], "batchsize": 4}),

@@ -9,6 +9,7 @@ DEVICE = Check(
     f"{PROBES}:device",
     ({"gpu": [0]}, {"gpu": [2, 1]}),
     (Criterion("the GPU asked for", 1, training.right_gpu, "devices.use(id) chooses a GPU; args.gpu is a list of ids."),),
+    observed=lambda case: {"gpu": object},
 )
 CHECKS = (
     DEVICE,

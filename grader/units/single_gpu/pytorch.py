@@ -2,6 +2,7 @@
 
 from grader.checks import sgd
 from grader.checks.check import Check, Criterion
+from grader.checks.forms import Array
 from grader.checks.pytorch import DEVICE, STEP, run, shuffle, throughput
 
 HERE = "grader.units.single_gpu"
@@ -13,6 +14,7 @@ OPTIMIZER = Check(
     ({"lr": 0.037, "updates": 3},),
     (Criterion("SGD with momentum and the rate asked for", 1, sgd.updates("PyTorch"), "torch.optim.SGD(parameters, lr=..., momentum=...)"),),
     oracle=f"{HERE}.oracles.pytorch:gradients",
+    observed=lambda case: {"parameters": Array((case["updates"] + 1, None))},
 )
 CHECKS = (
     DEVICE,
