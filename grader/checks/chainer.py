@@ -110,6 +110,7 @@ def throughput(*cases):
             Criterion(all_images, 1, training.images_of_all, "What goes through the network in an epoch, times the epochs of this run."),
             Criterion("images per second", 1, training.images_a_second, "Throughput is images divided by seconds.", all_images),
         ),
+        given=training.seconds,
         observed=lambda case: training.THROUGHPUT,
     )
 

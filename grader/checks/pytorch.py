@@ -188,7 +188,7 @@ THROUGHPUT_CRITERIA = (
 
 
 def throughput(*cases):
-    return Check("throughput", f"{PROBES}:throughput", cases, THROUGHPUT_CRITERIA, observed=lambda case: training.THROUGHPUT)
+    return Check("throughput", f"{PROBES}:throughput", cases, THROUGHPUT_CRITERIA, given=training.seconds, observed=lambda case: training.THROUGHPUT)
 
 
 def split(gap, *cases):

@@ -1,5 +1,6 @@
 """Judges for the gaps of training scripts, for both tracks: each judges what probes observed (see grader.checks.check.Criterion)."""
 
+import random
 import re
 
 import numpy
@@ -11,6 +12,11 @@ from grader.checks.forms import Array
 RUN = {"lines": [str], "result": object, "problem": str, "parameters": Array((None,))}  # what the probes of whole runs observe
 THROUGHPUT = {"images": float, "throughput": float}
 EVALUATION = {"found": (float, float), "counts seconds": bool}
+
+
+def seconds(case):
+    """The time of a run, drawn anew: with it, the throughput is another one for each seed."""
+    return {"seconds": round(case["seconds"] * random.Random(case["seed"]).uniform(0.5, 2), 3)}
 
 
 def right_gpu(seen, case, expected):
