@@ -70,6 +70,7 @@ ANSWERS = {
             "the workers are on the wrong side: ideally, N workers have N times the throughput of one": lambda single, several, workers: (
                 several * workers / single
             ),
+            "that is in percent; 1 is the best": lambda single, several, workers: 100 * _efficiency(single, several, workers),
             "that is the part that was lost": lambda single, several, workers: 1 - _efficiency(single, several, workers),
             "upside down: the efficiency is 1 at best": lambda single, several, workers: 1 / _efficiency(single, several, workers),
         },

@@ -71,6 +71,8 @@ ANSWERS = {
                 sum(one / of for one, of in zip(correct, images)) / len(images)
             ),
             "that is rank 0's accuracy": lambda correct, images: correct[0] / images[0],
+            "that is in percent; the accuracy is a part of 1": lambda correct, images: 100 * sum(correct) / sum(images),
+            "that is the number of correct images; divide it by the number of all images": lambda correct, images: sum(correct),
             "that adds the ranks' accuracies": lambda correct, images: sum(one / of for one, of in zip(correct, images)),
             "that is the error; the accuracy is the part that is correct": lambda correct, images: 1 - sum(correct) / sum(images),
         },
@@ -102,6 +104,13 @@ ANSWERS = {
         {
             "that is the largest number of workers in the table, efficient or not": lambda table, least: max(row[0] for row in table),
             "that is the smallest number of workers that is efficient enough": lambda table, least: min(row[0] for row in table if row[3] >= least),
+            "that is the efficiency; return the number of workers, which comes first in its row": lambda table, least: max(
+                row for row in table if row[3] >= least
+            )[3],
+            "that is the speed-up; return the number of workers, which comes first in its row": lambda table, least: max(
+                row for row in table if row[3] >= least
+            )[2],
+            "that is the whole row; return its number of workers, which comes first": lambda table, least: max(row for row in table if row[3] >= least),
             "the speed-up is compared with `least`; the efficiency is in the last column": lambda table, least: max(
                 row[0] for row in table if row[2] >= least
             ),

@@ -81,6 +81,10 @@ ANSWERS = {
                 _waited_for(waits),
                 max(waits[_waited_for(waits)], key=waits[_waited_for(waits)].get),
             ),
+            "that is the rank that waits the most, and for how long; return the rank for which it waits": lambda waits: (
+                _who_waits(waits)[0],
+                max(waits[_who_waits(waits)[0]].values()),
+            ),
             "those are seconds; return the ranks": lambda waits: (sum(waits[_who_waits(waits)[0]].values()), max(waits[_who_waits(waits)[0]].values())),
         },
     ),
@@ -88,6 +92,7 @@ ANSWERS = {
         lambda chance: dict(zip(("begin", "end"), numpy.array([_meetings(chance, number) for number in range(5)]).swapaxes(0, 1))),
         _waiting_share,
         {
+            "that is in percent; all of the time is 1": lambda begin, end: 100 * _waiting_share(begin, end),
             "that is the part that is *not* waiting": lambda begin, end: 1 - _waiting_share(begin, end),
             "that is measured from the first rank; a rank waits for the last one": lambda begin, end: (
                 (begin - begin.min(axis=1, keepdims=True)).sum(axis=0) / (end - begin).sum(axis=0)
@@ -104,6 +109,7 @@ ANSWERS = {
         _two_lists,
         lambda compute, communication: _both(compute, communication) / _length(communication),
         {
+            "that is in percent; all of the communication is 1": lambda compute, communication: 100 * _both(compute, communication) / _length(communication),
             "that is the part that is *not* hidden": lambda compute, communication: 1 - _both(compute, communication) / _length(communication),
             "it is divided by all computation; the communication was asked for": lambda compute, communication: (
                 _both(compute, communication) / _length(compute)
@@ -114,6 +120,9 @@ ANSWERS = {
             ),
             "all of a span counts here that meets a computation; only the time of both does": lambda compute, communication: (
                 sum(to - since for since, to in communication if any(begin < to and since < end for begin, end in compute)) / _length(communication)
+            ),
+            "spans that only touch have no time in common; and only the time of both counts": lambda compute, communication: (
+                sum(to - since for since, to in communication if any(begin <= to and since <= end for begin, end in compute)) / _length(communication)
             ),
             "only communication that is hidden as a whole counts here; a part counts, too": lambda compute, communication: (
                 sum(to - since for begin, end in compute for since, to in communication if begin <= since and to <= end) / _length(communication)
