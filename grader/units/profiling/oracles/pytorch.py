@@ -1,13 +1,27 @@
-"""The oracle of the profiling scripts' probes: computed in one process, without a student's code; called as in grader.oracles.pytorch."""
+"""The oracles of the profiling scripts' probes: computed in one process, without a student's code; called as in grader.oracles.pytorch."""
 
+import numpy
 import torch
 import torch.nn.functional as F
 from torch.utils.data import DistributedSampler
 
-from grader.probes.pytorch import flat
+from grader.probes.pytorch import batch, flat, network
 from grader.units.profiling.probes.pytorch import LR, labels_of, pictures, raw
 from handson.pytorch.model import ConvNet
 from handson.training.data import enlarge
+
+
+def marks(rank, ranks, case):
+    """The parameters after each step of a training of all ranks' images as one batch, (steps, numbers)."""
+    model, trace = network(case["seed"]), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
+    for step in range(case["steps"]):
+        images, labels = map(torch.cat, zip(*(batch(case["seed"], step, case["lengths"], worker) for worker in range(len(case["lengths"])))))
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        trace.append(flat(model.parameters()))
+    return {"parameters": numpy.stack(trace)}
 
 
 def training(rank, ranks, case):
