@@ -125,17 +125,17 @@ def _apply(check, cases, given, server, readable, shared=None):
         case, outcome = bad
         status, problem = _what_went_wrong(outcome, source)
         found = [one if one[0] == FAILED else (status, f"{problem}{_with(case, case in hidden)}{message}", outcome) for one in found]
-    return _with_needs(check, found), odd
+    return _with_needs(check, found, message), odd
 
 
-def _with_needs(check, found):
-    """`found`, where a criterion that passed fails if the one that it needs does not."""
+def _with_needs(check, found, note):
+    """`found`, where a criterion that passed fails if the one that it needs does not. note: ends the message."""
     needs = {criterion.title: criterion.needs for criterion in check.criteria}
     counting = {title for title, (status, _, _) in zip(needs, found) if status == PASSED}
     while left_out := {title for title in counting if needs[title] and needs[title] not in counting}:
         counting -= left_out
     return [
-        (FAILED, f'this counts only if "{needs[title]}" passes, too', outcome) if status == PASSED and title not in counting else (status, message, outcome)
+        (FAILED, f'this counts only if "{needs[title]}" passes, too{note}', outcome) if status == PASSED and title not in counting else (status, message, outcome)
         for title, (status, message, outcome) in zip(needs, found)
     ]
 

@@ -6,6 +6,7 @@ import numpy
 
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
+from grader.checks.forms import Array
 
 PROBES = "grader.units.multi_node.probes.by_hand"
 
@@ -101,8 +102,10 @@ MPI_ACCURACY = (
         f"{PROBES}:accuracy",
         ({"ranks": 3, "counts": [[3, 4], [5, 9], [2, 11]]},),
         (Criterion("the accuracy of all ranks, on every rank", 2, of_all_ranks, "comm.allreduce(number) returns the sum over the ranks on every rank."),),
+        observed=lambda case: {"returned": object},
     ),
 )
+ONCE = "every image once an epoch, on one rank"
 FROM_SCRATCH = (
     Check(
         "from_scratch",
@@ -110,12 +113,13 @@ FROM_SCRATCH = (
         ({"ranks": 3, "images": 36, "EPOCHS": 2, "BATCHSIZE": 8, "SIZE": 32},),
         (
             Criterion("one process group of all ranks", 1, one_group, "torchrun has put into the environment what dist.init_process_group needs."),
-            Criterion("every image once an epoch, on one rank", 2, every_image_once, "DistributedSampler(train_set) chooses each rank's part."),
-            Criterion("batches of BATCHSIZE images on each rank", 1, batches_of_the_size, "DataLoader(train_set, BATCHSIZE, sampler=...)"),
-            Criterion("a new order every epoch, from scratch", 1, new_order, "sampler.set_epoch(epoch), before each epoch."),
+            Criterion(ONCE, 2, every_image_once, "DistributedSampler(train_set) chooses each rank's part."),
+            Criterion("batches of BATCHSIZE images on each rank", 1, batches_of_the_size, "DataLoader(train_set, BATCHSIZE, sampler=...)", ONCE),
+            Criterion("a new order every epoch, from scratch", 1, new_order, "sampler.set_epoch(epoch), before each epoch.", ONCE),
             Criterion("the same parameters on all ranks", 2, trained_together, "DistributedDataParallel(model) averages the gradients in backward."),
-            Criterion("rank 0 alone prints the throughput", 1, rank_0_prints, "if dist.get_rank() == 0: print(...)"),
+            Criterion("rank 0 alone prints the throughput", 1, rank_0_prints, "if dist.get_rank() == 0: print(...)", ONCE),
         ),
         whole=True,
+        observed=lambda case: {"batches": [[int]], "size": int, "begin": Array((None,)), "end": Array((None,)), "lines": [str]},
     ),
 )
