@@ -52,10 +52,10 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
         seeds = {check.gap: seed if shared is None or not check.oracle else shared for check in part.checks}
         cases = {check.gap: _cases(unit, check, added[check.gap], seeds[check.gap]) if text is not None else [] for check in part.checks}
         given = {check.gap: _source(check, part, text) if text is not None else (None, NOT_FOUND, missing) for check in part.checks}
-        shared = observing.together(part.checks, cases, {gap: source for gap, (source, _, _) in given.items()}, budgeted, readable)
+        together = observing.together(part.checks, cases, {gap: source for gap, (source, _, _) in given.items()}, budgeted, readable)
         for check in part.checks:
             common = {"unit": unit, "track": part.track, "gap": check.gap}
-            judged = _judge_gap(check, cases[check.gap], part, given[check.gap], budgeted, readable, shared.get(check.gap))
+            judged = _judge_gap(check, cases[check.gap], part, given[check.gap], budgeted, readable, together.get(check.gap))
             for criterion, (status, message, outcome) in zip(check.criteria, judged):
                 yield Verdict(
                     **common,

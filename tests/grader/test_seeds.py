@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from grader import exercises, judging
+from grader.course import UNITS
 from grader.instructors.collect import Submission
 from grader.instructors.grade import seeds, work
 from grader.instructors.grade.seeds import SecretError
@@ -44,3 +46,10 @@ def test_a_class_shares_a_few_sets_of_inputs_where_oracles_work():
 def test_the_pieces_of_a_submission_have_its_seeds():
     submission = Submission("jane", "Jane", "", 1, 0.0, False, Path("/nowhere"), "digest", (), None)
     assert {piece.seeds for piece in work.pieces(submission, "single_gpu", b"secret")} == {seeds.of(b"secret", "jane", "digest")}
+
+
+def test_all_files_of_a_unit_are_checked_with_the_seeds_that_were_asked_for(monkeypatch):
+    asked = []
+    monkeypatch.setattr(judging, "_cases", lambda unit, check, hidden, seed: asked.append((bool(check.oracle), seed)) or [])
+    list(judging.judge("multi_gpu", UNITS["multi_gpu"], lambda file: exercises.given_out(file).text, None, seed=1, shared=2))
+    assert set(asked) == {(True, 2), (False, 1)}
