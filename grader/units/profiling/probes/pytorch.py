@@ -139,7 +139,7 @@ def training(rank, ranks, source, case):
 
     comm, seed, out = join(rank, ranks), case["seed"] % 1000, Path(tempfile.mkdtemp(dir="."))
     args = SimpleNamespace(unit="profiling", script="profiled", track="pytorch", workers=ranks, nodes=1, dataset="pictures", size=64, batchsize=case["batchsize"], epoch=case["epochs"])
-    vars(args).update(lr=LR, seed=seed, out=out, gpu=list(range(ranks)), devices=f"{ranks} virtual GPUs")
+    vars(args).update(lr=LR, seed=seed, out=out, gpu=list(range(ranks)), devices=f"{ranks} virtual GPUs", communicator="", network="")
     with mock.patch.object(ConvNet, "__init__", note), seen.counting():
         train = getattr(Student(source).module, "train", None)
         if train is None:
