@@ -85,7 +85,7 @@ def optimizer(criteria, *cases):
 
 
 def updater(criteria, *cases):
-    form = lambda case: {"parameters": Array((case["updates"], None)), "asked": [str]}
+    form = lambda case: {"parameters": Array((case["updates"], None)), "asked": [str], "gpu": [int]}
     return Check("updater", f"{PROBES}:updater", cases, criteria, oracle=f"{ORACLES}:updater", observed=form)
 
 

@@ -192,7 +192,7 @@ def throughput(*cases):
 
 
 def split(gap, *cases):
-    return Check(gap, f"{PROBES}:split", cases, SPLIT_CRITERIA, observed=lambda case: {"samples": [int], "lengths": [int]})
+    return Check(gap, f"{PROBES}:split", cases, SPLIT_CRITERIA, observed=lambda case: {"samples": [int], "lengths": [int], "other": [int]})
 
 
 def run(task, *cases):

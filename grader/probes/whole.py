@@ -4,7 +4,7 @@ import contextlib
 import io
 import sys
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from grader.box.rank import Wrong
@@ -33,7 +33,7 @@ def run(source, args, before, after):
         train(*before, args, *after)
     result, problem = None, ""
     try:
-        result = asdict(results.read(args.out)) if (args.out / "result.json").exists() else None
+        result = asdict(replace(results.read(args.out), folder=None)) if (args.out / "result.json").exists() else None
     except results.ResultError as error:
         problem = str(error)
     lines = [line for line in printed.getvalue().splitlines() if line.startswith("Throughput:")]
