@@ -9,9 +9,11 @@ import os
 import sysconfig
 from pathlib import Path
 
+from handson.cluster import launcher
+
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = ("qsub", "qstat", "qdel", "pbsnodes", "pbsdsh")
-HIDDEN = ("HANDSON_NODES", "HANDSON_NODE")
+HIDDEN = ("HANDSON_NODES", "HANDSON_NODE", "HYDRA_LAUNCHER", *launcher.AGENTS)
 PROGRAM = """#!/usr/bin/env python3
 import os, sys
 words = sys.argv[1:]
