@@ -100,7 +100,7 @@ def _follow(job_id, output, say, limit):
                 heard = now
             elif (heard is None or now > heard + SILENCE) and job.silence != said:
                 said = job.silence
-                say(f"nothing is known of job {job_id}, and it is asked for again and again: {said}")
+                say(f"job {job_id}: the batch system does not say how it is ({said}); it is asked again until it does")
             if "Can Never Run" in job.waits:
                 raise JobFailed(f"job {job_id} waits for ever in {job.waits}; delete it (qdel {job_id}), and ask for less")
             if not job.silence and job.waits not in ("", said):

@@ -131,14 +131,13 @@ def make_tmpdir(name):
 def login_path(job):
     """The PATH that the user's login shell sets for jobs, as in a real PBS. A shell that says none in time leaves a usual one."""
     environment = {"HOME": job["home"], "LOGNAME": job["user"], "USER": job["user"], "SHELL": job["login_shell"]}
-    try:
-        said = subprocess.run(
-            [job["login_shell"], "-l", "-c", 'printf "\\n%s" "$PATH"'],
-            stdin=subprocess.DEVNULL, capture_output=True, cwd=job["home"], env=environment, timeout=LOGIN, start_new_session=True,
-        )  # fmt: skip
-        return os.fsdecode(said.stdout).rpartition("\n")[2] or BARE_PATH
-    except (OSError, subprocess.TimeoutExpired):
-        return BARE_PATH
+    with tempfile.TemporaryFile() as said, contextlib.suppress(OSError, subprocess.TimeoutExpired):  # a daemon of the profile may keep it open
+        command = [job["login_shell"], "-l", "-c", 'printf "\\n%s" "$PATH"']
+        silent = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+        subprocess.run(command, stdout=said, cwd=job["home"], env=environment, timeout=LOGIN, **silent)
+        said.seek(0)
+        return os.fsdecode(said.read()).rpartition("\n")[2] or BARE_PATH
+    return BARE_PATH
 
 
 def separate(nodes, job, directory):
