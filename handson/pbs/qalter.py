@@ -4,10 +4,10 @@ import time
 
 from handson.pbs import command
 
-LETTERS = "aAcehjJklmMNopPrRSuW"
+LETTERS = "aAcehjklmMNopPrRSuW"
 USAGE = """\
 usage: qalter [-a date_time] [-A account_string] [-c interval] [-e path]
-	[-h hold_list] [-j y|n] [-k keep] [-J X-Y[:Z]] [-l resource_list]
+	[-h hold_list] [-j y|n] [-k keep] [-l resource_list]
 	[-m mail_options] [-M user_list] [-N jobname] [-o path] [-p priority]
 	[-R o|e|oe] [-r y|n] [-S path] [-u user_list] [-W dependency_list]
 	[-P project_name] job_identifier...
