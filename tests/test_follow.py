@@ -8,6 +8,7 @@ import sys
 import sysconfig
 
 import pytest
+import real_pbs
 
 from handson.cluster import follow as following
 from handson.cluster.follow import JobFailed, follow, submit, wait_until_it_runs
@@ -136,6 +137,17 @@ def test_a_job_that_is_deleted_before_it_runs_is_not_waited_for(folder):
         follow(number)
 
 
+def test_a_job_that_waits_for_cores_says_so_in_plain_words():
+    comment = "Not Running: Insufficient amount of resource: physical cores (R: 1 A: 0 T: 2)"
+    assert following._plainly(comment) == "it needs 1 of the 2 cores of this machine, and other jobs leave 0 of them free"
+
+
+def test_a_job_that_can_never_run_is_not_waited_for(folder):
+    number = job(folder, "echo", "-l", "select=100")
+    with pytest.raises(JobFailed, match=rf"^job {number} waits for ever in queue lecture: Can Never Run: .*; delete it \(qdel {number}\), and ask for less$"):
+        follow(number, say=Said())
+
+
 def test_a_job_that_does_not_end_is_an_error_after_the_limit(folder):
     number = job(folder, UNTIL_THE_END)
     with pytest.raises(JobFailed, match=f"job {number} has not ended after 0.3 seconds; .* qdel {number}$"):
@@ -261,7 +273,51 @@ def test_a_server_that_does_not_answer_is_asked_again(folder, real):
     real("qstat", f"rm '{folder}/refuse' 2>/dev/null && {{ echo 'qstat: cannot connect to server (errno=15010)' >&2; exit 2; }}; cat '{folder}/done'")
     (folder / "refuse").touch()
     follow("12.pbshead", say=(said := Said()))
-    assert said == ["here"]
+    assert said == [UNKNOWN.format(" (errno=15010)"), "here"]
+
+
+UNKNOWN = "job 12.pbshead: the batch system does not say how it is (qstat: cannot connect to server{}); it is asked again until it does"
+
+
+@pytest.mark.parametrize(("patience", "says"), [(0, [UNKNOWN.format("")]), (3600, [])])
+def test_silence_in_the_midst_of_a_job_is_said_after_a_while(folder, real, monkeypatch, patience, says):
+    monkeypatch.setattr(following, "SILENCE", patience)
+    (folder / "job.o12").write_text("here\n")
+    fill = {"folder": folder, "join": "oe", "comment": "", "state": "R", "status": ""}
+    (folder / "running").write_text(QSTAT.format(**fill))
+    (folder / "done").write_text(QSTAT.format(**fill | {"state": "F", "status": "    Exit_status = 0\n"}))
+    real("qsub", "echo 12.pbshead")
+    count = f"n=$(cat '{folder}/looks' 2>/dev/null || echo 0); echo $((n + 1)) >'{folder}/looks'"
+    real("qstat", f"{count}\ncase $n in 0) cat '{folder}/running'; exit;; [1-4]) echo 'qstat: cannot connect to server' >&2; exit 2;; esac; cat '{folder}/done'")
+    follow("12.pbshead", folder / "job.o12", say=(said := Said()))
+    assert [line for line in said if line != "here"] == says and "here" in said
+
+
+def test_what_a_real_pbs_does_not_understand_is_said_at_once(folder, real):
+    real("qsub", "echo 12.pbshead")
+    real("qstat", "echo 'qstat: Unknown queue destination abc' >&2; exit 170")
+    with pytest.raises(JobFailed, match="^job abc cannot be followed: qstat: Unknown queue destination abc$"):
+        follow("abc")
+
+
+def test_a_job_of_a_sites_own_pbs_is_followed_to_its_end(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{real_pbs.install(tmp_path / 'real')}:/usr/bin:/bin")
+    number = job(folder, "echo all of it; exit 3")
+    with pytest.raises(JobFailed, match=f"^job {number} ended with status 3; its output is in {folder}/job.o0$"):
+        follow(number, say=(said := Said()))
+    assert said[-1] == "all of it"
+    with pytest.raises(JobFailed, match="^job abc cannot be followed: qstat: Unknown queue destination abc$"):
+        follow("abc")
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [(None, "was deleted before it ran"), ("0", ""), (3, "ended with status 3"), ("271", "was deleted while it ran (status 271)"),
+     (-29, "was ended as it ran longer than its walltime (status -29)"), (137, "ended with status 137: it was killed by SIGKILL"),
+     (265, "ended with status 265: it was killed by SIGKILL")],
+)  # fmt: skip
+def test_the_status_of_a_job_is_put_into_words(status, says):
+    assert following._problem(status) == says
 
 
 def slurm(folder, real, *states):

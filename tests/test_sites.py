@@ -86,6 +86,17 @@ def test_gaps_stay_and_their_facts_are_told(course):
     }  # fmt: skip
 
 
+def test_a_new_site_waits_for_the_jobs_of_the_old_one_and_says_so(course, monkeypatch):
+    last = "Unfinished jobs are of the site slurm: until they have ended (qstat), the queue and its nodes stay as they are."
+    monkeypatch.setattr(job_scripts.store, "site_in_force", lambda db: str(course / "jobs/sites/slurm.toml"))
+    assert use("bare").splitlines()[-1] == last
+    assert last not in use("slurm")
+
+
+def test_what_a_site_does_not_limit_is_shown_too(course):
+    assert re.search("^  walltime +as long as you ask for: there is no limit$", use("local"), re.MULTILINE)
+
+
 def test_what_students_wrote_into_a_job_script_stays(course):
     """Their markers are gone then; the original has them."""
     path = course / "exercises/02_multi_gpu/run_multi_gpu_training.sh"

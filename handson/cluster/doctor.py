@@ -15,6 +15,8 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 from handson.cluster import launcher, nodes, site, virtual_nodes
@@ -22,6 +24,7 @@ from handson.pbs import command
 
 LIMIT = 15  # seconds for a command of a rung on this machine
 FAR_LIMIT = 30  # seconds where other nodes take part
+DELAY = 5  # seconds after which a file that one node wrote is seen on another
 
 MPIS = (  # name, what its version text contains, family: an mpiexec works with the libraries of its own family
     ("Intel MPI", r"Intel\(R\) MPI", "hydra"),
@@ -210,7 +213,8 @@ def mpi():
                      + (f"; behind it on PATH: {', '.join(others)}" if others else ""))  # fmt: skip
     if None not in (kind, library_kind) and kind != library_kind:
         raise Broken(f"mpiexec is {name}'s ({first}), but mpi4py uses {library_name}: N ranks would each believe to be alone",
-                     f"put the mpiexec of {library_name} first on PATH (that of the environment is in {Path(sys.executable).parent})")  # fmt: skip
+                     f"put the mpiexec of {library_name} first on PATH (that of the environment is in {Path(sys.executable).parent}); in job scripts, "
+                     'eval "$(handson-launcher)" makes mpi4py use the library of an Open MPI')  # fmt: skip
     shadowed = f"; not used, as they come later on PATH: {', '.join(others)}" if others else ""
     return f"{first} is {name}'s, and mpi4py uses {library_name}{shadowed}"
 
@@ -259,15 +263,41 @@ def _agent():
     return os.path.join(os.path.dirname(sys.executable), "handson-agent")
 
 
-def _on(host, *words, limit=FAR_LIMIT):
-    """Run a command on a host of the job as mpiexec would: through the agent."""
-    return ask(_agent(), host, shlex.join(words), limit=limit)
+def _there(host, script, *, limit=FAR_LIMIT):
+    """Run a shell script on a host of the job as mpiexec would: through the agent. Returns what `ask` returns.
+
+    A pbsdsh ends with 0 whatever happens, and prints the status of what failed. What the script prints goes into the job's output.
+    """
+    status, out, errors = ask(_agent(), host, script, limit=limit)
+    failed = re.search(r"^(?:\S*/)?pbsdsh: task \w+ exit status (\d+)$", f"{out}\n{errors}", re.MULTILINE)
+    return int(failed[1]) if failed and status == 0 else status, out, errors
+
+
+def _on(host, *words):
+    """Run a command on a host of the job, and get what it prints through files in this folder. Returns what `ask` returns."""
+    with tempfile.TemporaryDirectory(prefix=".doctor-", dir=os.getcwd()) as folder:
+        place = shlex.quote(f"{folder}/answer")
+        status, _, errors = _there(host, f"{shlex.join(words)} >{place}.out 2>{place}.err; echo $? >{place}.new && mv {place}.new {place}.status")
+        answer = Path(folder, "answer.status")
+        end = time.monotonic() + DELAY
+        while status == 0 and not answer.exists() and time.monotonic() < end:
+            os.listdir(folder)  # has NFS look again
+            time.sleep(0.1)
+        if answer.exists():
+            return int(answer.read_text()), answer.with_suffix(".out").read_text(errors="replace"), answer.with_suffix(".err").read_text(errors="replace")
+    if status is None:
+        return None, "", errors
+    return status or 1, "", f"it left no answer in the folder {os.getcwd()}\n{errors}"
 
 
 def _on_all(hosts, *words):
     """Run a command on all hosts at once: host -> what `ask` returns."""
+    return _each(hosts, lambda host: _on(host, *words))
+
+
+def _each(hosts, run):
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        return dict(zip(hosts, pool.map(lambda host: _on(host, *words), hosts)))
+        return dict(zip(hosts, pool.map(run, hosts)))
 
 
 def _way(host):
@@ -284,7 +314,7 @@ def setting(hosts):
 
 
 def reach(hosts):
-    for host, (status, out, errors) in _on_all(hosts, "uname", "-n").items():
+    for host, (status, out, errors) in _each(hosts, lambda host: _there(host, "uname -n")).items():
         if status is None:
             raise Broken(f"{_way(host)} has not run a command on {host} after {FAR_LIMIT} s", f"try it by hand in a job: handson-agent {host} hostname")
         if status:

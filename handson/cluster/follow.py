@@ -6,11 +6,12 @@ Works with the embedded PBS, a real PBS and Slurm: it asks the batch system that
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import sysconfig
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from handson.errors import OneSentence
@@ -23,6 +24,9 @@ PATIENCE = 60  # seconds for a batch system to answer
 DELIVERY = 60  # seconds, after a job's end, until its output must be there
 START = 3  # seconds of a job without output, after which that is explained
 CARE = 2  # seconds after which to check again that the embedded PBS still has a scheduler
+SILENCE = 60  # seconds without an answer, in the midst of a job, after which that is said
+AWAY = re.compile("connect|contact|time|communicat|has not answered", re.IGNORECASE)  # of a batch system whose server cannot be reached
+CORES = re.compile(r"Insufficient amount of resource: physical cores \(R: (\d+) A: (\d+) T: (\d+)\)")
 GONE = re.compile("unknown job|has finished|invalid job id|job history", re.IGNORECASE)  # of a real batch system that has forgotten a job
 EPOCHS, EPOCH = re.compile(r"(?:# epoch|Num epoch): (\d+)\s*"), re.compile(r"(\d+) +\d+\.\d+ ")  # lines of training scripts
 
@@ -41,6 +45,7 @@ class Job:
     over: bool = False
     problem: str = ""  # how it ended, if not well
     output: str | None = None  # the file that has its output, or will have it
+    silence: str = ""  # why the batch system does not say how the job is, if it does not; the rest is then what it said last
 
 
 def submit(folder, *arguments, **variables):
@@ -53,7 +58,8 @@ def submit(folder, *arguments, **variables):
         script = Path(folder, *arguments[-1:])
         open_ = script.is_file() and "PUT YOUR CODE" in script.read_text(errors="replace")
         advice = f"; first fill in what {script} marks with PUT YOUR CODE" if open_ else ""
-        raise JobFailed(f"qsub refused {' '.join(arguments)} in {folder}: {done.stderr.strip()}{advice}")
+        said = "; ".join(re.sub(r"^usage: .*?(^hint: |\Z)", r"\1", done.stderr, flags=re.MULTILINE | re.DOTALL).splitlines())
+        raise JobFailed(f"qsub refused {' '.join(arguments)} in {folder}: {said}{advice}")
     return done.stdout.split()[-1]
 
 
@@ -84,13 +90,20 @@ def wait_until_it_runs(job_id, limit=LIMIT):
 
 def _follow(job_id, output, say, limit):
     system, _ = command.batch_system()
-    begin, cared, ended, job, shown, said = time.monotonic(), time.monotonic(), None, None, 0, ""
+    begin, cared, heard, ended, job, shown, said = time.monotonic(), time.monotonic(), None, None, None, 0, ""
     with _epochs() as count:
         explain = _silence(job_id, say)
         while True:
             job = _look(system, job_id, job, output)
             now = time.monotonic()
-            if job.waits not in ("", said):
+            if not job.silence:
+                heard = now
+            elif (heard is None or now > heard + SILENCE) and job.silence != said:
+                said = job.silence
+                say(f"job {job_id}: the batch system does not say how it is ({said}); it is asked again until it does")
+            if "Can Never Run" in job.waits:
+                raise JobFailed(f"job {job_id} waits for ever in {job.waits}; delete it (qdel {job_id}), and ask for less")
+            if not job.silence and job.waits not in ("", said):
                 said = job.waits
                 say(f"job {job_id} waits in {said}")
             path = next((path for path in (job.output, output) if path and os.path.exists(path)), None)
@@ -133,8 +146,10 @@ def _look(system, job_id, before, output):
     """The Job as it is now; `before` is the Job of the last look. Raises JobFailed if there is no such job."""
     try:
         now = {"embedded": _embedded, "pbs": _pbs, "slurm": _slurm}[system](job_id)
-    except TimeoutError:
-        return before or Job()  # busy servers don't always answer
+    except TimeoutError as silence:  # busy servers don't always answer
+        if before is None and not AWAY.search(str(silence)):
+            raise JobFailed(f"job {job_id} cannot be followed: {silence}") from None
+        return replace(before or Job(), silence=str(silence))
     if now is None and before is None and not (output and os.path.exists(output)):
         name = {"embedded": "the embedded PBS", "pbs": "PBS", "slurm": "Slurm"}[system]
         raise JobFailed(f"{name} knows no job {job_id}, or does so no more: `qstat` shows the jobs there are")
@@ -146,7 +161,7 @@ def _embedded(job_id):
         job = jobs.job(job_id)
     except PBSError:
         return None
-    why = job["comment"].removeprefix("Not Running: ") or {"H": "it is held, or waits for another job", "W": "its time has not come"}.get(job["state"])
+    why = _plainly(job["comment"]) or {"H": "it is held, or waits for another job", "W": "its time has not come"}.get(job["state"])
     waits = f"queue {job['queue']}: {why}" if why and job["state"] in "QHW" else ""
     over = job["state"] == "F"
     return Job(waits, over, _problem(job["exit_status"]) if over else "", job["output_path"])
@@ -157,7 +172,7 @@ def _pbs(job_id):
     if not text:
         return None
     facts = dict(re.findall(r"^ +(\w+) = (.*)$", text.replace("\n\t", ""), re.MULTILINE))
-    state, why = facts["job_state"], facts.get("comment", "").removeprefix("Not Running: ")
+    state, why = facts["job_state"], _plainly(facts.get("comment", ""))
     waits = f"queue {facts['queue']}: {why}" if why and state in "QHW" else ""
     over = state in "FXC"
     path = facts.get("Error_Path" if facts.get("Join_Path") == "eo" else "Output_Path", "").partition(":")[2]
@@ -177,18 +192,35 @@ def _slurm(job_id):
     return Job(waits, over, problem if over else "", facts.get("StdOut"))
 
 
+def _plainly(comment):
+    """PBS's comment on a waiting job; what only the embedded PBS says, in plain words."""
+    cores = "it needs {} of the {} cores of this machine, and other jobs leave {} of them free"
+    return CORES.sub(lambda found: cores.format(found[1], found[3], found[2]), (comment or "").removeprefix("Not Running: "))
+
+
 def _problem(status):
-    return "was deleted before it ran" if status is None else "" if int(status) == 0 else f"ended with status {status}"
+    """What the status of a job that has ended means, as half a sentence; "" if it ended well."""
+    if status is None:
+        return "was deleted before it ran"
+    status = int(status)
+    if status == -29:
+        return "was ended as it ran longer than its walltime (status -29)"
+    if status == 256 + signal.SIGTERM:
+        return f"was deleted while it ran (status {status})"
+    number = status - 256 if status > 256 else status - 128
+    if number in set(signal.Signals):
+        return f"ended with status {status}: it was killed by {signal.Signals(number).name}"
+    return f"ended with status {status}" if status else ""
 
 
 def _tell(*words):
-    """What a command of a batch system prints; "" if it has forgotten the job. Raises TimeoutError if it does not answer."""
+    """What a command of a batch system prints; "" if it has forgotten the job. Raises TimeoutError, with its words, if it does not answer."""
     try:
         done = subprocess.run(words, env=_environment(), text=True, capture_output=True, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
-        raise TimeoutError from None
+        raise TimeoutError(f"{words[0]} has not answered for {PATIENCE} s") from None
     if done.returncode and not GONE.search(done.stderr):
-        raise TimeoutError
+        raise TimeoutError("; ".join(done.stderr.split("\n")).strip("; ") or f"{words[0]} ended with status {done.returncode}")
     return "" if done.returncode else done.stdout
 
 

@@ -7,10 +7,12 @@ are, and so do all directives of an exercise that students write: for these it p
 import os
 import re
 import stat
+from pathlib import Path
 
 from handson.cluster import site as sites
 from handson.cluster.site import SiteError
 from handson.files import written_aside
+from handson.pbs import store
 
 BEGIN, END = "# For the site {} (python -m handson site use)\n", "# Up to here it is for the site\n"
 
@@ -83,6 +85,10 @@ def use(name, gaps=True, say=print):
         raise SiteError(f"{error.filename} cannot be changed ({error.strerror})") from None
     say(f"The site is now {name}. Write into the gaps of job scripts what it needs:" if gaps else f"The site is now {name}:")
     show(name, say)
+    with store.reading() as db:
+        in_force = store.site_in_force(db)
+    if in_force not in (None, str(sites.SITES / f"{name}.toml")):
+        say(f"Unfinished jobs are of the site {Path(in_force).stem}: until they have ended (qstat), the queue and its nodes stay as they are.")
 
 
 def _students_write(course, path, text):
@@ -116,7 +122,7 @@ def show(name=None, say=print):
     if not site.group:
         facts["group"] = "none: write no line -W group_list"
     if not site.walltime:
-        del facts["walltime"]
+        facts["walltime"] = "as long as you ask for: there is no limit"
     if not site.gpus:
         facts["GPUs"] = "none: write no ngpus"
     for key, fact in facts.items():

@@ -5,8 +5,10 @@ where it would call ssh. The agent uses what the machine has: a node of the embe
 """
 
 import os
+import re
 import shlex
 import shutil
+import subprocess
 import sys
 import sysconfig
 
@@ -17,6 +19,7 @@ AGENTS = (  # variables that name the program by which an mpiexec reaches other 
     "OMPI_MCA_plm_rsh_agent",  # Open MPI up to 4
     "PRTE_MCA_plm_ssh_agent",  # Open MPI from 5 on
 )
+LIMIT = 10  # seconds for mpiexec to say whose it is
 WITH_VALUE = ("-l", "-p", "-o", "-i", "-F", "-J", "-E", "-S")  # ssh's options whose value is a word of its own: user, port, ...
 
 
@@ -27,6 +30,8 @@ def main():
     virtual = any("pid" in node for node in job_nodes)
     variables = {"UCX_TLS": "tcp,self"} if virtual else {"HYDRA_IFACE": "lo"} if job_nodes else {}  # lo: host names need not resolve
     variables |= {"HYDRA_LAUNCHER": "ssh"} | {name: agent for name in AGENTS}
+    if uses_openmpi(shutil.which("mpiexec")):
+        variables |= for_openmpi(os.environ)
     for name, value in variables.items():
         print(f"export {name}={shlex.quote(value)}")
     print("unset HANDSON_NODE")  # mpiexec gives its own environment to all ranks, but the value of this variable differs between nodes
@@ -40,6 +45,29 @@ def refusing(directory):
     program.write_text(f"#!/bin/sh\necho 'mpiexec cannot reach the other nodes of this job: write the line {line} into the job script, before mpiexec' >&2\nexit 255\n")
     program.chmod(0o755)
     return {name: str(program) for name in AGENTS} | {"HYDRA_LAUNCHER": "ssh"}
+
+
+def uses_openmpi(mpiexec):
+    """Whether the program `mpiexec` is Open MPI's."""
+    try:
+        told = subprocess.run([mpiexec or "mpiexec", "--version"], capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return re.search(r"Open ?MPI|OpenRTE|PRRTE|prterun", told.stdout) is not None
+
+
+def for_openmpi(environment):
+    """Settings with which Open MPI starts ranks as MPICH does: with the job's environment, on all of its cores; and mpi4py uses its library."""
+    here = ("HANDSON_NODE", "HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "TMPDIR", "_")  # differ between nodes
+    names = [name for name in environment if re.fullmatch(r"\w+", name) and name not in here and not name.startswith(("OMPI_", "PMIX_", "PRTE_"))]
+    return {
+        "MPI4PY_MPIABI": "openmpi",
+        "OMPI_MCA_mca_base_env_list": ";".join([*names, "MPI4PY_MPIABI"]),
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",  # inside a virtual node, an ordinary user seems to be root
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
 
 
 def agent():

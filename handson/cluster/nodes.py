@@ -50,7 +50,8 @@ def become(node, *command):
             os.sched_setaffinity(0, properties["cores"])
         os.execvp(command[0], command)
     except OSError as error:
-        sys.exit(f"{command[0]}: {error.strerror}")
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr)
+        sys.exit(127 if isinstance(error, FileNotFoundError) else 126)  # as shells end
 
 
 def main():

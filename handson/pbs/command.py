@@ -1,14 +1,17 @@
 """What the batch commands share: stepping aside for a real PBS, reporting errors, reading job ids."""
 
+import contextlib
 import os
 import re
 import sys
 
 from handson import linux
 from handson.errors import OneSentence
-from handson.pbs.errors import PBSError, unknown_job
+from handson.pbs.errors import PBSError, illegal_job_id
 
 GUARD = "HANDSON_STEPPED_ASIDE"
+RELEASE = "23.06"  # of OpenPBS, whose answers the embedded commands give
+VERSION = f"pbs_version = embedded PBS of the hands-on course, in the manner of {RELEASE}"
 SLURM_CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
 
 
@@ -82,15 +85,17 @@ def run(name, function, usage=""):
     from handson.pbs import store
 
     os.umask(0o077)
+    if sys.argv[1:] == ["--version"]:
+        print(VERSION)
+        sys.exit(0)
     try:
         for sentence in store.take_notices():
             say(name, sentence)
         status = function(sys.argv[1:]) or 0
         sys.stdout.flush()
     except OneSentence as error:
-        say(name, error)
-        if getattr(error, "usage", False):
-            print(usage, file=sys.stderr)
+        sys.stdout.flush()
+        report(name, error, usage)
         status = error.status
     except BrokenPipeError:  # the reader has ended, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -107,7 +112,81 @@ def run(name, function, usage=""):
 
 
 def say(name, sentence):
-    print(f"{name}: {sentence}", file=sys.stderr)
+    for line in str(sentence).splitlines():
+        print(f"{name}: {line}", file=sys.stderr)
+
+
+def report(name, error, usage=""):
+    """Print a OneSentence, and what a PBSError adds to it."""
+    if first := getattr(error, "first", ""):
+        print(first, file=sys.stderr)
+    say(name, error)
+    if getattr(error, "usage", False):
+        print(usage, file=sys.stderr)
+    if hint := getattr(error, "hint", ""):
+        print(f"hint: {hint}", file=sys.stderr)
+
+
+def split(words, with_value, without_value):
+    """[(letter, value), ...], the other words, and the words after ``--`` (None without it). Options may follow other words."""
+    found, others, words = [], [], list(words)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            return found, others, words
+        if not word.startswith("-") or word == "-":
+            others.append(word)
+            continue
+        letters = word[1:]
+        while letters:
+            letter, letters = letters[0], letters[1:]
+            if letter in without_value:
+                found.append((letter, ""))
+            elif letter in with_value:
+                if not letters and not words:
+                    raise PBSError(f"option requires an argument -- '{letter}'", 2, usage=True)
+                found.append((letter, letters or words.pop(0)))
+                letters = ""
+            else:
+                raise PBSError(f"invalid option -- '{letter}'", 2, usage=True)
+    return found, others, None
+
+
+def for_each_job(name, words, act):
+    """Call ``act(job id without the server)`` for each job that `words` name. Returns the exit status: that of the last error."""
+    from handson.pbs import machine, scheduler
+
+    if not words:
+        raise PBSError(status=2, usage=True)
+    server, status = machine.server_name(), 0
+    for word in words:
+        try:
+            act(job_name(word, server))
+        except PBSError as error:
+            report(name, error)
+            status = error.status
+    scheduler.ensure()
+    return status
+
+
+@contextlib.contextmanager
+def unfinished(name):
+    """(db, job): a transaction in which the unfinished job `name` can be changed; it is stored at the end. Raises PBSError."""
+    from handson.pbs import machine, store
+    from handson.pbs.errors import job_has_finished, unknown_job
+
+    job_id = f"{name}.{machine.server_name()}"
+    with store.reading() as db:  # looking at nothing creates nothing
+        if store.get(db, name) is None:
+            raise unknown_job(job_id)
+    with store.transaction() as db:
+        job = store.get(db, name)
+        if job is None:
+            raise unknown_job(job_id)
+        if job["state"] == "F":
+            raise job_has_finished(job_id)
+        yield db, job
+        store.put(db, job)
 
 
 def _database_sentence(error):
@@ -126,11 +205,8 @@ def _database_sentence(error):
 def job_name(text, server):
     """The id, without the server, that a user's job identifier means: ``5``, ``5.server``, ``28[]``, ``28[1].server``."""
     match = re.fullmatch(r"(\d{1,18})(\[\d*\])?(\.[^@\s]+)?(@\S+)?", text)
-    if not match:
-        raise PBSError(f"illegally formed job identifier: {text}", 1)
-    named = (match[3] or "")[1:]
-    if named and named.split(".")[0] != server:
-        raise unknown_job(text)
+    if not match or match[3] and match[3][1:].split(".")[0] != server:
+        raise illegal_job_id(text)
     number, brackets = str(int(match[1])), match[2] or ""
     if brackets not in ("", "[]"):
         brackets = f"[{int(brackets[1:-1])}]"

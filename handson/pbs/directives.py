@@ -8,7 +8,20 @@ REQUESTS = ("-q", "-l", "-W")  # options by which a job asks for its queue, reso
 
 
 def read(script, prefix="#PBS"):
-    """The options in `script` (bytes), as a list of words for each directive.
+    """The options in `script` (bytes), as a list of words for each directive. Raises PBSError."""
+    found = []
+    for text in texts(script, prefix):
+        try:
+            words = shlex.split(text)
+        except ValueError:
+            raise error_in(text) from None
+        if words:
+            found.append(words)
+    return found
+
+
+def texts(script, prefix="#PBS"):
+    """What stands behind the prefix of each directive in `script` (bytes).
 
     Directives count up to the first line that can be executed: the first that is neither blank nor a comment.
     """
@@ -18,15 +31,15 @@ def read(script, prefix="#PBS"):
     for number, line in enumerate(script.decode(errors="surrogateescape").splitlines()):
         text = line.strip()
         if line.startswith(prefix) and (text == prefix or line[len(prefix)].isspace()):
-            try:
-                words = shlex.split(line[len(prefix) :])
-            except ValueError:
-                raise PBSError(f"directive error: {line[len(prefix):].strip()} ", 2) from None
-            if words:
-                found.append(words)
+            found.append(text[len(prefix) :].strip())
         elif text and not text.startswith("#") and not (number == 0 and text.startswith(":")):
             break
     return found
+
+
+def error_in(text, reason=""):
+    """The PBSError of a directive with this `text`; reason: what an option in it is refused for."""
+    return PBSError(f"{reason}\ndirective error: {text} ".lstrip("\n"), 1)
 
 
 def requests(script):

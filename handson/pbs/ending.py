@@ -7,12 +7,15 @@ has its blocks on the disk (`write_outcome`), so neither a full disk nor a kill 
 import contextlib
 import json
 import os
+import re
 import stat
 import time
+from pathlib import Path
 
 from handson.pbs import store
 
 OUTCOME_SIZE = 4096  # bytes
+SUFFIX = {"o": "OU", "e": "ER"}
 EXIT_NOT_STARTED, EXIT_LOST, EXIT_REBOOT, EXIT_WALLTIME = -1, -2, -4, -29  # PBS's JOB_EXEC_FAIL1, FAIL2, INITABT, KILL_WALLTIME
 
 
@@ -36,11 +39,23 @@ def read_outcome(directory):
         return None
 
 
-def spool_files(job):
-    """(spooled file, where it goes, "o" or "e") for each stream of the job that has a file of its own."""
-    directory = store.job_directory(job["id"])
-    streams = {"oe": "o", "eo": "e"}.get(job["join"], "oe")
-    return [(directory / f"spool.{stream}", destination(job, stream), stream) for stream in streams]
+def spool_files(job, directory=None):
+    """(the file that is written while the job runs, where it goes, "o" or "e") for each stream of the job that has a file of its own.
+
+    With ``-k oed`` both are the same file. directory: the job's own, if it is known.
+    """
+    directory = directory or store.job_directory(job["id"])
+    found = []
+    for stream in {"oe": "o", "eo": "e"}.get(job["join"], "oe"):
+        target = destination(job, stream)
+        spooled = Path(target) if {stream, "d"} <= set(job["keep"]) else directory / f"spool.{stream}"
+        found.append((spooled, target, stream))
+    return found
+
+
+def umask(job):
+    """The job's umask: that of ``-W umask``; 077 without it, and where it is no octal number."""
+    return int(job["umask"], 8) if re.fullmatch(r"[0-7]{1,4}", job["umask"]) else 0o077
 
 
 def default_name(job, stream):
@@ -57,7 +72,9 @@ def destination(job, stream):
         return os.path.join(job["workdir"], default_name(job, stream))
     if job["index"] is not None:
         path = path.replace("^array_index^", str(job["index"]))
-    return os.path.join(path, default_name(job, stream)) if path.endswith("/") or os.path.isdir(path) else path
+    if path.endswith("/") or os.path.isdir(path):
+        return os.path.join(path, f"{job['id']}.{job['server']}.{SUFFIX[stream]}")
+    return path
 
 
 def deliver(spooled, target):
@@ -101,10 +118,13 @@ def deliver_all(job, exit_status):
             if stream in job["remove"] and exit_status == 0:
                 spooled.unlink(missing_ok=True)
             elif spooled.exists():  # if not, it was delivered before the runner was killed
-                deliver(spooled, target)
+                if stat.S_ISREG(os.lstat(spooled).st_mode):
+                    os.chmod(spooled, 0o666 & ~umask(job))
+                if str(spooled) != target:
+                    deliver(spooled, target)
                 job.setdefault("delivered", {})[stream] = target
         except OSError as error:
-            kept = store.home() / "undelivered" / f"{job['id']}.{job['server']}.{'OU' if stream == 'o' else 'ER'}"
+            kept = store.home() / "undelivered" / f"{job['id']}.{job['server']}.{SUFFIX[stream]}"
             with contextlib.suppress(OSError):
                 kept.parent.mkdir(mode=0o700, exist_ok=True)
                 os.rename(spooled, kept)
@@ -123,7 +143,7 @@ def space_problem(directory):
 
 
 def finish(job_id, outcome):
-    """End a started job as `outcome` says: {"exit_status", "how": "finished" | "failed" | "terminated", "notes": [...], "time", "used"}."""
+    """End a started job as `outcome` says: {"exit_status", "how": "finished" | "failed" | ..., "notes": [...], "time", "used"}."""
     with store.reading() as db:
         job = store.get(db, job_id)
     if job is None or job["state"] == "F":

@@ -4,17 +4,29 @@ import os
 import re
 import time
 
-from handson.pbs import depend
+from handson.pbs import command, depend
 from handson.pbs.errors import PBSError, illegal_option_value, illegal_value, undefined_attribute
 
 WITH_VALUE = "aAcCeJjklmMNopPqrRSuvW"
 WITHOUT_VALUE = "fhGIVXz"
-NO_MEANING_HERE = "cmMpPu"
+NO_MEANING_HERE = "cmMpP"
 W_ATTRIBUTES = ("group_list", "depend", "block", "umask", "run_count")
 W_NO_MEANING_HERE = (
     "accounting_id", "create_resv_from_job", "cred", "max_run_subjobs", "project", "pwd", "release_nodes_on_stageout", "sandbox",
     "stagein", "stageout", "tolerate_node_failures",
 )  # fmt: skip
+FIELDS = {  # letter -> (a job's key, without the option, how the text becomes the value)
+    "A": ("account", "", str),
+    "a": ("not_before", 0, float),
+    "j": ("join", "n", str),
+    "k": ("keep", "n", lambda text: text.replace("n", "")),
+    "M": ("mail_users", "", str),
+    "m": ("mail", "a", str),
+    "P": ("project", "_pbs_project_default", str),
+    "p": ("priority", 0, int),
+    "R": ("remove", "", str),
+    "r": ("rerunnable", "y", lambda text: text == "y"),
+}
 JOB_NAME = re.compile(r"[A-Za-z0-9_+\-][A-Za-z0-9_+\-.]*")
 USAGE = """\
 usage: qsub [-a date_time] [-A account_string] [-c interval]
@@ -27,28 +39,8 @@ usage: qsub [-a date_time] [-A account_string] [-c interval]
 
 
 def split(words):
-    """[(letter, value), ...], the other words, and the words after ``--`` (None without it). Options may follow the script's name."""
-    found, others, words = [], [], list(words)
-    while words:
-        word = words.pop(0)
-        if word == "--":
-            return found, others, words
-        if not word.startswith("-") or word == "-":
-            others.append(word)
-            continue
-        letters = word[1:]
-        while letters:
-            letter, letters = letters[0], letters[1:]
-            if letter in WITHOUT_VALUE:
-                found.append((letter, ""))
-            elif letter in WITH_VALUE:
-                if not letters and not words:
-                    raise PBSError(f"option requires an argument -- '{letter}'", 2, usage=True)
-                found.append((letter, letters or words.pop(0)))
-                letters = ""
-            else:
-                raise PBSError(f"invalid option -- '{letter}'", 2, usage=True)
-    return found, others, None
+    """As `command.split`, with qsub's options."""
+    return command.split(words, WITH_VALUE, WITHOUT_VALUE)
 
 
 class Options:
@@ -80,8 +72,8 @@ class Options:
 def _resources(text):
     found = {}
     for item in _split_commas(text):
-        name, equals, value = item.partition("=")
-        if not re.fullmatch(r"\w+", name.strip()) or not equals:
+        name, _, value = item.partition("=")
+        if not name.strip():
             raise illegal_option_value("l")
         found[name.strip()] = value.strip().strip("\"'")
     return found
@@ -107,6 +99,8 @@ def _attributes(text):
 
 
 def _attribute(name, value):
+    if not value or name in ("stagein", "stageout") and not re.fullmatch(r"\S+@\S+:\S+", value):
+        raise illegal_option_value("W")
     if name in W_NO_MEANING_HERE:
         return value
     if name not in W_ATTRIBUTES:
@@ -115,8 +109,6 @@ def _attribute(name, value):
         if value.lower() not in ("true", "false", "t", "f", "y", "n", "1", "0"):
             raise illegal_value("block")
         return value.lower() in ("true", "t", "y", "1")
-    if name == "umask" and not re.fullmatch(r"[0-7]{1,4}", value):
-        raise illegal_value("umask")
     if name == "depend":
         try:
             return depend.parse(value)
@@ -168,11 +160,12 @@ def _array(text, letter):
 
 def _refused(text, letter):
     what = "an interactive job" if letter == "I" else "X11 forwarding"
-    raise PBSError(f"-{letter}: {what} is not possible here; submit a script, or run the command in a terminal", 2)
+    raise PBSError(f"-{letter}: {what} is not possible here; submit a script, or run the command in a terminal", 1)
 
 
 CHECKS = {
     "a": _date,
+    "c": _matching(r"[nscwu]|[cw]=\d+"),
     "e": _nonempty,
     "I": _refused,
     "j": _matching("oe|eo|n"),
@@ -182,10 +175,9 @@ CHECKS = {
     "N": _name,
     "o": _nonempty,
     "p": _matching(r"[+-]?(\d{1,3}|10[01]\d|102[0-4])"),
-    "q": _nonempty,
     "r": _matching("[yn]"),
     "R": _matching("[oe]{1,2}"),
-    "S": _nonempty,
+    "S": _matching(r"(/[^,]*)(,/[^,]*)*"),
     "X": _refused,
 }
 
@@ -247,9 +239,17 @@ def variable_list(text, environment):
         if not name and not equals:
             continue
         if not re.fullmatch(r"[^\s=]+", name) or quote or not equals and name not in environment:
-            raise PBSError("cannot send environment with the job", 3)
+            raise PBSError("cannot send environment with the job", 1, hint=_about_the_comma(part, found))
         found[name] = value if equals else environment[name]
     return found
+
+
+def _about_the_comma(part, before):
+    """What to do about a `part` of -v that is no variable, behind the variables `before`."""
+    if not before:
+        return f"{part.strip() or '-v'!r} is not a variable of this shell; give it a value: -v NAME=value"
+    name, value = list(before.items())[-1]
+    return f"""a comma separates variables; if it belongs to a value, quote that: -v "{name}='{value},{part}'\""""
 
 
 def everything(environment):

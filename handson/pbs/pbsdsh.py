@@ -1,21 +1,26 @@
 """pbsdsh: run a command on the nodes of the job it is called in, once for each line of the node file.
 
-As under a real PBS, what it starts has the environment the job began with (not what the script exported since), and starts in the
-home directory.
+As under a real PBS, what it starts has the environment the job began with (not what the script exported since), starts in the home
+directory, and writes to the job's own output, wherever pbsdsh's goes. pbsdsh itself ends with 0, and prints the status of tasks that failed.
 """
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 from handson.pbs import command
 
 USAGE = """\
-usage: pbsdsh [-c copies] [-s] [-v] [-o] [--] program [program_args ...]
-       pbsdsh [-n vnode_index] [-s] [-v] [-o] [--] program [program_args ...]
-       pbsdsh [-h hostname] [-s] [-v] [-o] [--] program [program_args ...]
-       pbsdsh --version"""
+Usage: pbsdsh [-c copies][-s][-v][-o] -- program [args...]
+       pbsdsh [-n node_index][-s][-v][-o] -- program [args...]
+       pbsdsh [-h hostname][-s][-v][-o] -- program [args...]
+       pbsdsh --version
+Where -c copies =  run a copy of "program" on the first "copies" nodes,
+      -n node_index = run a copy of "program" on the "node_index"-th node,
+      -h hostname = run a copy of "program" on the node named by hostname,
+      -s = forces synchronous execution,
+      -v = forces verbose output.
+      -o = no obits are waited for."""
 
 
 def main():
@@ -26,22 +31,20 @@ def main():
 def run_everywhere(words):
     from handson.pbs.errors import PBSError
 
-    if words == ["--version"]:
-        print("pbs_version = embedded PBS of the hands-on course, in the manner of 23.06")
-        return 0
     options, program = parse(words)
     if not {"PBS_JOBID", "PBS_NODEFILE", "HANDSON_NODES"} <= os.environ.keys():
         raise PBSError("not executing under PBS: use it inside a job script", 1)
-    tasks = choose(Path(os.environ["PBS_NODEFILE"]).read_text().split(), options)
-    running, status = {}, 0
+    running, verbose = [], "v" in options
     forward_signals(running)
-    if "s" in options:  # one after the other
-        for task in tasks:
-            status = max(status, wait_for({start(*task, program): task}, "v" in options))
-        return status
-    for task in tasks:
-        running[start(*task, program)] = task
-    return wait_for(running, "v" in options)
+    for task, (node, nodenum, tasknum) in enumerate(choose(Path(os.environ["PBS_NODEFILE"]).read_text().split(), options)):
+        running.append(start(node, nodenum, tasknum, program))
+        if verbose:
+            print(f"pbsdsh: spawned task 0x{task:08X} on logical node {nodenum} event {tasknum}", flush=True)
+        if "s" in options:  # one after the other
+            wait_for(running[-1], task, verbose)
+    if "s" not in options and "o" not in options:
+        for task, process in enumerate(running):
+            wait_for(process, task, verbose)
 
 
 def parse(words):
@@ -53,18 +56,18 @@ def parse(words):
         letter, value = words[0][1:2], words.pop(0)[2:]
         if letter in ("c", "n", "h"):
             if not value and not words:
-                raise PBSError(f"option requires an argument -- '{letter}'", 2, usage=True)
+                raise PBSError(f"option requires an argument -- '{letter}'", 1, usage=True)
             options[letter] = value or words.pop(0)
             if letter != "h" and not options[letter].isdecimal():
-                raise PBSError(f"illegal -{letter} value", 2, usage=True)
+                raise PBSError(f"illegal -{letter} value", 1, usage=True)
         elif letter in ("s", "v", "o"):
             options[letter] = True
         else:
-            raise PBSError(f"invalid option -- '{letter}'", 2, usage=True)
+            raise PBSError(f"invalid option -- '{letter}'", 1, usage=True)
     if words[:1] == ["--"]:
         words.pop(0)
     if not words:
-        raise PBSError("no program to run", 2, usage=True)
+        raise PBSError(status=1, usage=True)
     return options, words
 
 
@@ -90,28 +93,32 @@ def start(node, nodenum, tasknum, program):
     import json
     import subprocess
 
-    from handson.pbs import processes
+    from handson.pbs import ending, processes
 
-    environment = json.loads(Path(os.environ["HANDSON_NODES"]).with_name("environment.json").read_text())
+    directory = Path(os.environ["HANDSON_NODES"]).parent
+    environment = json.loads((directory / "environment.json").read_text())
     environment |= {"PBS_NODENUM": str(nodenum), "PBS_TASKNUM": str(tasknum)}
-    return subprocess.Popen(
-        processes.module_command("handson.cluster.nodes", node, *program),
-        stdin=subprocess.DEVNULL,
-        cwd=environment["HOME"],
-        env=environment,
-    )
+    streams = {stream: open(path, "ab") for path, _, stream in ending.spool_files(json.loads((directory / "job.json").read_text()), directory)}
+    try:
+        return subprocess.Popen(
+            processes.module_command("handson.cluster.nodes", node, *program),
+            stdin=subprocess.DEVNULL,
+            stdout=streams.get("o") or streams["e"],
+            stderr=streams.get("e") or streams["o"],
+            cwd=environment["HOME"],
+            env=environment,
+        )
+    finally:
+        for file in streams.values():
+            file.close()
 
 
-def wait_for(running, verbose):
-    """Wait for the tasks; the exit status is the highest of theirs (of one killed by a signal: 128 + its number)."""
-    status = 0
-    for process, (node, _, tasknum) in list(running.items()):
-        code = process.wait()
-        code = 128 - code if code < 0 else code
-        if verbose:
-            print(f"pbsdsh: task {tasknum} on {node} exit status {code}", file=sys.stderr)
-        status = max(status, code)
-    return status
+def wait_for(process, task, verbose):
+    """Wait for a task, and print its exit status unless that is 0. (Of one killed by a signal: 128 + its number.)"""
+    code = process.wait()
+    code = 128 - code if code < 0 else code
+    if code or verbose:
+        print(f"pbsdsh: task 0x{task:08X} exit status {code}", flush=True)
 
 
 def forward_signals(running):

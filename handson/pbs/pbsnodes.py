@@ -1,5 +1,6 @@
 """pbsnodes: the nodes that the embedded PBS presents, and what runs on them."""
 
+import sys
 import time
 
 from handson.pbs import command
@@ -20,22 +21,13 @@ def show(words):
     from handson.pbs import machine, qstat, store
     from handson.pbs.errors import PBSError
 
-    if words == ["--version"]:
-        print("pbs_version = embedded PBS of the hands-on course, in the manner of 23.06")
-        return 0
-    flags, names, words, json_wanted = set(), [], list(words), False
-    while words:
-        word = words.pop(0)
-        if word in ("-F", "-Fjson"):
-            json_wanted = word == "-Fjson" or bool(words) and words.pop(0) == "json"
-        elif word.startswith("-"):
-            if not set(word[1:]) <= set("aSjLlvH") or word == "-":
-                raise PBSError(f"invalid option -- '{word[1:2]}'", 2, usage=True)
-            flags |= set(word[1:])
-        else:
-            names.append(word)
+    try:
+        found, names, behind = command.split(words, "F", "aSjLlvH")
+    except PBSError as error:
+        raise PBSError(str(error), 1, usage=True) from None
+    flags, names, json_wanted = {letter for letter, _ in found}, names + (behind or []), ("F", "json") in found
     if not flags and not names:
-        raise PBSError("which nodes? Name some, or use -a for all", 2, usage=True)
+        raise PBSError(usage=True)
     qstat.look_after_the_queue()
     with store.reading() as db:
         every_node = machine.nodes(site.load(qstat.site_path(db)))
@@ -44,18 +36,20 @@ def show(words):
         return 0  # -l lists the nodes that are down: there are none
     nodes = [node for node in every_node if not names or node.name in names]
     if "S" in flags or "j" in flags:
-        show_table(nodes, running)
+        (show_jobs if "j" in flags else show_table)(nodes, running)
     elif json_wanted:
         import json
 
         listing = {node.name: attributes(node, running) for node in nodes}
-        print(json.dumps({"timestamp": int(time.time()), "pbs_version": "embedded", "pbs_server": machine.server_name(), "nodes": listing}, indent=4))
+        answer = {"timestamp": int(time.time()), "pbs_version": "embedded", "pbs_server": machine.server_name(), "nodes": listing}
+        print(json.dumps(answer, indent="\t", separators=(",", ":\t")))
     else:
         for node in nodes:
             print("\n     ".join([node.name, *(f"{name} = {value}" for name, value in attributes(node, running).items())]) + "\n")
-    unknown = sorted(set(names) - {node.name for node in every_node})
+    sys.stdout.flush()
+    unknown = [name for name in names if name not in {node.name for node in every_node}]
     for name in unknown:
-        command.say("pbsnodes", f"Node: {name},  Error: Unknown node ")
+        print(f"Node: {name},  Error: Unknown node ", file=sys.stderr)
     return 1 if unknown else 0
 
 
@@ -64,10 +58,15 @@ def on_node(node, running):
     return [(job, part) for job in running for part in job["allocation"] if part["node"] == node.name]
 
 
-def state(node, parts, used):
+def state(node, parts, running):
+    """free, job-exclusive, or job-busy: all CPUs are taken, or all the cores of this machine that the node's CPUs stand for."""
+    from handson.pbs import placement
+
     if any(part["exclusive"] for _, part in parts):
         return "job-exclusive"
-    return "job-busy" if used["ncpus"] >= node.ncpus else "free"
+    allocations = [job["allocation"] for job in running]
+    taken = placement.held(allocations, node.name)["ncpus"] >= node.ncpus or set(node.cores) <= placement.busy_cores(allocations)
+    return "job-busy" if taken else "free"
 
 
 def attributes(node, running):
@@ -78,7 +77,7 @@ def attributes(node, running):
     return {
         "Mom": machine.server_name(),
         "ntype": "PBS",
-        "state": state(node, parts, used),
+        "state": state(node, parts, running),
         "pcpus": node.ncpus,
         **({"jobs": jobs} if jobs else {}),
         "resources_available.arch": "linux",
@@ -96,6 +95,15 @@ def attributes(node, running):
 
 
 def show_table(nodes, running):
+    """pbsnodes -aS: what each node has."""
+    print("vnode           state           OS       hardware host            queue        mem     ncpus   nmics   ngpus  comment")
+    print(*("-" * width for width in (15, 15, 8, 8, 15, 10, 8, 7, 7, 7, 9)))
+    for node in nodes:
+        found = state(node, on_node(node, running), running)
+        print(f"{node.name:<15} {found:<15} {'--':<8} {'--':<8} {node.name:<15} {'--':<10} {short(node.mem):>8} {node.ncpus:>7} {0:>7} {node.ngpus:>7} --")
+
+
+def show_jobs(nodes, running):
     """pbsnodes -aSj: free/total of each resource."""
     from handson.pbs import placement
 
@@ -108,7 +116,7 @@ def show_table(nodes, running):
         free = [f"{short(node.mem - used['mem'])}/{short(node.mem)}", f"{node.ncpus - used['ncpus']}/{node.ncpus}", "0/0"]
         free.append(f"{node.ngpus - used['ngpus']}/{node.ngpus}")
         print(
-            f"{node.name:<15} {state(node, parts, used):<15} {len(parts):>6} {len(parts):>5} {0:>6}"
+            f"{node.name:<15} {state(node, parts, running):<15} {len(parts):>6} {len(parts):>5} {0:>6}"
             f" {free[0]:>12} {free[1]:>7} {free[2]:>7} {free[3]:>7} {jobs}"
         )
 

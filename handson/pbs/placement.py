@@ -51,7 +51,7 @@ def place(wanted, nodes, running):
     if spread is None:
         raise Waits("Not Running: " + _shortage(wanted, nodes, running, "Not enough free nodes available"))
     allocation = _give_slots(spread, wanted, running)
-    busy = _busy_cores(running)
+    busy = busy_cores(running)
     if busy and busy & _cores(allocation):
         # In their usual order, the nodes would share cores with running jobs: try first the nodes with the most free cores.
         by_freedom = sorted(nodes, key=lambda node: -len(set(_free_slots(node, running)) & _idle_slots(node, busy)))
@@ -125,7 +125,8 @@ def _shortage(wanted, nodes, running, too_few_nodes):
     return too_few_nodes
 
 
-def _busy_cores(running):
+def busy_cores(running):
+    """The cores of this machine that the allocations `running` use."""
     return {core for allocation in running for part in allocation for core in part["cores"]}
 
 
@@ -144,7 +145,7 @@ def _idle_slots(node, busy):
 
 def _give_slots(spread, wanted, running):
     """The allocation: slots, and so cores, for the chunks of each node. Slots whose core nobody uses yet (this job included) come first."""
-    allocation, busy = [], _busy_cores(running)
+    allocation, busy = [], busy_cores(running)
     own = set()
     for node, chunks in spread:
         number = min(len(node.cores), sum(workers(chunk) for chunk in chunks))

@@ -1,13 +1,13 @@
 """qdel: delete jobs, waiting or running."""
 
-import sys
 import time
 
 from handson.pbs import command
 
 USAGE = """\
-usage: qdel [-Wforce | -Wsuppress_email=X] [-x] job_identifier...
-       qdel --version"""
+usage:
+	qdel [-W force|suppress_email=X] [-x] job_identifier...
+	qdel --version"""
 
 
 def main():
@@ -17,38 +17,21 @@ def main():
 
 def delete_all(words):
     from handson.pbs import machine, scheduler
-    from handson.pbs.errors import PBSError
+    from handson.pbs.errors import PBSError, illegal_option_value
 
-    if words == ["--version"]:
-        print("pbs_version = embedded PBS of the hands-on course, in the manner of 23.06")
-        return 0
-    force, history, names = False, False, []
-    words = list(words)
-    while words:
-        word = words.pop(0)
-        if word.startswith("-W"):
-            value = word[2:] or (words.pop(0) if words else "")
-            if value != "force" and not value.startswith("suppress_email="):
-                raise PBSError("illegal -W value", 2, usage=True)
-            force = force or value == "force"
-        elif word == "-x":
-            history = True
-        elif word.startswith("-"):
-            raise PBSError(f"invalid option -- '{word[1:2]}'", 2, usage=True)
-        else:
-            names.append(word)
+    found, names, behind = command.split(words, "W", "x")
+    values = [value for letter, value in found if letter == "W"]
+    if any(value != "force" and not value.startswith("suppress_email=") for value in values):
+        raise illegal_option_value("W")
+    names += behind or []
     if not names:
-        raise PBSError("which job? Name one or more job identifiers", 2, usage=True)
-    server, status = machine.server_name(), 0
-    for name in names:
-        try:
-            delete(command.job_name(name, server), force, history, server)
-        except PBSError as error:
-            command.say("qdel", error)
-            status = error.status
-    scheduler.ensure()
-    sys.stdout.flush()
-    return status
+        raise PBSError(status=2, usage=True)
+    server = machine.server_name()
+    try:
+        for name in names:  # as in PBS, the first that cannot be deleted is the last to be looked at
+            delete(command.job_name(name, server), "force" in values, ("x", "") in found, server)
+    finally:
+        scheduler.ensure()
 
 
 def delete(name, force, history, server):
@@ -56,7 +39,7 @@ def delete(name, force, history, server):
     import getpass
 
     from handson.pbs import ending, processes, store
-    from handson.pbs.errors import PBSError, unknown_job
+    from handson.pbs.errors import job_has_finished, unknown_job
 
     with store.reading() as db:
         known = store.get(db, name)
@@ -66,7 +49,7 @@ def delete(name, force, history, server):
     with store.transaction() as db:
         job = store.get(db, name)
         if job["state"] == "F" and not history:
-            raise PBSError(f"Job has finished {name}.{server}", 35)
+            raise job_has_finished(f"{name}.{server}")
         if job["state"] == "F":
             db.execute("DELETE FROM jobs WHERE id = ? OR ? AND seq = ?", [name, bool(job["array"]), job["seq"]])
             return
@@ -86,5 +69,3 @@ def delete(name, force, history, server):
         ending.end_array(db, jobs[-1])
     for running_id in running:
         processes.ring(store.job_directory(running_id) / "bell", b"d")  # if nobody listens, the scheduler will find that the runner is gone
-
-

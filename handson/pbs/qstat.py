@@ -12,6 +12,9 @@ usage: qstat [-f] [-J] [-p] [-t] [-x] [-E] [-F format] [-D delim] [ job_identifi
        qstat -B [-f] [-F format] [ server_name... ]
        qstat --version"""
 FLAGS = "fJptxEairHTnsGM1wQBq"
+FOLD = 79  # columns of a line of `qstat -f`
+NUMBERS = ("cpupercent", "mpiprocs", "ncpus", "ngpus", "nodect", "nice", "ompthreads", "Priority", "session_id", "substate", "run_count",
+           "array_index", "Exit_status", "history_timestamp")  # of the attributes: numbers in JSON, too
 
 
 def main():
@@ -24,16 +27,14 @@ def show(words):
     from handson.pbs import machine, store
     from handson.pbs.errors import PBSError
 
-    if words == ["--version"]:
-        print("pbs_version = embedded PBS of the hands-on course, in the manner of 23.06")
-        return 0
     flags, values, operands = parse(words)
     server = machine.server_name()
     look_after_the_queue()
     with store.reading() as db:
-        if "Q" in flags or "q" in flags or "B" in flags:
+        if flags & set("QqB"):
             here = site.load(site_path(db))
-            (show_server if "B" in flags else show_queues)(here, store.select(db), server, flags)
+            jobs = [job for job in store.select(db) if job["state"] != "F" and job["index"] is None]
+            (show_server if "B" in flags else show_queues)(here, jobs, server, flags, operands)
             return 0
         chosen, errors = [], []
         for operand in operands:
@@ -48,9 +49,9 @@ def show(words):
         if "J" in flags:
             chosen = [job for job in chosen if job["array"] or job["index"] is not None]
         show_jobs(db, chosen, flags, values, server)
+    sys.stdout.flush()
     for error in errors:
-        sys.stdout.flush()
-        command.say("qstat", error)
+        command.report("qstat", error)
     return errors[-1].status if errors else 0
 
 
@@ -66,35 +67,21 @@ def look_after_the_queue():
 
 
 def parse(words):
-    from handson.pbs.errors import PBSError
+    from handson.pbs.errors import illegal_option_value
 
-    flags, values, operands, words = set(), {}, [], list(words)
-    while words:
-        word = words.pop(0)
-        if not word.startswith("-") or word == "-":
-            operands.append(word)
-            continue
-        letters = word[1:]
-        while letters:
-            letter, letters = letters[0], letters[1:]
-            if letter in "uFD":
-                if not letters and not words:
-                    raise PBSError(f"option requires an argument -- '{letter}'", 2, usage=True)
-                values[letter], letters = letters or words.pop(0), ""
-            elif letter in FLAGS:
-                flags.add(letter)
-            else:
-                raise PBSError(f"invalid option -- '{letter}'", 2, usage=True)
+    found, operands, behind = command.split(words, "uFD", FLAGS)
+    values = {letter: value for letter, value in found if letter in "uFD"}
     if values.get("F", "default") not in ("default", "dsv", "json"):
-        raise PBSError("illegal -F value", 2, usage=True)
-    return flags, values, operands
+        raise illegal_option_value("F")
+    return {letter for letter, _ in found} - values.keys(), values, operands + (behind or [])
 
 
 def site_path(db):
+    """The site that the nodes and queues are of: that of unfinished jobs, or else the chosen one."""
+    from handson.cluster import site
     from handson.pbs import store
-    from handson.pbs.qsub import current_site
 
-    return store.meta(db, "site") or current_site()
+    return store.site_in_force(db) or site.path_of()
 
 
 def choose_all(db, flags):
@@ -115,15 +102,15 @@ def choose(db, operand, flags, server):
     """The jobs that one operand means: a job, an array with its sub-jobs (-t), a queue, or ``@server``."""
     from handson.cluster import site
     from handson.pbs import store
-    from handson.pbs.errors import PBSError, unknown_job, unknown_queue
+    from handson.pbs.errors import PBSError, unknown_host, unknown_job, unknown_queue
 
-    if not operand[0].isdigit():
+    if not operand[:1].isdigit():
         queue, _, named = operand.partition("@")
         here = site.load(site_path(db))
-        if queue and queue not in here.queues:
-            raise unknown_queue(queue)
         if named and named.split(".")[0] != server:
-            raise PBSError(f"Unknown Host {named}", 1)
+            raise unknown_host(server, 255)
+        if queue and queue not in here.queues:
+            raise unknown_queue(f"destination {queue}")
         return [job for job in choose_all(db, flags) if not queue or job["queue"] == queue]
     name = command.job_name(operand, server)
     job = store.get(db, name)
@@ -148,10 +135,10 @@ def show_jobs(db, jobs, flags, values, server):
             job["state"] = "X"  # a sub-job that has ended, of an array that has not
     if "f" in flags:
         return show_full(jobs, values, server)
-    if flags & set("airHTns1w") or "u" in values:
+    if flags & set("airHTnsGM") or "u" in values:
         show_alternative(jobs, flags, server)
     else:
-        show_default(jobs)
+        show_default(jobs, done="p" in flags)
 
 
 def shorten(text, width):
@@ -159,48 +146,56 @@ def shorten(text, width):
     return text if len(text) <= width else text[: width - 1] + "*"
 
 
-def show_default(jobs):
+def show_default(jobs, done=False):
+    """The plain table; done: with the share of its walltime that a job has used."""
     if not jobs:
         return
-    print("Job id            Name             User              Time Use S Queue")
+    print(f"Job id            Name             User              {' % done ' if done else 'Time Use'} S Queue")
     print("----------------  ---------------- ----------------  -------- - -----")
     from handson.pbs.attributes import used_so_far
 
     for job in jobs:
-        used = (job.get("used") or used_so_far(job, time.time())).get("cput", "0")
+        used = share_done(job) if done else (job.get("used") or used_so_far(job, time.time())).get("cput", "0")
         job_id, name, user = shorten(f"{job['id']}.{job['server']}", 16), shorten(job["name"], 16), shorten(job["user"], 16)
-        print(f"{job_id:<16}  {name:<16} {user:<16}  {used:>8} {job['state']} {shorten(job['queue'], 16)}")
+        print(f"{job_id:<16}  {name:<16} {user:<16}  {used:>8} {job['state']} {shorten(job['queue'], 16):<16}")
+
+
+def share_done(job):
+    """``50 ``: the percentage of its walltime that a running job has used."""
+    limit = job["asked"]["walltime"]
+    return f"{int(100 * min(1, (time.time() - job['stime']) / limit)):>3} " if limit and job["state"] in "RE" else "-- "
 
 
 def show_alternative(jobs, flags, server):
     """qstat -a and its relatives."""
     if not jobs:
         return
-    wide = {"id": 30, "user": 15, "queue": 15, "name": 15} if "w" in flags else {"id": 15, "user": 8, "queue": 8, "name": 10}
-    left = sum(wide.values()) + 19
+    widths = (30, 15, 15, 15, 8, 4, 5) if "w" in flags else (15, 8, 8, 10, 6, 3, 3)
     print(f"\n{server}: ")
-    print(" " * left + "Req'd  Req'd   Elap")
-    titles = f"{'Job ID':<{wide['id']}} {'Username':<{wide['user']}} {'Queue':<{wide['queue']}} {'Jobname':<{wide['name']}}"
-    print(f"{titles} SessID NDS TSK Memory Time  S Time")
-    print(" ".join("-" * width for width in (*wide.values(), 6, 3, 3, 6, 5, 1, 5)))
+    print(" " * (sum(widths) + 7) + "Req'd  Req'd   Elap")
+    titles = ("Job ID", "Username", "Queue", "Jobname", "SessID", "NDS", "TSK")
+    print(*(f"{title:<{width}}" for title, width in zip(titles, widths, strict=True)), "Memory Time  S Time")
+    print(*("-" * width for width in (*widths, 6, 5, 1, 5)))
     for job in jobs:
-        print(alternative_line(job, wide))
-        if "n" in flags and job.get("exec_host"):
-            print(f"   {job['exec_host']}")
+        line = alternative_line(job, widths, "gb" if "G" in flags else None)
+        if "n" in flags:
+            line += (" " if "1" in flags else "\n   ") + (job.get("exec_host") or " -- ")
+        print(line)
         if "s" in flags:
-            print(f"   {job.get('comment') or '--'}")
+            print(f"   {job.get('comment') or ' -- '}")
 
 
-def alternative_line(job, wide):
+def alternative_line(job, widths, unit):
     asked, now = job["asked"]["listing"], time.time()
-    names = {"id": f"{job['id']}.{job['server']}", "user": job["user"], "queue": job["queue"], "name": job["name"]}
-    cells = " ".join(f"{shorten(names[key], width):<{width}}" for key, width in wide.items())
+    names = (f"{job['id']}.{job['server']}", job["user"], job["queue"], job["name"])
+    cells = " ".join(f"{shorten(name, width):<{width}}" for name, width in zip(names, widths, strict=False))
     session = str(job.get("session") or "-- ")
-    memory = short_size(asked["mem"]) if "mem" in asked else "-- "
+    memory = short_size(asked["mem"], unit) if "mem" in asked else "-- "
     limit = short_time(job["asked"]["walltime"]) if job["asked"]["walltime"] is not None else "-- "
     began = job.get("stime")
     elapsed = short_time((job.get("obittime") or now) - began) if began else "-- "
-    return f"{cells} {session:>6} {asked['nodect']:>3} {asked.get('ncpus', '--'):>3} {memory:>6} {limit:>5} {job['state']} {elapsed:>5}"
+    numbers = " ".join(f"{number:>{width}}" for number, width in zip((session, asked["nodect"], asked.get("ncpus", "-- ")), widths[4:], strict=True))
+    return f"{cells} {numbers} {memory:>6} {limit:>5} {job['state']} {elapsed:>5}"
 
 
 def short_time(seconds):
@@ -208,15 +203,16 @@ def short_time(seconds):
     return f"{int(seconds) // 3600:02}:{int(seconds) // 60 % 60:02}"
 
 
-def short_size(text):
-    """``4gb`` for ``4194304kb``: five characters at most."""
+def short_size(text, smallest=None):
+    """``4gb`` for ``4194304kb``: six characters at most. smallest: a unit, "gb" for instance; sizes are rounded up to it."""
     from handson.pbs.resources import parse_size
 
     size = parse_size(text)
     for unit in ("kb", "mb", "gb"):
-        if size < 10_000:
+        if size < 10_000 and smallest in (None, unit):
             return f"{size}{unit}"
-        size //= 1024
+        smallest = None if smallest == unit else smallest
+        size = -(-size // 1024)
     return f"{size}tb"
 
 
@@ -227,47 +223,88 @@ def show_full(jobs, values, server):
     if values.get("F") == "json":
         import json
 
-        print(json.dumps({"timestamp": int(time.time()), "pbs_version": "embedded", "pbs_server": server, "Jobs": listing}, indent=4))
+        answer = {"timestamp": int(time.time()), "pbs_version": "embedded", "pbs_server": server, "Jobs": with_numbers(listing)}
+        print(json.dumps(answer, indent="\t", separators=(",", ":\t")))
         return
     for job_id, attributes in listing.items():
-        lines = []
+        flat = {}
         for name, value in attributes.items():
             if name == "Variable_List":
-                lines.append(f"{name} = " + ",".join(f"{key}={text}" for key, text in value.items()))
+                flat[name] = ",".join(f"{key}={text}" for key, text in value.items())
             elif isinstance(value, dict):
-                lines += [f"{name}.{key} = {text}" for key, text in value.items()]
+                flat |= {f"{name}.{key}": text for key, text in value.items()}
             else:
-                lines.append(f"{name} = {value}")
+                flat[name] = value
         if values.get("F") == "dsv":
-            print(values.get("D", "|").join([f"Job Id: {job_id}", *(line.replace(" = ", "=", 1) for line in lines)]))
+            print(values.get("D", "|").join([f"Job Id: {job_id}", *(f"{name}={value}" for name, value in flat.items())]))
         else:
-            print("\n    ".join([f"Job Id: {job_id}", *(line.replace("\n", "\n\t") for line in lines)]) + "\n")
+            print(f"Job Id: {job_id}", *(folded(name, value) for name, value in flat.items()), "", sep="\n")
 
 
-def show_queues(here, jobs, server, flags):
+def with_numbers(value, name=""):
+    """Attributes as JSON has them: those that count are numbers."""
+    if isinstance(value, dict):
+        return {key: with_numbers(item, key if name != "Variable_List" else "") for key, item in value.items()}
+    return int(value) if name in NUMBERS else value
+
+
+def folded(name, value):
+    """``    name = value``, broken behind commas where it would be wider than FOLD, and anywhere in what has none. Further lines begin with a tab."""
+    text = f"    {name} = "
+    column = len(text)
+    for number, part in enumerate(value.replace("\n", "\n\t").split(",")):
+        text += "," if number else ""
+        if column + len(part) >= FOLD - 1 and number:
+            text, column = text + "\n\t", 9
+        while len(part) > FOLD - column:
+            text, part, column = text + part[: FOLD - column] + "\n\t", part[FOLD - column :], 8
+        text, column = text + part, column + len(part)
+    return text
+
+
+def show_queues(here, jobs, server, flags, names):
+    from handson.pbs.errors import unknown_queue
+
+    for name in names:
+        if name.partition("@")[0] not in here.queues:
+            raise unknown_queue(name)
     lines = []
-    for queue in here.queues:
-        counts = {state: 0 for state in "QRHWTEB"}
-        for job in jobs:
-            if job["queue"] == queue and job["state"] != "F" and job["index"] is None:
-                counts[job["state"]] += 1
+    for queue in [queue for queue in here.queues if not names or queue in [name.partition("@")[0] for name in names]]:
+        counts = {state: sum(job["queue"] == queue and job["state"] == state for job in jobs) for state in "QRHWTEB"}
         lines.append((queue, sum(counts.values()), counts))
+    longest = here.walltime
     if "f" in flags:
         for queue, total, counts in lines:
             states = zip(("Transit", "Queued", "Held", "Waiting", "Running", "Exiting", "Begun"), "TQHWREB", strict=True)
-            state_count = " ".join(f"{name}:{counts[letter]}" for name, letter in states)
-            print(f"Queue: {queue}\n    queue_type = Execution\n    total_jobs = {total}\n    state_count = {state_count} ")
-            print("    enabled = True\n    started = True\n")
+            facts = {"queue_type": "Execution", "total_jobs": str(total)}
+            facts["state_count"] = " ".join(f"{name}:{counts[letter]}" for name, letter in states) + " "
+            facts |= {"resources_max.walltime": longest} if longest else {}
+            facts |= {"enabled": "True", "started": "True"}
+            print(f"Queue: {queue}", *(folded(name, value) for name, value in facts.items()), "", sep="\n")
+        return
+    if "q" in flags:
+        print(f"\nserver: {server}\n")
+        print("Queue            Memory CPU Time Walltime Node   Run   Que   Lm  State")
+        print("---------------- ------ -------- -------- ---- ----- ----- ----  -----")
+        total_run = total_waiting = 0
+        for queue, _, counts in lines:
+            run, waiting = counts["R"], counts["Q"] + counts["H"] + counts["W"]
+            total_run, total_waiting = total_run + run, total_waiting + waiting
+            print(f"{shorten(queue, 16):<16}   --      --    {longest or '--   ':>8}  --  {run:>5} {waiting:>5}   --   E R")
+        print(f"{'':47}----- -----\n{'':47}{total_run:>5} {total_waiting:>5}")
         return
     print("Queue              Max   Tot Ena Str   Que   Run   Hld   Wat   Trn   Ext Type")
     print("---------------- ----- ----- --- --- ----- ----- ----- ----- ----- ----- ----")
     for queue, total, counts in lines:
         numbers = " ".join(f"{counts[letter]:>5}" for letter in "QRHWTE")
-        print(f"{shorten(queue, 16):<16} {0:>5} {total:>5} yes yes {numbers} Exec")
+        print(f"{shorten(queue, 16):<16} {0:>5} {total:>5} yes yes {numbers} Exe*")
 
 
-def show_server(here, jobs, server, flags):
-    jobs = [job for job in jobs if job["state"] != "F" and job["index"] is None]
+def show_server(here, jobs, server, flags, names):
+    from handson.pbs.errors import unknown_host
+
+    if any(name.split(".")[0] != server for name in names):
+        raise unknown_host(server, 255)
     counts = {letter: sum(job["state"] == letter for job in jobs) for letter in "QRHWTE"}
     if "f" in flags:
         print(f"Server: {server}\n    server_state = Active\n    server_host = {server}\n    scheduling = True\n    total_jobs = {len(jobs)}")
@@ -275,4 +312,4 @@ def show_server(here, jobs, server, flags):
         return
     print("Server             Max   Tot   Que   Run   Hld   Wat   Trn   Ext Status")
     print("---------------- ----- ----- ----- ----- ----- ----- ----- ----- -----------")
-    print(f"{shorten(server, 16):<16} {0:>5} {len(jobs):>5} " + " ".join(f"{counts[letter]:>5}" for letter in "QRHWTE") + " Active")
+    print(f"{shorten(server, 16):<16} {0:>5} {len(jobs):>5} " + " ".join(f"{counts[letter]:>5}" for letter in "QRHWTE") + " Active    ")

@@ -24,28 +24,26 @@ def submit(words):
     from handson.pbs.errors import PBSError
     from handson.pbs.options import Options, split
 
-    if words == ["--version"]:
-        print("pbs_version = embedded PBS of the hands-on course, in the manner of 23.06")
-        return 0
     options = Options()
     found, names, executable = split(words)
     options.add(found)
     script, name = read_script(names, executable)
     prefix = options.values.get("C", os.environ.get("PBS_DPREFIX", "#PBS"))
     if executable is None:
-        in_script = []
-        for directive in directives.read(script, prefix):
-            found, names, rest = split(directive)
-            if names or rest is not None:
-                raise PBSError(f"directive error: {' '.join(directive)} ", 2)
-            in_script += found
-        options.add(in_script)
+        if b"\r\n" in script:
+            raise PBSError("script contains cr, lf", 1, hint="an editor of Windows ended its lines; this puts them right: sed -i 's/\\r$//' SCRIPT")
+        options.add([option for text in directives.texts(script, prefix) for option in in_directive(text, options)])
     job = describe(options, name, executable, words)
+    never, other_track = impossible(job), forgotten_track(job, script)
     job_id = store_job(job, script)
     if options.noted():
         command.say("qsub", f"accepted, without effect on this machine: {' '.join(options.noted())}")
     if "z" not in options.values:
         print(job_id, flush=True)
+    if never:
+        print(f"hint: {never}; `qdel {job_id.partition('.')[0]}` deletes it", file=sys.stderr)
+    if other_track:
+        print(f"hint: {other_track}", file=sys.stderr)
     try:
         scheduler.ensure()
     except OSError as error:
@@ -56,30 +54,62 @@ def submit(words):
     return 0
 
 
+def in_directive(text, options):
+    """The options, as `options.split` returns them, of the directive with this text; `options`: those of the command line. Raises PBSError."""
+    import shlex
+
+    from handson.pbs import directives
+    from handson.pbs.errors import PBSError
+    from handson.pbs.options import Options, split
+
+    try:
+        found, names, behind = split(shlex.split(text))
+        tried = Options()
+        tried.values = options.values  # what the command line overrides is not even looked at
+        tried.add(found)
+    except ValueError:
+        raise directives.error_in(text) from None
+    except PBSError as error:
+        raise directives.error_in(text, error) if error.usage else error from None
+    if names or behind is not None:
+        raise directives.error_in(text)
+    return found
+
+
 def read_script(names, executable):
     """(the script's bytes, the job's name by default). Raises PBSError in PBS's words."""
     from handson.pbs.errors import PBSError
     from handson.pbs.options import JOB_NAME
 
     if len(names) > (0 if executable is not None else 1):
-        raise PBSError(f"unexpected argument: {names[-1]}", 2, usage=True)
+        raise PBSError(status=2, usage=True)
     if executable is not None:
         if not executable:
-            raise PBSError("no command behind --", 2, usage=True)
+            raise PBSError(status=2, usage=True)
         return b"", "STDIN"
-    if not names or names == ["-"]:
+    if not names or names[0] in ("", "-"):
         return _limited(sys.stdin.buffer), "STDIN"
     try:
         if os.path.exists(names[0]) and not os.path.isfile(names[0]):
             raise PBSError("script not a file", 1)
         with open(names[0], "rb") as file:
             script = _limited(file)
+    except FileNotFoundError as error:
+        raise PBSError(f"script file:: {error.strerror}", 1, hint=where_it_is(names[0])) from None
     except OSError as error:
-        raise PBSError(f"script file:: {error.strerror}", 1) from None
+        raise PBSError(f"opening script file:: {error.strerror}", 8) from None
     name = os.path.basename(names[0])
     if len(name) > 230 or not JOB_NAME.fullmatch(name):
         name = None  # needs a -N
     return script, name
+
+
+def where_it_is(script):
+    """Which folder has a script that is not where it was looked for: a hint, or ""."""
+    from handson.files import COURSE
+
+    folders = [path.parent for room in ("exercises", "jobs", "solutions") for path in sorted(COURSE.glob(f"{room}/*/{os.path.basename(script)}"))]
+    return f"this folder is {os.getcwd()}; the script is in {folders[0]}" if folders else ""
 
 
 def _limited(file):
@@ -95,15 +125,16 @@ def describe(options, name, executable, words):
     """The new job, without its number. Raises PBSError for what PBS's server would refuse."""
     from handson.cluster import site
     from handson.pbs import errors, machine, resources
-    from handson.pbs.options import everything, output_path, variable_list
+    from handson.pbs.options import FIELDS, everything, variable_list
 
     given, attributes = options.values, options.attributes
     name = given.get("N", name)
     if name is None:
         raise errors.PBSError("cannot form a valid job name from the script name", 1)
-    asked = resources.parse(options.resources)
     path = current_site()
     here, server, me = site.load(path), machine.server_name(), pwd.getpwuid(os.geteuid())
+    asked = resources.parse(options.resources, here.walltime)
+    check_user(given.get("u", ""), me)
     queue = choose_queue(given.get("q", ""), here, server)
     check_groups(attributes.get("group_list", ""), here)
     environment = dict(os.environ)
@@ -114,11 +145,6 @@ def describe(options, name, executable, words):
     directory = environment["PWD"] if _is_here(environment.get("PWD")) else os.getcwd()
     sent |= pbs_o_variables(environment, server, queue, directory, me)
     hosts = {server, "localhost", *(node.name for node in machine.nodes(here))}
-    paths = {}
-    for letter in "oe":
-        paths[letter], foreign = output_path(given[letter], directory, hosts) if letter in given else (None, "")
-        if foreign:
-            command.say("qsub", f"-{letter} names the host {foreign}, but the output goes to {paths[letter]} on this machine")
     now = time.time()
     held = "h" in given
     return {
@@ -129,27 +155,19 @@ def describe(options, name, executable, words):
         "server": server,
         "queue": queue,
         "site": path,
+        "resources": options.resources,
         "asked": asked,
-        "join": given.get("j", "n"),
-        "keep": given.get("k", "n").replace("n", ""),
-        "remove": given.get("R", ""),
-        "output": paths["o"],
-        "error": paths["e"],
+        **{key: value_of(given.get(letter, default)) for letter, (key, default, value_of) in FIELDS.items()},
+        "output": output_file("o", given, directory, hosts),
+        "error": output_file("e", given, directory, hosts),
         "workdir": directory,
         "shell": choose_shell(given.get("S"), hosts),
         "command": executable,
         "variables": sent,
-        "rerunnable": given.get("r", "y") == "y",
         "hold": "u" if held else "n",
         "depend": attributes.get("depend", []),
-        "not_before": given.get("a", 0),
         "array": given.get("J"),
         "groups": attributes.get("group_list", ""),
-        "account": given.get("A", ""),
-        "project": given.get("P", "_pbs_project_default"),
-        "priority": int(given.get("p", 0)),
-        "mail": given.get("m", "a"),
-        "mail_users": given.get("M", ""),
         "umask": attributes.get("umask", ""),
         "block": bool(attributes.get("block")),
         "arguments": words,
@@ -158,6 +176,35 @@ def describe(options, name, executable, words):
         "qtime": now,
         "index": None,
     }
+
+
+def impossible(job):
+    """That no idle nodes of the site could ever run the job: a sentence; None for a job that they can run."""
+    from handson.cluster import site
+    from handson.pbs import machine, placement
+
+    here = site.load(job["site"])
+    why = placement.impossible(job["asked"], machine.nodes(here))
+    return why and (
+        f"this job will wait for ever, as it asks for more than there is ({why.partition(': ')[2]}):"
+        f" {here.nodes} nodes with ncpus={here.ncpus} and ngpus={here.gpus} each"
+    )
+
+
+def forgotten_track(job, script):
+    """That the job will run a script of the PyTorch track that has gaps, as TRACK is not set: a sentence; None where all is well."""
+    import re
+
+    found = re.search(rb"\$\{TRACK:-(\w+)\}/(\w+\.py)", script)
+    if not found or "TRACK" in job["variables"]:
+        return None
+    track, name = map(bytes.decode, found.groups())
+    try:
+        with open(os.path.join(job["workdir"], track, name), "rb") as file:
+            gaps = file.read().count(b"PUT YOUR CODE: ")
+    except OSError:
+        return None
+    return gaps and f"this job runs {track}/{name}, which still has gaps; for the other track, submit it with -v TRACK=chainer"
 
 
 def _is_here(path):
@@ -173,23 +220,30 @@ def current_site():
     from handson.cluster import site
     from handson.pbs import store
 
-    if not os.environ.get("HANDSON_SITE"):
-        with store.reading() as db:
-            if db and db.execute(f"SELECT 1 FROM jobs WHERE {store.UNFINISHED} LIMIT 1").fetchone():
-                return store.meta(db, "site")
-    return site.path_of()
+    if os.environ.get("HANDSON_SITE"):
+        return site.path_of()
+    with store.reading() as db:
+        return store.site_in_force(db) or site.path_of()
 
 
 def choose_queue(text, here, server):
-    from handson.pbs.errors import unknown_queue
+    from handson.pbs.errors import unknown_host, unknown_queue
 
     queue, _, named = text.partition("@")
     if named and named.split(".")[0] != server:
-        raise unknown_queue()
+        raise unknown_host(server, 160)
     queue = queue or here.queue
     if queue not in here.queues:
         raise unknown_queue()
     return queue
+
+
+def check_user(text, me):
+    """Jobs run as the user who submits them, whatever ``-u user[@host],...`` says."""
+    from handson.pbs.errors import bad_user
+
+    if text and me.pw_name not in [item.partition("@")[0] for item in text.split(",")]:
+        raise bad_user()
 
 
 def check_groups(text, here):
@@ -208,6 +262,18 @@ def check_groups(text, here):
             raise bad_group() from None
         if number not in {os.getgid(), os.getegid(), *os.getgroups()}:
             raise bad_group()
+
+
+def output_file(letter, given, directory, hosts):
+    """The file that -o or -e names, absolute; None where it is not `given`."""
+    from handson.pbs.options import output_path
+
+    if letter not in given:
+        return None
+    path, foreign = output_path(given[letter], directory, hosts)
+    if foreign:
+        command.say("qsub", f"-{letter} names the host {foreign}, but the output goes to {path} on this machine")
+    return path
 
 
 def choose_shell(text, hosts):
@@ -252,8 +318,8 @@ def store_job(job, script):
 
     chosen = job.pop("site")
     with store.transaction() as db:
-        in_force = store.meta(db, "site", chosen)
-        if in_force != chosen and db.execute(f"SELECT 1 FROM jobs WHERE {store.UNFINISHED} LIMIT 1").fetchone():
+        in_force = store.site_in_force(db) or chosen
+        if in_force != chosen:
             raise PBSError(
                 f"jobs of the site {in_force} are unfinished: wait for them, delete them, or give {chosen} its own HANDSON_PBS_HOME", 2
             )

@@ -2,7 +2,7 @@
 
 import re
 
-from handson.pbs.errors import PBSError, illegal_value, unknown_resource
+from handson.pbs.errors import PBSError, illegal_value, unknown_resource, walltime_limit
 
 CHUNK = {  # resources of a node, allowed in a chunk of a select statement: name -> type
     "ncpus": "int", "ngpus": "int", "nmics": "int", "mpiprocs": "int", "ompthreads": "int", "naccelerators": "int",
@@ -72,8 +72,8 @@ def parse_select(text):
         chunk = {"count": int(count)}
         for item in items:
             name, equals, value = item.partition("=")
-            if not equals:
-                raise illegal_value("select")
+            if not equals or not value or re.search(r"\s", item):
+                raise illegal_value("Resource_List.select")
             if name not in CHUNK:
                 if name in JOB:
                     raise PBSError(f'Resource invalid in "select" specification: {name}', 4)
@@ -127,11 +127,15 @@ def parse_nodes(text):
     return "+".join(chunks), "scatter" + (":" + suffixes[0] if suffixes else "")
 
 
-def parse(asked):
+def parse(asked, longest=None):
     """The request of a job, from its ``-l`` values `asked` (name -> text): a dict with
 
     `chunks`, `arrangement`, `sharing`, `walltime` (seconds or None), and `listing`, the Resource_List that qstat shows.
+    longest: the walltime of the queue, as text: no job gets more, and those that ask for none get it.
     """
+    asked = {name: text for name, text in asked.items() if text or name != "walltime"}
+    if longest:
+        asked.setdefault("walltime", longest)
     for name, text in asked.items():
         if name not in CHUNK and name not in JOB:
             raise unknown_resource(name)
@@ -140,7 +144,8 @@ def parse(asked):
             if kind not in ("select", "place", "nodes"):
                 _value(kind, text)
         except ValueError:
-            raise illegal_value(f"Resource_List.{name}") from None
+            raise illegal_value(f"Resource_List.{name}", hint="a number with mbit or gbit, as in -l network=100mbit, or none" if kind == "rate" else "") from None
+    arrangement, sharing = parse_place(asked.get("place", "free"))
     for_node = [name for name in asked if name in CHUNK or name == "nodes"]
     if "select" in asked or "place" in asked:
         if for_node:
@@ -161,6 +166,8 @@ def parse(asked):
             total = sum(chunk["count"] * chunk.get(name, 0) for chunk in chunks)
             listing[name] = f"{total}kb" if CHUNK[name] == "size" else str(total)
     walltime = parse_time(asked["walltime"]) if "walltime" in asked else None
+    if longest and walltime > parse_time(longest):
+        raise walltime_limit(longest)
     if walltime is not None:
         listing["walltime"] = format_time(walltime)
     return {

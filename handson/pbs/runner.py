@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,8 @@ from handson.cluster import launcher, site, virtual_nodes
 from handson.pbs import ending, placement, processes, scheduler, store
 from handson.pbs.resources import format_time
 
-BARE_PATH = "/bin:/usr/bin"
+BARE_PATH = "/usr/local/bin:/usr/bin:/bin"  # where the login shell sets none
+LOGIN = 5  # seconds for the login shell to say its PATH
 PERSISTENCE = 60  # seconds to go on trying to record the end of a job on a full disk
 
 
@@ -71,10 +73,10 @@ def start(job, directory):
     nodes = {part["node"]: {"cores": part["cores"], "slots": part["slots"]} for part in job["allocation"]}
     holder, note = separate(nodes, job, directory) if len(nodes) > 1 else (None, "")
     (directory / "nodes.json").write_text(json.dumps(nodes))
-    job["tmpdir"] = tempfile.mkdtemp(prefix=f"pbs.{job['id'].replace('[', '-').replace(']', '')}.")
+    job["tmpdir"] = make_tmpdir(f"pbs.{job['id']}.{job['server']}".replace("[", "-").replace("]", ""))
     environment = job_environment(job, directory) | (launcher.refusing(directory) if len(nodes) > 1 else {})
     (directory / "environment.json").write_text(json.dumps(environment))
-    streams = {stream: open(path, "wb", buffering=0) for path, _, stream in ending.spool_files(job)}
+    streams = {stream: new_output(path) for path, _, stream in ending.spool_files(job)}
     (directory / "job.json").write_text(json.dumps(job | {"started": True}))  # for store.recover
     out = streams.get("o") or streams["e"]
     command = job["command"] or interpreter(job, script)
@@ -83,7 +85,7 @@ def start(job, directory):
         command = virtual_nodes.inside(holder.inside, job["home"], *command)
     if note:
         (streams.get("e") or out).write(f"handson: {note}; the nodes of this job are groups of plain processes\n".encode())
-    os.umask(int(job["umask"] or "077", 8))
+    os.umask(ending.umask(job))
     try:
         process = subprocess.Popen(
             command,
@@ -105,6 +107,37 @@ def start(job, directory):
     job.update(stored)
     process.returncode = 0  # `reap` collects it, not this object
     return process.pid, holder
+
+
+def new_output(path):
+    """An empty file for the output of a job and of its pbsdsh tasks, which append to it. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.lstat(path).st_mode
+        if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+            os.unlink(path)
+    return open(path, "ab", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK, 0o600))  # a FIFO must not block
+
+
+def make_tmpdir(name):
+    """The job's own temporary directory: of this name, if no job of another course folder has it."""
+    path = os.path.join(tempfile.gettempdir(), name)
+    try:
+        os.mkdir(path, 0o700)
+        return path
+    except FileExistsError:
+        return tempfile.mkdtemp(prefix=f"{name}.")
+
+
+def login_path(job):
+    """The PATH that the user's login shell sets for jobs, as in a real PBS. A shell that says none in time leaves a usual one."""
+    environment = {"HOME": job["home"], "LOGNAME": job["user"], "USER": job["user"], "SHELL": job["login_shell"]}
+    with tempfile.TemporaryFile() as said, contextlib.suppress(OSError, subprocess.TimeoutExpired):  # a daemon of the profile may keep it open
+        command = [job["login_shell"], "-l", "-c", 'printf "\\n%s" "$PATH"']
+        silent = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+        subprocess.run(command, stdout=said, cwd=job["home"], env=environment, timeout=LOGIN, **silent)
+        said.seek(0)
+        return os.fsdecode(said.read()).rpartition("\n")[2] or BARE_PATH
+    return BARE_PATH
 
 
 def separate(nodes, job, directory):
@@ -141,7 +174,7 @@ def job_environment(job, directory):
         "LOGNAME": job["user"],
         "USER": job["user"],
         "SHELL": job["login_shell"],
-        "PATH": BARE_PATH,
+        "PATH": login_path(job),
         **job["variables"],
         "ENVIRONMENT": "BATCH",
         "NCPUS": threads,
@@ -194,19 +227,25 @@ def watch(job, shell, bell, holder):
     _leave_nothing(job, kill_at, ended, stay)
     notes, directory = [], store.job_directory(job["id"])
     if overdue:
-        code, how = ending.EXIT_WALLTIME, "failed"
-        with contextlib.suppress(OSError), open(ending.spool_files(job)[-1][0], "a") as stderr:
-            stderr.write(f"=>> PBS: job killed: walltime {overdue} exceeded limit {limit}\n")
-        notes.append(f"walltime {overdue} exceeded limit {limit}")
+        code, how = ending.EXIT_WALLTIME, "exceeded resource walltime"
+        last_line(job, f"walltime {overdue} exceeded limit {limit}")
     else:
-        if fallen:
-            notes.append(fallen)
-            with contextlib.suppress(OSError), open(ending.spool_files(job)[-1][0], "a") as stderr:
-                stderr.write(f"=>> PBS: job killed: {fallen}\n")
         code = os.waitstatus_to_exitcode(ended[shell])
-        code = 256 - code if code < 0 else code
+        if deletion:
+            last_line(job, f"deleted by {deletion['by']} (qdel)")
+        elif fallen:
+            notes.append(fallen)
+            last_line(job, fallen)
+        if code < 0:  # a real PBS has a login shell around the script, which ends like this where only the script is killed
+            code = (256 if deletion else 128) - code
         how = "failed" if code else "finished"
     return _outcome(code, how, notes, began, job)
+
+
+def last_line(job, reason):
+    """Say at the end of the job's stderr why it was killed."""
+    with contextlib.suppress(OSError), open(ending.spool_files(job)[-1][0], "a") as stderr:
+        stderr.write(f"=>> PBS: job killed: {reason}\n")
 
 
 def _members(job):

@@ -10,8 +10,10 @@ import json
 import os
 import sqlite3
 import time
+import zlib
 from pathlib import Path
 
+from handson.files import COURSE
 from handson.pbs import processes
 from handson.pbs.errors import PBSError
 
@@ -26,9 +28,14 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);
 
 
 def home(create=True):
-    """The directory of all our state: HANDSON_PBS_HOME, or handson/pbs in XDG_STATE_HOME or ~/.local/state. Mode 0700, ours alone."""
+    """The directory of all our state, for each user and course folder another: mode 0700, ours alone.
+
+    HANDSON_PBS_HOME, or a folder in handson/pbs in XDG_STATE_HOME or ~/.local/state: not in the course folder itself, which may be on a
+    file system that SQLite's locks don't reach.
+    """
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    path = Path(os.environ.get("HANDSON_PBS_HOME") or Path(state) / "handson" / "pbs").absolute()
+    own = f"{COURSE.name}-{zlib.crc32(os.fsencode(COURSE)):08x}"
+    path = Path(os.environ.get("HANDSON_PBS_HOME") or Path(state) / "handson" / "pbs" / own).absolute()
     try:
         if create:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -141,6 +148,13 @@ def script(job):
 def meta(db, key, default=None):
     row = db and db.execute("SELECT value FROM meta WHERE key = ?", [key]).fetchone()
     return row[0] if row else default
+
+
+def site_in_force(db):
+    """The site file that the unfinished jobs were submitted for; None when there are none."""
+    if db is None or not db.execute(f"SELECT 1 FROM jobs WHERE {UNFINISHED} LIMIT 1").fetchone():
+        return None
+    return meta(db, "site")
 
 
 def set_meta(db, key, value):

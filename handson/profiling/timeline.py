@@ -82,6 +82,14 @@ class Timeline:
         evaluation = spans.union(self.begin[others], self.end[others])
         return steps[[not len(spans.both(step[None, 1:], evaluation)) for step in steps]] if len(evaluation) else steps
 
+    def move_steps(self, moved):
+        """Give the recorded iterations other begins and ends: what ``moved(begins, ends)`` returns."""
+        chosen = numpy.flatnonzero((self.kind == STEP) & (self.end > self.begin))
+        self.begin[chosen], self.end[chosen] = moved(self.begin[chosen], self.end[chosen])
+        order = numpy.argsort(self.begin, kind="stable")
+        for column in COLUMNS:
+            setattr(self, column, getattr(self, column)[order])
+
     def between(self, begin, end):
         """The Timeline of all events that overlap [begin, end), and perhaps of some earlier ones."""
         first = int(numpy.searchsorted(numpy.maximum.accumulate(self.end), begin))

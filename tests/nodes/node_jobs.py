@@ -63,7 +63,7 @@ class Jobs:
 
     def ended(self, number):
         """The attributes of a job as a dict when it has ended, else None."""
-        out = self("qstat", "-xf", number).stdout
+        out = self("qstat", "-xf", number).stdout.replace("\n\t", "")
         return dict(line.strip().split(" = ", 1) for line in out.splitlines() if " = " in line) if "job_state = F" in out else None
 
     def finish(self, number):

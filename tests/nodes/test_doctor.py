@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import real_pbs
 
 from handson.cluster import doctor, virtual_nodes
 
@@ -63,11 +64,17 @@ def test_on_a_sound_machine_every_rung_holds():
 
 
 @pytest.mark.slow
-def test_in_a_job_the_rungs_between_its_nodes_hold_too(jobs):
+@pytest.mark.parametrize("whose", ["embedded", "the site's own"])
+def test_in_a_job_the_rungs_between_its_nodes_hold_too(jobs, tmp_path, whose):
+    if whose != "embedded":
+        jobs.environment["PATH"] = f"{real_pbs.install(tmp_path / 'bin')}:{jobs.environment['PATH']}"
     out = jobs.run(f"cd {ROOT} && python -m handson doctor", select="2:mpiprocs=1")
     marks = [line.split()[0] for line in out.splitlines() if not line.startswith("handson:")]
     assert len(marks) == len(doctor.HERE) + len(doctor.IN_JOB) and set(marks) <= {"ok", "note"}, out
-    assert ("reached by: virtual node" in out) == (virtual_nodes.why_not() is None)
+    if whose == "embedded":
+        assert ("reached by: virtual node" in out) == (virtual_nodes.why_not() is None)
+    else:
+        assert "reached by: sh, pbsdsh" in out and "a real batch system's" in out
 
 
 def test_it_stops_at_the_broken_rung_with_status_1(monkeypatch):
@@ -224,7 +231,7 @@ def test_a_host_that_runs_no_command(agent):
 
 def test_a_host_that_does_not_answer(agent, monkeypatch):
     agent('[ "$1" = n2 ] && sleep 1000; exec sh -c "$2"')
-    monkeypatch.setattr(doctor._on, "__kwdefaults__", {"limit": 1})
+    monkeypatch.setattr(doctor._there, "__kwdefaults__", {"limit": 1})
     assert "has not run a command on n2" in broken(doctor.reach, HOSTS)[0]
 
 
@@ -234,32 +241,57 @@ def test_an_environment_that_other_nodes_cannot_see(agent):
     assert what.startswith("n2 cannot use this environment") and "not found" in what and "file system that all nodes share" in cure
 
 
-def answers(agent, **hosts):
+PBSDSH = """({script}) >>job_output 2>&1; status=$?
+[ $status = 0 ] || echo "pbsdsh: task 0x00000000 exit status $status"
+exit 0"""
+
+
+def test_a_real_pbsdsh_hands_back_neither_status_nor_output(agent, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(doctor, "DELAY", 0.1)
+    agent(PBSDSH.format(script='exec sh -c "$2"'))
+    assert doctor.reach(HOSTS) == "a command runs on each of them" and doctor._on("n2", "echo", "there") == (0, "there\n", "")
+    assert "can be reached from n1, n2" in doctor.ports(HOSTS)
+    agent(PBSDSH.format(script='[ "$1" = n2 ] && exit 3; exec sh -c "$2"'))
+    assert broken(doctor.reach, HOSTS)[0].startswith("sh cannot run a command on n2") or "on n2" in broken(doctor.reach, HOSTS)[0]
+    agent(PBSDSH.format(script=f'[ "$1" = n2 ] && set -- "$1" "$(echo "$2" | sed s:{tmp_path}:/nowhere:g)"; exec sh -c "$2"'))
+    what, cure = broken(doctor.environment, HOSTS)
+    assert what.startswith("n2 cannot use") and f"it left no answer in the folder {tmp_path}" in what and "all nodes share" in cure
+    agent(PBSDSH.format(script='echo "$2" | grep -q create_connection && exit 1; exec sh -c "$2"'))
+    assert "cannot connect to port" in broken(doctor.ports, HOSTS)[0]
+    assert not list(tmp_path.glob(".doctor-*")), "nothing stays behind"
+
+
+@pytest.fixture
+def answers(monkeypatch):
     """Let each host answer what HOST would print there: its name, its address, its interfaces."""
-    cases = "".join(f"{host}) echo '{json.dumps(answer)}' ;;\n" for host, answer in hosts.items())
-    agent(f'case "$1" in\n{cases}esac')
+
+    def answers(**hosts):
+        monkeypatch.setattr(doctor, "_on", lambda host, *words: (0, json.dumps(hosts[host]), ""))
+
+    return answers
 
 
 def host(name, address, **interfaces):
     return {"name": name, "address": address, "interfaces": {"lo": "127.0.0.1", **interfaces}}
 
 
-def test_a_host_whose_name_is_a_loopback_address(agent):
+def test_a_host_whose_name_is_a_loopback_address(answers):
     """Debian's installer writes it so: then every rank but its own host's would call itself."""
-    answers(agent, n1=host("n1", "127.0.1.1", eth0="10.0.0.1"), n2=host("n2", "10.0.0.2", eth0="10.0.0.2"))
+    answers(n1=host("n1", "127.0.1.1", eth0="10.0.0.1"), n2=host("n2", "10.0.0.2", eth0="10.0.0.2"))
     what, cure = broken(doctor.address, HOSTS)
     assert "127.0.1.1, a loopback address" in what and "eth0 10.0.0.1" in what and "GLOO_SOCKET_IFNAME=eth0" in cure
 
 
-def test_a_host_without_an_address_of_its_own(agent):
-    answers(agent, n1=host("n1", None, ib0="10.0.0.1"), n2=host("n2", "10.0.0.2"))
+def test_a_host_without_an_address_of_its_own(answers):
+    answers(n1=host("n1", None, ib0="10.0.0.1"), n2=host("n2", "10.0.0.2"))
     what, cure = broken(doctor.address, HOSTS)
     assert "its own name n1 has no address" in what and "=ib0" in cure
 
 
 @pytest.mark.parametrize("seen", ["10.9.9.9", None])
-def test_a_host_that_is_something_else_here(agent, monkeypatch, seen):
-    answers(agent, n1=host("n1", "10.0.0.1", eth0="10.0.0.1"), n2=host("n2", "10.0.0.2", eth0="10.0.0.2"))
+def test_a_host_that_is_something_else_here(answers, monkeypatch, seen):
+    answers(n1=host("n1", "10.0.0.1", eth0="10.0.0.1"), n2=host("n2", "10.0.0.2", eth0="10.0.0.2"))
 
     def resolve(name):
         if not seen:
@@ -271,8 +303,8 @@ def test_a_host_that_is_something_else_here(agent, monkeypatch, seen):
     assert ("n1 is 10.9.9.9 here, but has no such address itself" in what) if seen else ("n1 has no address on" in what)
 
 
-def test_nodes_that_are_one_host_use_its_loopback(agent):
-    answers(agent, n1=host("here", "127.0.1.1"), n2=host("here", "127.0.1.1"))
+def test_nodes_that_are_one_host_use_its_loopback(answers):
+    answers(n1=host("here", "127.0.1.1"), n2=host("here", "127.0.1.1"))
     assert isinstance(doctor.address(HOSTS), doctor.Note)
 
 

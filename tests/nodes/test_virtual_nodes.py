@@ -167,7 +167,7 @@ def test_eight_nodes_with_one_worker_each(tmp_path):
 def test_what_is_no_rate_is_refused_at_once(jobs):
     for words in (["-v", "HANDSON_NETWORK=fast"], ["-l", "network=100mb"]):
         done = jobs("qsub", "-l", "select=2", *words, "--", "true")
-        assert done.returncode != 0 and done.stderr.count("\n") == 1 and "network" in done.stderr.lower()
+        assert done.returncode != 0 and "network" in done.stderr.lower() and "Traceback" not in done.stderr
     jobs.site.write_text(jobs.site.read_text() + 'network = "0mbit"\n')
     done = jobs("qsub", "-l", "select=2", "--", "true")
     assert done.returncode == 2 and "the rate of a network is none, or a number with mbit or gbit such as 100mbit, not '0mbit'" in done.stderr

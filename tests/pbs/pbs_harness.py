@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import pwd
 import re
 import sqlite3
 import stat
@@ -11,7 +12,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ("qsub", "qstat", "qdel", "qrls", "pbsnodes", "pbsdsh")
+COMMANDS = ("qsub", "qstat", "qdel", "qhold", "qrls", "qalter", "qselect", "qsig", "pbsnodes", "pbsdsh")
 SERVER = os.uname().nodename.split(".")[0]
 PATIENCE = 60  # seconds that a condition is waited for before the test fails
 SITE = """
@@ -69,7 +70,7 @@ class PBS:
     def submit(self, *arguments, **environment):
         """qsub; returns the id without the server's name."""
         done = self("qsub", *arguments, **environment)
-        assert done.returncode == 0 and done.stderr == "", done.stderr
+        assert done.returncode == 0 and re.fullmatch("(hint: this job will wait for ever, .*\n)?", done.stderr), done.stderr
         match = re.fullmatch(rf"(\d+(\[\])?)\.{SERVER}\n", done.stdout)
         assert match, done.stdout
         return match[1]
@@ -78,7 +79,7 @@ class PBS:
         """``qstat -xf`` of one job as a dict."""
         done = self("qstat", "-xf", job_id)
         assert done.returncode == 0, done.stderr
-        return dict(line.strip().split(" = ", 1) for line in done.stdout.splitlines() if " = " in line)
+        return dict(line.strip().split(" = ", 1) for line in done.stdout.replace("\n\t", "").splitlines() if " = " in line)
 
     def state(self, job_id):
         """The job's state, read from the database itself: looking must not be what keeps the queue going."""
@@ -106,6 +107,11 @@ class PBS:
         job = self.finish(job_id)
         output = Path(job["Output_Path"].split(":", 1)[1]).read_text()
         return re.sub(r"^handson: .*; the nodes of this job are groups of plain processes\n", "", output), job
+
+    def login_path(self):
+        """The PATH that the user's login shell sets."""
+        shell = pwd.getpwuid(os.geteuid()).pw_shell
+        return subprocess.check_output([shell, "-l", "-c", "echo $PATH"], env={"HOME": str(self.user_home)}, text=True, timeout=PATIENCE).strip()
 
     def scheduler_lives(self):
         if not (self.home / "scheduler.lock").exists():

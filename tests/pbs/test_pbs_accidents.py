@@ -143,7 +143,7 @@ def test_a_job_whose_runner_is_killed_fails_with_the_reason(pbs, also_the_schedu
 def test_a_killed_job_shell_is_an_exit_status(pbs):
     job_id = begin(pbs)
     kill(int(pbs.full(job_id)["session_id"]))
-    assert pbs.finish(job_id)["Exit_status"] == "265"
+    assert pbs.finish(job_id)["Exit_status"] == "137"
     assert not left_over(pbs)
 
 
@@ -156,7 +156,7 @@ def test_an_end_that_was_found_out_but_not_recorded_is_recorded_later(pbs):
         wait_until(lambda: b"exit_status" in (pbs.home / "jobs" / job_id / "outcome").read_bytes(), "the runner knows the end")
         kill(runner)
     pbs("qstat")
-    assert pbs.finish(job_id)["Exit_status"] == "265"
+    assert pbs.finish(job_id)["Exit_status"] == "137"
     assert (pbs.directory / "a.sh.o0").exists()
 
 

@@ -46,7 +46,7 @@ def test_the_interpreter_is_what_the_script_or_S_names(pbs, script, options, exp
 def test_a_missing_interpreter_is_named_in_the_output(pbs):
     output, job = pbs.run("#!/no/such/shell\necho\n")
     assert output == "/no/such/shell: No such file or directory\n"
-    assert job["Exit_status"] != "0" and job["comment"].endswith(" and failed")
+    assert job["Exit_status"] == "127" and job["comment"].endswith(" and failed")
 
 
 def test_a_job_with_a_missing_home_fails_with_the_reason(pbs):
@@ -59,7 +59,7 @@ def test_the_exit_status_is_the_scripts(pbs):
     _, job = pbs.run("exit 7\n")
     assert job["Exit_status"] == "7" and job["comment"].endswith(" and failed")
     _, job = pbs.run("kill -9 $$\n")
-    assert job["Exit_status"] == "265"
+    assert job["Exit_status"] == "137"
 
 
 def test_output_goes_where_o_and_e_say(pbs):
@@ -67,9 +67,9 @@ def test_output_goes_where_o_and_e_say(pbs):
     script = pbs.script("echo out; echo err >&2\n")
     pbs.finish(pbs.submit("-o", f"{SERVER}:logs", "-e", f"{pbs.directory}/named", script))
     pbs.finish(pbs.submit("-o", "/dev/null", "-e", "logs/", script))
-    assert (pbs.directory / "logs" / "a.sh.o0").read_text() == "out\n"
+    assert (pbs.directory / "logs" / f"0.{SERVER}.OU").read_text() == "out\n"
     assert (pbs.directory / "named").read_text() == "err\n"
-    assert (pbs.directory / "logs" / "a.sh.e1").read_text() == "err\n"
+    assert (pbs.directory / "logs" / f"1.{SERVER}.ER").read_text() == "err\n"
     assert Path("/dev/null").is_char_device()
     assert mode(pbs.directory / "named") == 0o600
 
@@ -109,6 +109,17 @@ def test_files_that_a_job_writes_are_private_unless_umask_says_otherwise(pbs):
     pbs.run("touch private\n")
     pbs.run("touch public\n", "-W", "umask=022")
     assert (mode(pbs.user_home / "private"), mode(pbs.user_home / "public")) == (0o600, 0o644)
+    assert (mode(pbs.directory / "a.sh.o0"), mode(pbs.directory / "a.sh.o1")) == (0o600, 0o644), "and so is the output"
+
+
+def test_k_oed_writes_the_output_where_it_belongs_while_the_job_runs(pbs):
+    job_id = pbs.submit("-k", "oed", "-j", "oe", pbs.script("echo live\ntouch $HOME/begun.$PBS_JOBID\nuntil [ -e $HOME/end ]; do sleep 0.05; done\n"))
+    begun(pbs, job_id)
+    output = Path(pbs.full(job_id)["Output_Path"].partition(":")[2])
+    assert output == pbs.directory / "a.sh.o0" and output.read_text() == "live\n"
+    (pbs.user_home / "end").touch()
+    pbs.finish(job_id)
+    assert output.read_text() == "live\n" and mode(output) == 0o600
 
 
 def test_a_held_job_starts_when_it_is_released(pbs):
@@ -128,8 +139,8 @@ def test_a_job_with_a_time_waits_for_it(pbs):
 
 
 def test_block_waits_and_gives_the_exit_status(pbs):
-    done = pbs("qsub", "-W", "block=true", pbs.script("exit 5\n"))
-    assert (done.stdout, done.returncode) == (f"0.{SERVER}\n", 5)
+    done = pbs("qsub", "-W", "block=true", pbs.script("kill -9 $$\n"))
+    assert (done.stdout, done.returncode) == (f"0.{SERVER}\n", 137)
     assert (pbs.directory / "a.sh.o0").exists()
 
 
@@ -197,11 +208,10 @@ def test_before_needs_a_job_that_waits_for_it(pbs):
     assert "1." not in pbs("qstat", "-x").stdout, "a refused job was stored"
 
 
-def test_several_jobs_are_deleted_together_and_the_errors_are_told(pbs):
+def test_several_jobs_are_deleted_together(pbs):
     for _ in range(2):
         pbs.submit("-h", pbs.script("echo\n"))
-    done = pbs("qdel", "0", "77", f"1.{SERVER}")
-    assert (done.stderr, done.returncode) == (f"qdel: Unknown Job Id 77.{SERVER}\n", 153)
+    assert pbs("qdel", "0", f"1.{SERVER}").returncode == 0
     assert (pbs.state("0"), pbs.state("1")) == ("F", "F")
     assert pbs.full("0")["comment"].endswith("and terminated")
 
@@ -222,7 +232,7 @@ def test_a_job_may_clean_up_when_it_is_deleted(pbs):
     begun(pbs, job_id)
     pbs("qdel", job_id)
     assert pbs.finish(job_id)["Exit_status"] == "3"
-    assert (pbs.directory / "a.sh.o0").read_text() == "saved\n"
+    assert (pbs.directory / "a.sh.o0").read_text().splitlines()[0] == "saved"
 
 
 def test_a_job_can_submit_a_job(pbs):
@@ -240,18 +250,28 @@ pbsdsh -h node2 -- /bin/sh -c 'echo $HANDSON_NODE $PBS_NODENUM ${LATE:-unset} $P
 pbsdsh -n 2 -- /bin/sh -c 'echo $HANDSON_NODE; exit 4'; echo $?
 pbsdsh /bin/sh -c 'exit $PBS_NODENUM'; echo $?
 pbsdsh -s -c 3 /bin/sh -c 'echo copy $PBS_TASKNUM'
+pbsdsh -v -n 0 -- true
 pbsdsh -h node9 -- true; echo $?
-pbsdsh -- /no/such/program; echo $?
+captured=$(pbsdsh -n 0 -- echo to the output of the job); echo "captured: $captured"
 """
     output, _ = pbs.run(text, "-l", "select=2:ngpus=2:mpiprocs=2", "-l", "place=scatter")
-    lines, refused = output.splitlines()[:-5], output.splitlines()[-5:]
-    assert lines == [
+    assert output.splitlines() == [
         f"node2 1 unset {pbs.user_home}",
-        *("node2", "4", "1", "copy 2", "copy 3", "copy 4"),
+        *("node2", "pbsdsh: task 0x00000000 exit status 4", "0"),
+        *("pbsdsh: task 0x00000002 exit status 1", "pbsdsh: task 0x00000003 exit status 1", "0"),
+        *("copy 2", "copy 3", "copy 4"),
+        *("pbsdsh: spawned task 0x00000000 on logical node 0 event 2", "pbsdsh: task 0x00000000 exit status 0"),
         *("pbsdsh: host node9 is not one of the job's: node1 node2", "1"),
+        *("to the output of the job", "captured: "),
     ]
-    assert all(line.endswith("/no/such/program: No such file or directory") for line in refused[:-1]) and len(refused) == 5
-    assert int(refused[-1]) > 0
+
+
+def test_a_signal_reaches_a_running_job(pbs):
+    job_id = pbs.submit("-j", "oe", pbs.script("trap 'echo got it; exit 0' USR1\ntouch $HOME/begun.$PBS_JOBID\nwhile :; do sleep 0.05; done\n"))
+    begun(pbs, job_id)
+    assert pbs("qsig", "-s", "USR1", job_id).returncode == 0
+    pbs.finish(job_id)
+    assert "got it\n" in (pbs.directory / "a.sh.o0").read_text()
 
 
 def test_pbsdsh_outside_a_job(pbs):
@@ -284,14 +304,12 @@ def test_z_prints_no_id(pbs):
     [
         (["."], "qsub: script not a file\n", 1),
         (["bad name.sh"], "qsub: cannot form a valid job name from the script name\n", 1),
-        (["directive.sh"], "qsub: directive error: -N x # comment \n", 2),
         (["-J", "0-10000", "a.sh"], "qsub: Array job exceeds server or queue size limit\n", 3),
-        (["-v", "UNSET", "a.sh"], "qsub: cannot send environment with the job\n", 3),
-        (["-I"], "qsub: -I: an interactive job is not possible here; submit a script, or run the command in a terminal\n", 2),
+        (["-I"], "qsub: -I: an interactive job is not possible here; submit a script, or run the command in a terminal\n", 1),
     ],
 )
 def test_what_else_is_refused(pbs, arguments, sentence, status):
-    pbs.script("echo\n"), pbs.script("echo\n", "bad name.sh"), pbs.script("#PBS -N x # comment\n", "directive.sh")
+    pbs.script("echo\n"), pbs.script("echo\n", "bad name.sh")
     done = pbs("qsub", *arguments)
     assert (done.stdout, done.stderr, done.returncode) == ("", sentence, status)
     assert pbs("qstat", "-x").stdout == ""
@@ -345,9 +363,10 @@ def test_qstat_chooses_and_shows_in_many_ways(pbs):
     assert pbs("qstat", "-Q").stdout.splitlines()[2].split()[:8] == ["lecture", "0", "2", "yes", "yes", "1", "1", "0"]
     assert pbs("qstat", "nosuch").returncode == 170
     jobs = json.loads(pbs("qstat", "-f", "-F", "json").stdout)["Jobs"]
-    assert jobs[f"{first}.{SERVER}"]["Resource_List"]["ngpus"] == "4"
+    assert jobs[f"{first}.{SERVER}"]["Resource_List"]["ngpus"] == 4
     table = pbs("pbsnodes", "-aSj").stdout.splitlines()
-    assert table[3].split() == ["node1", "free", "1", "1", "0", "8gb/8gb", "1/2", "0/0", "0/2", first]
+    name, _, *numbers = table[3].split()
+    assert [name, *numbers] == ["node1", "1", "1", "0", "8gb/8gb", "1/2", "0/0", "0/2", first]
     node = pbs("pbsnodes", "node2").stdout
     assert node.startswith("node2\n     Mom = ") and f"     jobs = {first}.{SERVER}/0\n" in node and "     resources_assigned.ngpus = 2\n" in node
     assert pbs("pbsnodes", "node9").returncode == 1

@@ -58,6 +58,33 @@ def test_a_trace_of_a_core_has_operators_as_computation(tmp_path):
     assert (timeline.begin[at], timeline.end[at]) == (10**18 + 20_500, 10**18 + 60_500)
 
 
+def gpu_trace(path, steps, kernels):
+    """A trace of host steps (number, begin, length) and of kernels: (launched at, begins at, length), all in µs."""
+    events = [{"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "pid": 7, "tid": 7, "ts": begin, "dur": length} for n, begin, length in steps]
+    for correlation, (launch, begin, length) in enumerate(kernels, start=1):
+        args = {"correlation": correlation}
+        events.append({"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 7, "tid": 9, "ts": launch, "dur": 1, "args": args})
+        events.append({"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": begin, "dur": length, "args": args})
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    return path
+
+
+def test_a_step_of_a_gpu_lasts_until_the_gpu_has_done_what_was_launched_in_it(tmp_path):
+    """The host, at 10 µs a step, runs ahead of a GPU that takes 30; the third step waits for the GPU and has a tail of its own."""
+    steps = [(1, 0, 10), (2, 10, 10), (3, 20, 100)]
+    kernels = [(2, 4, 30), (12, 34, 15), (14, 49, 15), (22, 64, 30)]
+    [timeline] = readers.read(gpu_trace(tmp_path / "a.json", steps, kernels))
+    assert (timeline.steps() - [0, timeline.begin[0], timeline.begin[0]]).tolist() == [[1, 0, 34_000], [2, 34_000, 64_000], [3, 64_000, 120_000]]
+    assert (timeline.begin[1:] >= timeline.begin[:-1]).all(), "events stay in order"
+
+
+def test_kernels_that_nobody_is_seen_to_launch_move_no_step(tmp_path):
+    path = gpu_trace(tmp_path / "a.json", [(1, 0, 10)], [(2, 4, 30)])
+    path.write_text(path.read_text().replace('"cudaLaunchKernel"', '"cudaLaunchKernel", "skip": 0').replace('"cuda_runtime"', '"other"'))
+    [timeline] = readers.read(path)
+    assert timeline.steps()[0, 2] - timeline.steps()[0, 1] == 10_000
+
+
 def test_facts_after_the_events_are_read_too_and_events_cannot_pose_as_facts(tmp_path):
     path = made.chrome_trace(tmp_path / "a.json", [("cpu_op", 'x "rank": 9, "baseTimeNanoseconds": 5', 1, 2)])
     content = json.loads(path.read_text()) | {"distributedInfo": {"rank": 2, "world_size": 3}}

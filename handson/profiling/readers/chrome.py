@@ -1,18 +1,24 @@
 """Chrome traces ("Trace Event Format"): what torch.profiler and our Chainer recorder write, plain or gzipped, of any size.
 
 Events are read one by one (ijson), so that only the columns of the timeline need memory.
+
+With a GPU, the range of an iteration in a trace is what the host did: it hands work to the GPU and runs ahead. `Launches` finds out when the
+GPU was done with it.
 """
 
 import gzip
 import json
 import re
+from array import array
 
 import ijson
+import numpy
 
 from handson.profiling import kinds
 from handson.profiling.timeline import COMPUTE, HOST, Builder, ProfileError
 
 HEAD, TAIL = 2**20, 2**16  # bytes at the beginning and the end of a trace, in which its facts are
+LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime")
 GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
 
 
@@ -22,7 +28,7 @@ def read(path):
         with _open(path) as file:
             head, tail = _ends(file)
             file.seek(0)
-            builder, pid, on_gpu = _events(file, "item" if head.lstrip().startswith("[") else "traceEvents.item")
+            builder, pid, launches = _events(file, "item" if head.lstrip().startswith("[") else "traceEvents.item")
     except (ijson.JSONError, EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:
         first = str(error).strip().splitlines() or ["it is cut off"]
         raise ProfileError(f"{path} is damaged or was not written to its end ({first[0][:80]}): record again") from None
@@ -30,8 +36,11 @@ def read(path):
         raise ProfileError(f"{path} is no trace of torch.profiler ({type(error).__name__}: {str(error)[:80]}): give another file") from None
     facts = _facts(head, tail)
     base = facts.pop("base", 0)
+    on_gpu = len(launches.done[0]) > 0
     timeline = builder.finish(on_gpu=on_gpu, pid=pid, **facts)
     timeline.kind[timeline.kind == kinds.OPERATOR] = HOST if on_gpu else COMPUTE
+    if on_gpu:
+        timeline.move_steps(launches.settle)
     timeline.shift(base)
     return timeline
 
@@ -73,8 +82,8 @@ def _facts(head, tail):
 
 
 def _events(file, prefix):
-    """A Builder with all complete events, the id of the process, and whether a GPU took part."""
-    builder, pid, on_gpu, known, lanes = Builder(), None, False, {}, {}
+    """A Builder with all complete events, the id of the process, and its Launches."""
+    builder, pid, launches, known, lanes = Builder(), None, Launches(), {}, {}
     for event in ijson.items(file, prefix, use_float=True):
         if event.get("ph") != "X":
             continue
@@ -87,10 +96,38 @@ def _events(file, prefix):
         if (place := (category in GPU_CATEGORIES, event["pid"], event["tid"])) not in lanes:
             gpu, process, thread = place
             lanes[place] = f"GPU {process}, stream {thread}" if gpu else f"thread {thread}"
-            on_gpu = on_gpu or gpu
             pid = process if pid is None and not gpu else pid
         begin = round(event["ts"] * 1000)
-        builder.add(begin, begin + round(event.get("dur", 0) * 1000), name, kind, lanes[place])
-    return builder, pid, on_gpu
+        end = begin + round(event.get("dur", 0) * 1000)
+        builder.add(begin, end, name, kind, lanes[place])
+        if place[0] or category in LAUNCHES:
+            launches.add(place[0], event.get("args", {}).get("correlation", -1), end if place[0] else begin)
+    return builder, pid, launches
 
 
+class Launches:
+    """What the host launched, and when the GPU was done with it; both carry a correlation id. Times in ns."""
+
+    def __init__(self):
+        self.begun, self.done = (array("q"), array("q")), (array("q"), array("q"))  # correlation ids, moments
+
+    def add(self, on_gpu, correlation, moment):
+        for column, value in zip(self.done if on_gpu else self.begun, (correlation, moment), strict=True):
+            column.append(value)
+
+    def settle(self, begins, ends):
+        """The begins and ends of iterations of the host, in order, as those of host and GPU together.
+
+        An iteration ends when the host has ended it and the GPU has done all that was launched in it; the next one begins then.
+        """
+        ids, launched = map(numpy.array, self.begun)
+        order = numpy.argsort(ids)
+        wanted, done = map(numpy.array, self.done)
+        found = order[numpy.minimum(numpy.searchsorted(ids, wanted, sorter=order), len(ids) - 1)] if len(ids) else numpy.empty(0, int)
+        known = ids[found] == wanted if len(ids) else slice(0)
+        launched, done = launched[found][known], done[known]
+        begins, ends, reached = begins.copy(), ends.copy(), None
+        for index, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True)):
+            begins[index] = begin if reached is None else max(begin, reached)
+            reached = ends[index] = done[(launched >= begin) & (launched < end)].max(initial=end)
+        return begins, ends
