@@ -58,6 +58,8 @@ def _directive(line, commands, slurm):
         given, others, _ = split(words)
         if others:
             return {}, f"{shown}: {_left_over(others[0])}", None
+        if group := next((value for letter, value in given if letter == "W" and re.match(r"\s*(?!group_list=)\w*group\w*=", value)), None):
+            return {}, f"{shown}: there is no attribute `{group.partition('=')[0].strip()}`; the group is `-W group_list=`", None
         options.add(given)
     except PBSError as error:
         return {}, f"{shown}: qsub says: {' '.join(str(error).split())}", None
