@@ -41,6 +41,8 @@ def order_follows_seed(seen, case, expected):
 
 
 def converted(seen, case, expected):
+    if any("size" in of_rank["asked"] for of_rank in seen):
+        return "the images are enlarged to another size than args.size: `convert` enlarges them to that"
     calls = min(len(of_rank["asked"]) for of_rank in seen)
     if not calls:
         return "`convert` is never called: without it images are not enlarged"

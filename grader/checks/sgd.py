@@ -71,6 +71,11 @@ def _mistake(found, gradients, lr, library, workers, averaged):
         return None
     if any(criteria.close(rate / lr, factor) for factor in (1 + MOMENTUM, 1 + MOMENTUM + MOMENTUM**2)):  # PyTorch's way, Chainer's way
         return "it uses Nesterov's momentum; the lecture's is the plain one"
+    next_rate = _ratio(second - MOMENTUM * first, gradients[1])
+    if next_rate is not None and not criteria.close(next_rate / rate, 1, 1e-4):
+        if criteria.close(rate, lr):
+            return f"the gradients are dampened ({1 - next_rate / lr:.3g} of them is lost): leave `dampening` at 0"
+        return f"the gradients are changed before they are used: by {rate / lr:.2g} in one update, by {next_rate / lr:.2g} in the next"
     if not criteria.close(rate, lr):
         if criteria.close(rate, DEFAULTS[library]):
             return f"the learning rate is not args.lr ({library}'s default, {rate:g}, is used)"
@@ -82,8 +87,7 @@ def _mistake(found, gradients, lr, library, workers, averaged):
         return f"the learning rate is {rate:.4g}, not args.lr, which is {lr:g}"
     momentum = _ratio(second / lr - gradients[1], first / lr)
     if momentum is None:
-        dampened = [_ratio(second - MOMENTUM * first, gradients[1])]
-        return f"the gradients are dampened ({1 - dampened[0] / lr:.3g} of them is lost): leave `dampening` at 0" if dampened[0] else None
+        return None
     return "it updates without momentum" if abs(momentum) < 1e-9 else f"the momentum is {momentum:.3g}, not {MOMENTUM}"
 
 

@@ -89,24 +89,28 @@ def flat(model, what="array"):
     return numpy.concatenate([getattr(parameter, what).ravel() for _, parameter in sorted(model.namedparams())])
 
 
+SIZE = 2  # args.size
+
+
 class Double:
-    """In place of Enlarge: it doubles the images, so that its use shows in the results, and notes for which device each call was made."""
+    """In place of Enlarge: it multiplies images by the size, which is 2, so that its use shows in the results; and it notes for which device
+    each call was made, or that the size is another one."""
 
     asked = []
 
-    def __init__(self, size=None):
-        pass
+    def __init__(self, size=SIZE):
+        self.size = size
 
     def __call__(self, batch, device):
-        self.asked.append("none" if device is None else "cpu")
+        self.asked.append("size" if self.size != SIZE else "none" if device is None else "cpu")
         images, labels = concat_examples(batch)
-        return 2 * images, labels
+        return self.size * images, labels
 
 
 def enlarge(images, size):
     """In place of data.enlarge, which a student's own converter calls: as Double."""
-    Double.asked.append("cpu")
-    return 2 * images
+    Double.asked.append("cpu" if size == SIZE else "size")
+    return size * images
 
 
 class Gpu(chainer.backend.CpuDevice):
@@ -147,7 +151,7 @@ def arguments(ranks, case):
     unit, workers = case["unit"], workers_of(ranks, case)
     more = communicators.add_options if unit == "multi_node" else None
     args = options.training_parser(f"00_{unit}/chainer/train_cifar_{unit}.py", list(range(workers)), more).parse_args([])
-    vars(args).update({name: case[name] for name in ("batchsize", "lr", "gpu") if name in case}, seed=seed_of(case), size=2, dataset="numbers")
+    vars(args).update({name: case[name] for name in ("batchsize", "lr", "gpu") if name in case}, seed=seed_of(case), size=SIZE, dataset="numbers")
     vars(args).update(workers=workers, nodes=-(-ranks // case.get("ranks_per_node", ranks)), devices=f"{workers} virtual GPUs")
     vars(args).update(communicator="naive" if unit == "multi_node" else "", network="")
     vars(args).update(epoch=case.get("epochs", 4), out=Path(tempfile.mkdtemp(dir=".")), resume=None)

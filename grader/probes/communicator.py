@@ -24,10 +24,8 @@ def join(rank, ranks, ranks_per_node=None):
 
     Every rank gets another random seed, as in real runs. ranks_per_node: fewer than `ranks` if the ranks stand for several nodes.
     """
-    pytorch.join(rank, ranks)
+    pytorch.join(rank, ranks, ranks_per_node)
     numpy.random.seed(1000 + rank)
-    if ranks_per_node:
-        os.environ["HANDSON_NODE"] = f"node{rank // ranks_per_node + 1}"
     communicator = communicators.CpuCommunicator(Group(rank, range(ranks)))
     communicator.name = "naive"
     for module in (chainermn, communicators):

@@ -34,6 +34,7 @@ def join(rank, ranks, ranks_per_node=None):
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting", rank=rank, world_size=ranks)
     torch.manual_seed(1000 + rank)
+    os.environ["HANDSON_NODE"] = f"node{rank // (ranks_per_node or ranks) + 1}"
     if not ranks_per_node:
         return Communicator(rank, ranks, rank, 1, "gloo")
     nodes, store = -(-ranks // ranks_per_node), dist.distributed_c10d._get_default_store()
@@ -88,7 +89,7 @@ class NormalizingNetwork(Network):
     """With batch normalisation, whose running statistics come from other images."""
 
     def layers(self, classes):
-        return nn.Flatten(), nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, classes)
+        return nn.Sequential(nn.Identity(), nn.BatchNorm2d(1)), nn.Flatten(), nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, classes)
 
     def __init__(self, classes=10):
         super().__init__(classes)

@@ -64,18 +64,18 @@ class Script:
         with contextlib.ExitStack() as stack, contextlib.redirect_stdout(sys.__stdout__):  # the student's file may have put another in its place
             for module, name, value in self.replaced:
                 stack.enter_context(mock.patch.object(module, name, value))
-            names, train, used = self._made
+            names, train, used, made_here = self._made
             names = names | {f"{OURS}locals": locals, f"{OURS}begin": before, f"{OURS}end": after}
             exec(train, names)
             nothing = [name for name, value in inspect.signature(names[FUNCTION]).bind(*arguments).arguments.items() if value is None and name in used]
-            with contextlib.suppress(Enough), filled(), _causes(nothing):
+            with contextlib.suppress(Enough), filled(), _causes(nothing, made_here):
                 names[FUNCTION](*arguments)
         if passages:
             raise Wrong("your code leaves its place before its last line: is there a `return`, `break` or `continue`?")
 
     @functools.cached_property
     def _made(self):
-        """(the names of the student's module and ours, the compiled function, the names that the gap uses)."""
+        """(the names of the student's module and ours, the compiled function, the names that the gap uses, those that it makes)."""
         source, student = self.source, Student(self.source)
         script = _moved(ast.parse(source["given"]), source["lines"])
         train = next(node for node in script.body if isinstance(node, ast.FunctionDef) and node.name == FUNCTION)
@@ -83,14 +83,19 @@ class Script:
         _Filled(source["gap"], student.tree.body, self.stand_ins, others, self.before).visit(train)
         ours = {name: function for name, (_, function) in self.stand_ins.items()} | {f"before_{name}": value for name, value in self.before.items()}
         names = vars(student.module) | {OURS + name: value for name, value in ours.items()}
-        return names, compile(ast.Module([train], []), student.file, "exec"), _used(student.tree)
+        return names, compile(ast.Module([train], []), student.file, "exec"), _used(student.tree), _given(student.tree)
 
 
 @contextlib.contextmanager
-def _causes(nothing):
-    """Raises Wrong with the cause of an error whose own words don't name it. nothing: arguments that the gap uses, and that are None."""
+def _causes(nothing, made_here):
+    """Raises Wrong with the cause of an error whose own words don't name it. nothing: arguments that the gap uses, and that are None;
+    made_here: the names that the gap assigns or imports."""
     try:
         yield
+    except UnboundLocalError as error:
+        if name := next((name for name in made_here if f"'{name}'" in str(error)), None):
+            raise Wrong(f"this gap assigns or imports `{name}`, so that `{name}` has no value in the lines of `train` above: use another name") from error
+        raise
     except (RuntimeError, TypeError, AttributeError) as error:
         cause = next((cause for words, cause in CAUSES.items() if words in str(error)), None)
         if nothing and "'NoneType'" in str(error):

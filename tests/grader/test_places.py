@@ -106,3 +106,8 @@ def test_a_missing_name_is_named():
 def test_the_cause_of_an_error_is_named_where_its_own_words_do_not():
     with pytest.raises(Wrong, match="`numbers` is None on this rank: only rank 0 has the data"):
         script("total", "total = len(numbers)").run(lambda names: None, 1, None)
+
+
+def test_a_name_that_the_gap_makes_local_is_named_where_lines_above_use_it():
+    with pytest.raises(Wrong, match="this gap assigns or imports `range`, so that `range` has no value in the lines of `train` above"):
+        script("mean", "mean = 1\nrange = None").run(lambda names: None, 1, [1])

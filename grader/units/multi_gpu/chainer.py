@@ -98,7 +98,7 @@ UPDATER = updater(
 CHECKS = (
     DEVICES,
     ITERATORS,
-    optimizer((MOMENTUM_SGD,), {"workers": 2, "updates": 3, "lr": 0.037}),
+    optimizer((MOMENTUM_SGD,), {"workers": 2, "updates": 3, "lr": 0.037, "batchsize": 8}),
     UPDATER,
     throughput(
         {"workers": 2, "lengths": [24, 24], "images": 49, "batchsize": 6, "epochs": 4, "first_epoch": 0, "seconds": 12.5},

@@ -76,7 +76,7 @@ EVALUATOR = Check(
     "evaluator",
     f"{HERE}.probes.chainer:evaluator",
     (
-        {"ranks": 3, "ranks_per_node": 3, "lengths": [4, 7, 3], "batchsize": 3},
+        {"ranks": 3, "ranks_per_node": 2, "lengths": [4, 7, 3], "batchsize": 3},
         {"ranks": 3, "ranks_per_node": 3, "lengths": [4, 2, 0], "batchsize": 3, "edge": "a rank without a test image"},
     ),
     (Criterion("the mean over the whole test set", 3, evaluates_all, "chainermn.create_multi_node_evaluator(evaluator, comm)"),),
@@ -88,7 +88,7 @@ CHECKS = (
     DEVICE_OF_RANK,
     SCATTER,
     iterator(ON_TWO_NODES | {"images": 23, "batchsize": 5}),
-    optimizer((EQUAL, BIG_BATCH), {"ranks": 3, "ranks_per_node": 3, "updates": 4, "lr": 0.037}),
+    optimizer((EQUAL, BIG_BATCH), {"ranks": 3, "ranks_per_node": 2, "updates": 4, "lr": 0.037, "batchsize": 8}),
     updater((UPDATE, CONVERTED), ON_TWO_NODES | {"batchsize": 4, "updates": 3, "lr": 0.037}),
     EVALUATOR,
     throughput(

@@ -14,7 +14,7 @@ DEVICE = Check(
 CHECKS = (
     DEVICE,
     iterator({"images": 23, "batchsize": 5}),
-    optimizer((MOMENTUM_SGD,), {"updates": 3, "lr": 0.037}),
+    optimizer((MOMENTUM_SGD,), {"updates": 3, "lr": 0.037, "batchsize": 8}),
     updater((UPDATE, CONVERTED), {"batchsize": 4, "updates": 3, "lr": 0.02}),
     throughput(
         {"lengths": [24], "batchsize": 6, "epochs": 4, "first_epoch": 0, "seconds": 12.5},

@@ -11,7 +11,7 @@ HERE = "grader.units.single_gpu"
 OPTIMIZER = Check(
     "optimizer",
     f"{HERE}.probes.pytorch:optimizer",
-    ({"lr": 0.037, "updates": 3},),
+    ({"lr": 0.037, "updates": 3, "batchsize": 8},),
     (Criterion("SGD with momentum and the rate asked for", 1, sgd.updates("PyTorch"), "torch.optim.SGD(parameters, lr=..., momentum=...)"),),
     oracle=f"{HERE}.oracles.pytorch:gradients",
     observed=lambda case: {"parameters": Array((case["updates"] + 1, None))},

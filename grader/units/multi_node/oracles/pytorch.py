@@ -20,7 +20,7 @@ def evaluation(rank, ranks, case):
         cut = list(zip(images.split(case["batchsize"]), labels.split(case["batchsize"]))) if length else []
         batches += [_sums(model(some), theirs) / len(theirs) for some, theirs in cut]
         model.train()
-        training.append(sum((_sums(model(some), theirs) for some, theirs in cut if len(theirs) > 1), numpy.zeros(2)))
+        training.append(sum((_sums(model(some), theirs) for some, theirs in cut), numpy.zeros(2)))
     train_set, shards = training_set(len(case["lengths"]))
     model = _model(case).eval()
     of_training = _sums(model(enlarge(train_set.images)), train_set.labels) / sum(shards)
@@ -48,7 +48,7 @@ def evaluation(rank, ranks, case):
 def _model(case, trained=TRAINED):
     model = network(seed_of(case), NormalizingNetwork)
     with torch.no_grad():
-        model[1].weight *= trained
+        model[-1].weight *= trained
     return model
 
 
