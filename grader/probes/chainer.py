@@ -48,9 +48,13 @@ def _dataset(images, labels):
     return ImageDataset(images, labels.astype("int32"), "numbers", Path("numbers.npz"), tuple("0123456789"))
 
 
-def samples(batch, case, images="images"):
-    """The numbers of the samples in a batch or a part of the case's `dataset`, which has case[images] images."""
-    return told([image.flat[0] for image, _ in batch], case[images], case["seed"])
+def samples(batch, case):
+    """The numbers of the samples in a batch or a part of the case's `dataset`. Raises Wrong."""
+    pairs = list(batch)
+    found = told([image.flat[0] for image, _ in pairs], case["images"], case["seed"])
+    if others := sum(int(label) != number % 10 for number, (_, label) in zip(found, pairs)):
+        raise Wrong(f"{others} of {len(found)} images have the label of another image: cut images and labels alike")
+    return found
 
 
 def part(whole_set, lengths, worker):

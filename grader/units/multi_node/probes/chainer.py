@@ -12,8 +12,15 @@ TRAINED = 0.5  # what a weight is multiplied by before the evaluation, as if the
 def scatter(rank, ranks, source, case):
     """The samples in one rank's parts of the training and the test set, where only rank 0 has the data. For the training set also the parts
     of a second run with the same seed ("again"), and of a run with another seed ("other")."""
-    sets = dataset(case["images"], case["seed"]), dataset(case["test_images"], case["seed"])
-    place = Place(rank, ranks, source, case, sets[0], [1] * ranks, sets[1])
+    tests = {"images": case["test_images"], "seed": case["seed"] + 1}
+    place = Place(rank, ranks, source, case, dataset(case["images"], case["seed"]), [1] * ranks, dataset(**tests))
+
+    def test_samples(test_set):
+        try:
+            return samples(test_set, tests)
+        except Wrong:
+            samples(test_set, case)
+            raise Wrong("`test_set` has images of the training set") from None
 
     def run(seed):
         found = []
@@ -22,7 +29,7 @@ def scatter(rank, ranks, source, case):
             for name in ("train_set", "test_set"):
                 if not hasattr(names[name], "__len__"):
                     raise Wrong(f"`{name}` is {names[name]!r:.60} on this rank: every rank must call scatter_dataset, and keep what it returns")
-            found.extend((samples(names.train_set, case), samples(names.test_set, case, "test_images")))
+            found.extend((samples(names.train_set, case), test_samples(names.test_set)))
             raise Enough
 
         place.run(see, seed=seed)
