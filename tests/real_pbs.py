@@ -17,7 +17,7 @@ HIDDEN = ("HANDSON_NODES", "HANDSON_NODE", "HYDRA_LAUNCHER", *launcher.AGENTS)
 PROGRAM = """#!/usr/bin/env python3
 import os, sys
 words = sys.argv[1:]
-if {name!r} == "qsub":
+if {name!r} == "qsub" and words != ["--version"]:
     words = ["-S", {shell!r}, *words]
 if {name!r} == "pbsdsh":
     os.environ["HANDSON_NODES"] = os.path.join(os.path.dirname(os.environ["PBS_NODEFILE"]), "nodes.json")

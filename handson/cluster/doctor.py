@@ -314,7 +314,7 @@ def setting(hosts):
 
 
 def reach(hosts):
-    for host, (status, out, errors) in _each(hosts, lambda host: _there(host, "uname -n")).items():
+    for host, (status, out, errors) in _each(hosts, lambda host: _there(host, "uname -n >/dev/null")).items():
         if status is None:
             raise Broken(f"{_way(host)} has not run a command on {host} after {FAR_LIMIT} s", f"try it by hand in a job: handson-agent {host} hostname")
         if status:
