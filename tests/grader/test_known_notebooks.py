@@ -1,0 +1,17 @@
+"""Known answers to the functions of notebooks: the right ones do what the solution does, the wrong ones do not."""
+
+import pytest
+
+from grader.instructors.known_answers import known
+from tests.bench import proof_notebooks
+
+INPUTS = 200
+
+
+@pytest.mark.parametrize("unit", proof_notebooks.notebooks())
+def test_right_answers_do_what_the_solution_does_and_wrong_ones_do_not(unit, monkeypatch):
+    monkeypatch.setattr(proof_notebooks, "INPUTS", INPUTS)
+    wrong, right = ([one for one in answers if one["gap"] in proof_notebooks.KINDS] for answers in known(unit, None))
+    shown = {one["name"]: proof_notebooks.difference(unit, one["gap"], one["code"], {}, {}) for one in wrong}
+    assert [name for name, sentence in shown.items() if not sentence] == []
+    assert [sentence for one in right if (sentence := proof_notebooks.difference(unit, one["gap"], one["code"], {}, {}))] == []
