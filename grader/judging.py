@@ -2,6 +2,7 @@
 
 import re
 import secrets
+from contextlib import suppress
 
 from grader import exercises, gaps, observing
 from grader.box import BoxFault
@@ -53,6 +54,8 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
         cases = {check.gap: _cases(unit, check, added[check.gap], seeds[check.gap]) if text is not None else [] for check in part.checks}
         given = {check.gap: _source(check, part, text) if text is not None else (None, NOT_FOUND, missing) for check in part.checks}
         together = observing.together(part.checks, cases, {gap: source for gap, (source, _, _) in given.items()}, budgeted, readable)
+        with suppress(BoxFault):  # each check reports it when it asks for what is right
+            observing.foresee([check for check in part.checks if given[check.gap][0]], cases, budgeted)
         for check in part.checks:
             common = {"unit": unit, "track": part.track, "gap": check.gap}
             judged = _judge_gap(check, cases[check.gap], part, given[check.gap], budgeted, readable, together.get(check.gap))

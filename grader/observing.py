@@ -106,25 +106,35 @@ def _by_ranks(cases):
     return runs.items()
 
 
+def foresee(checks, cases, server):
+    """Have the oracles of several checks compute in one process what `expected` then knows. cases: by gap. Raises BoxFault."""
+    _compute({_key(check, case): [check.oracle, [], case] for check in checks if check.oracle for case in cases[check.gap]}, server)
+
+
 def expected(check, cases, server):
-    """What the check's oracle returns for each case. It runs after the student's code has ended, and never in the same process. For a
-    case that several students of a class have, it runs only once. Raises BoxFault."""
+    """What the check's oracle returns for each case. It never runs in a process with a student's code. For a case that several students of
+    a class have, it runs only once. Raises BoxFault."""
     if not check.oracle:
         return [None] * len(cases)
-    keys = [(check.oracle, json.dumps(case, sort_keys=True)) for case in cases]
-    if missing := {key: case for key, case in zip(keys, cases) if key not in _known}:
-        found = dict(zip(missing, _oracle(check, list(missing.values()), server)))
-        for key in list(_known)[: len(_known) + len(found) - KNOWN]:
-            del _known[key]
-        _known.update(found)
-    return [_known[key] for key in keys]
+    _compute({_key(check, case): [check.oracle, [], case] for case in cases}, server)
+    return [_known[_key(check, case)] for case in cases]
 
 
-def _oracle(check, cases, server):
-    (rank,) = server.run(f"{CASES}:each", [[[check.oracle, [], case] for case in cases]]).ranks
+def _key(check, case):
+    return check.oracle, json.dumps(case, sort_keys=True)
+
+
+def _compute(works, server):
+    """Add to what is known the results of {key: work of an oracle}, unless they are known already."""
+    missing = {key: work for key, work in works.items() if key not in _known}
+    if not missing:
+        return
+    (rank,) = server.run(f"{CASES}:each", [list(missing.values())]).ranks
     if rank.status:
-        raise BoxFault(f"the oracle {check.oracle} failed: {rank.message}")
-    return rank.observations
+        raise BoxFault(f"an oracle ({', '.join(sorted({name for name, _ in missing}))}) failed: {rank.message}")
+    for key in list(_known)[: len(_known) + len(missing) - KNOWN]:
+        del _known[key]
+    _known.update(zip(missing, rank.observations))
 
 
 def _bounded(thing):
