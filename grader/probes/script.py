@@ -61,10 +61,11 @@ class Script:
             passages.pop()
             see(Names(names))
 
-        with contextlib.ExitStack() as stack, contextlib.redirect_stdout(sys.__stdout__):  # the student's file may have put another in its place
+        with contextlib.ExitStack() as stack:
             for module, name, value in self.replaced:
                 stack.enter_context(mock.patch.object(module, name, value))
             names, train, used, made_here = self._made
+            stack.enter_context(contextlib.redirect_stdout(sys.__stdout__))  # the student's file may have put another in its place
             names = names | {f"{OURS}locals": locals, f"{OURS}begin": before, f"{OURS}end": after}
             exec(train, names)
             nothing = [name for name, value in inspect.signature(names[FUNCTION]).bind(*arguments).arguments.items() if value is None and name in used]

@@ -111,3 +111,10 @@ def test_the_cause_of_an_error_is_named_where_its_own_words_do_not():
 def test_a_name_that_the_gap_makes_local_is_named_where_lines_above_use_it():
     with pytest.raises(Wrong, match="this gap assigns or imports `range`, so that `range` has no value in the lines of `train` above"):
         script("mean", "mean = 1\nrange = None").run(lambda names: None, 1, [1])
+
+
+def test_another_standard_output_of_the_students_file_costs_nothing(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    found = []
+    script("total", "total = sys.stdout.isatty()", "import sys\nsys.stdout = None\n").run(lambda names: found.append(names.total), 1, [1])
+    assert found == [sys.__stdout__.isatty()]
