@@ -89,6 +89,8 @@ def mean_gradients(seen, case, expected):
             "the gradients are summed over the ranks, not averaged": expected["sum"],
             "each rank divides its own gradients by the number of ranks, and nothing adds them up": expected["own"][rank] / len(seen),
         }
+        if 1 < (nodes := len(seen) // case.get("ranks_per_node", len(seen))) < len(seen):
+            wrong["the sum over the ranks is divided by the number of nodes, not of ranks"] = expected["sum"] / nodes
         problem = criteria.explained(of_rank["gradients"], expected["mean"], wrong if len(seen) > 1 else {})
         if problem is not None:
             found, right = (numpy.abs(values).max() for values in (of_rank["gradients"], expected["mean"]))

@@ -27,6 +27,8 @@ def step(rank, ranks, case):
         size, images = len(case["lengths"]), "total"
         rules["the gradients are divided by the number of ranks once too often: DistributedDataParallel takes their mean over the ranks, so "
               "multiply the loss by comm.size, and divide nothing afterwards"] = {"scale": 1 / size}  # fmt: skip
+        if 1 < (nodes := size // case.get("ranks_per_node", size)) < size:
+            rules["the loss is multiplied by the number of nodes, not by comm.size, the number of ranks"] = {"scale": nodes / size}
         rules["the gradients are multiplied by the number of ranks once too often: DistributedDataParallel takes their mean over the ranks "
               "already"] = {"scale": size}  # fmt: skip
         rules["the gradients are the sum over the images, not the mean: divide by `total`"] = {"scale": images}

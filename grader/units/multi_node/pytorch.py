@@ -16,7 +16,7 @@ def trains_on(seen, case, expected):
     return None
 
 
-ON_TWO_NODES = {"ranks": 2, "ranks_per_node": 1}
+ON_TWO_NODES, TWO_ON_EACH = {"ranks": 2, "ranks_per_node": 1}, {"ranks": 4, "ranks_per_node": 2}
 EVALUATED = "loss and accuracy of the whole test set"
 EVALUATOR = Check(
     "evaluator",
@@ -35,10 +35,13 @@ EVALUATOR = Check(
 CHECKS = (
     device_of_rank({"ranks": 4, "ranks_per_node": 2, "gpu": [1, 0]}, ON_TWO_NODES | {"gpu": [3]}),
     split("scatter", {"ranks": 4, "ranks_per_node": 2, "images": 42, "another_seed": True}),
-    replica(ON_TWO_NODES | {"lengths": [3, 4], "batchsize": 4}),
+    replica(ON_TWO_NODES | {"lengths": [3, 4], "batchsize": 4}, TWO_ON_EACH | {"lengths": [1, 2, 2, 1], "batchsize": 2}),
     EVALUATOR,
     shuffle(ON_TWO_NODES | {"lengths": [11, 12], "batchsize": 4}),
-    step_of_ranks(ON_TWO_NODES | {"lengths": [5, 9], "batchsize": 5, "epochs": 2, "lr": 0.1}),
+    step_of_ranks(
+        ON_TWO_NODES | {"lengths": [5, 9], "batchsize": 5, "epochs": 2, "lr": 0.1},
+        TWO_ON_EACH | {"lengths": [3, 4, 2, 4], "batchsize": 2, "epochs": 1, "lr": 0.1},
+    ),
     throughput(
         ON_TWO_NODES | {"lengths": [12, 13], "epochs": 3, "first_epoch": 0, "seconds": 12.5, "batchsize": 8},
         ON_TWO_NODES | {"lengths": [13, 12], "epochs": 4, "first_epoch": 2, "seconds": 8.0, "batchsize": 8},
