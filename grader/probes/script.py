@@ -36,7 +36,7 @@ class Enough(BaseException):
 
 @dataclass
 class Script:
-    """A student's gap in the function `train`.
+    """A student's gap in the function `function` of a script.
 
     source: as for Student, and the gap's name (gap), the text that was given out (given), the line of the student's file for each of its
     lines (lines), and the student's code in the other gaps (others: {gap: [code, line]}). stand_ins: {other gap: (the names that it
@@ -48,10 +48,11 @@ class Script:
     stand_ins: dict
     before: dict = field(default_factory=dict)
     replaced: tuple = ((banner.TableOutput, "write", lambda output, text: None),)
+    function: str = FUNCTION
 
     def run(self, see, *arguments, begin=lambda names: None):
-        """Call `train`. begin(Names) is called before each passage through the gap, and see(Names) after it. Raise Enough to end the script."""
-        passages = []
+        """Call the function, and return what it returns. begin(Names) is called before each passage through the gap, and see(Names) after it. Raise Enough to end the script."""
+        passages, returned = [], None
 
         def before(names):
             passages.append("begun")
@@ -68,18 +69,19 @@ class Script:
             stack.enter_context(contextlib.redirect_stdout(sys.__stdout__))  # the student's file may have put another in its place
             names = names | {f"{OURS}locals": locals, f"{OURS}begin": before, f"{OURS}end": after}
             exec(train, names)
-            nothing = [name for name, value in inspect.signature(names[FUNCTION]).bind(*arguments).arguments.items() if value is None and name in used]
+            nothing = [name for name, value in inspect.signature(names[self.function]).bind(*arguments).arguments.items() if value is None and name in used]
             with contextlib.suppress(Enough), filled(), _causes(nothing, made_here):
-                names[FUNCTION](*arguments)
+                returned = names[self.function](*arguments)
         if passages:
             raise Wrong("your code leaves its place before its last line: is there a `return`, `break` or `continue`?")
+        return returned
 
     @functools.cached_property
     def _made(self):
         """(the names of the student's module and ours, the compiled function, the names that the gap uses, those that it makes)."""
         source, student = self.source, Student(self.source)
         script = _moved(ast.parse(source["given"]), source["lines"])
-        train = next(node for node in script.body if isinstance(node, ast.FunctionDef) and node.name == FUNCTION)
+        train = next(node for node in script.body if isinstance(node, ast.FunctionDef) and node.name == self.function)
         others = _needed(student.tree, source, self.stand_ins)
         _Filled(source["gap"], student.tree.body, self.stand_ins, others, self.before).visit(train)
         ours = {name: function for name, (_, function) in self.stand_ins.items()} | {f"before_{name}": value for name, value in self.before.items()}

@@ -1,0 +1,67 @@
+"""Train with DistributedDataParallel and the communication hooks of hooks.py: mpiexec -n 2 python train_hooks.py --help"""
+
+from functools import partial
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+import hooks
+from handson.pytorch import compared_methods, devices
+from handson.pytorch.communicator import meet
+from handson.pytorch.model import WideNet
+from handson.pytorch.workers import TIMEOUT
+from handson.training import data, options
+from handson.training.banner import announce
+
+METHODS = {  # name -> the hook, and what makes its state
+    "plain": (hooks.plain, lambda: None),
+    "float16": (hooks.half, lambda: torch.float16),
+    "bfloat16": (hooks.half, lambda: torch.bfloat16),
+    "1-bit": (hooks.one_bit, dict),
+    "1-bit-without-feedback": (hooks.one_bit, compared_methods.Forgetful),
+    "top-1-percent": (hooks.top_k, dict),
+    "double-buffering": (hooks.late, dict),
+    "float16-double-buffering": (partial(hooks.late, dtype=torch.float16), dict),
+}
+
+
+def train(comm, args, method, train_set, test_set):
+    device = devices.use(args.gpu[comm.intra_rank])
+    sampler = DistributedSampler(train_set, seed=args.seed)
+    train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
+
+    torch.manual_seed(args.seed)
+    model = WideNet(len(train_set.classes)).to(device)
+    replica = DistributedDataParallel(model, bucket_cap_mb=1)  # so that a layer has a bucket of its own
+    hook, make_state = METHODS[method]
+    replica.register_comm_hook(make_state(), compared_methods.after_warm_up(hook, args.warm_up, hooks.plain))
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
+
+    progress = compared_methods.Progress(comm, method)
+    for epoch in range(args.epoch):
+        sampler.set_epoch(epoch)
+        for images, labels in train_loader:
+            images, labels = data.enlarge(images.to(device), args.size), labels.to(device)
+            optimizer.zero_grad()
+            loss = F.cross_entropy(replica(images), labels)
+            loss.backward()
+            optimizer.step()
+        progress.add(loss.detach(), model, test_set, args.size)
+    progress.report(args, len(train_set) * args.epoch)
+
+
+def main():
+    args = options.parse(gpus=None, add_options=compared_methods.add_options(METHODS))
+    with meet(args) as comm:  # MPI or torchrun says which rank this is, and where the others are
+        dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
+        train_set, test_set = data.load(args.dataset)
+        announce("multiple nodes", args, train_set, comm.devices, comm)
+        for method, seed in compared_methods.runs(args):
+            train(comm, compared_methods.one_run(args, method, seed), method, train_set, test_set)
+
+
+if __name__ == "__main__":
+    main()

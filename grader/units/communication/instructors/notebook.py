@@ -1,0 +1,116 @@
+"""The answers to the gaps in notebook 05_communication: inputs, what is right, and typical mistakes. recorded.json is made of them."""
+
+from grader.instructors.notebook_answers import Function
+
+
+def _power(chance):
+    return 2 ** chance.randint(2, 8)  # with 2 ranks, some formulas agree
+
+
+def _rounds(ranks):
+    return ranks.bit_length() - 1
+
+
+def _bytes_sent(algorithm, n, ranks):
+    return {"naive": (ranks - 1) * n, "ring": 2 * (ranks - 1) / ranks * n, "doubling": _rounds(ranks) * n}[algorithm]
+
+
+def _but(**wrong):
+    """bytes_sent with another formula for some algorithms."""
+    return lambda algorithm, n, ranks: wrong[algorithm](n, ranks) if algorithm in wrong else _bytes_sent(algorithm, n, ranks)
+
+
+def _messages(chance):
+    """Sizes and seconds of an alpha and a beta; the messages between the first and the last are a little off, as measured ones are."""
+    alpha, beta = chance.uniform(1e-5, 1e-3), chance.uniform(1e6, 1e9)
+    sizes = sorted(64 * 4**power for power in chance.sample(range(9), 4))
+    seconds = [alpha + size / beta for size in sizes]
+    return {"sizes": sizes, "seconds": [seconds[0], *(one * chance.uniform(1.05, 1.3) for one in seconds[1:-1]), seconds[-1]]}
+
+
+def _alpha_beta(sizes, seconds):
+    beta = (sizes[-1] - sizes[0]) / (seconds[-1] - seconds[0]) / 1e6
+    return [1e6 * seconds[0] - sizes[0] / beta, beta]
+
+
+def _ring_wins_from(alpha, beta, ranks, more=lambda ranks: 2 * (ranks - 1) - _rounds(ranks), fewer=lambda ranks: _rounds(ranks) - 2 * (ranks - 1) / ranks):
+    return more(ranks) * alpha * beta / fewer(ranks)
+
+
+HOOKS = {"plain": lambda n: 4 * n, "float16": lambda n: 2 * n, "1-bit": lambda n: n / 8 + 4, "top-1-percent": lambda n: 8 * n / 100}
+
+
+def _hook_but(method_of_it, wrong):
+    return lambda method, parameters: (wrong if method == method_of_it else HOOKS[method])(parameters)
+
+
+ANSWERS = {
+    "bytes_sent": Function(
+        lambda chance: {"algorithm": chance.turn(["naive", "ring", "doubling"]), "n": 100 * chance.randint(1, 9999), "ranks": _power(chance)},
+        _bytes_sent,
+        {
+            "in the naive all-reduce rank 0 also sends to itself: it sends to the N - 1 other ranks": _but(naive=lambda n, ranks: ranks * n),
+            "in the naive all-reduce rank 0 sends the sum; what it receives is not counted": _but(naive=lambda n, ranks: 2 * (ranks - 1) * n),
+            "that is what the other ranks send in the naive all-reduce; rank 0 sends the sum to each of them": _but(naive=lambda n, ranks: n),
+            "the ring has a reduce-scatter and an all-gather, each with N - 1 messages": _but(ring=lambda n, ranks: (ranks - 1) / ranks * n),
+            "in a ring a message has 1/N of the bytes": _but(ring=lambda n, ranks: 2 * (ranks - 1) * n),
+            "a ring has N - 1 steps of each kind, not N": _but(ring=lambda n, ranks: 2 * n),
+            "doubling takes log2 N rounds, not N - 1": _but(doubling=lambda n, ranks: (ranks - 1) * n),
+            "doubling takes log2 N rounds, each with all n bytes": _but(doubling=lambda n, ranks: n),
+        },
+    ),
+    "alpha_beta": Function(
+        _messages,
+        _alpha_beta,
+        {
+            "that is the microseconds a byte takes; beta is bytes per microsecond, which are MB/s": lambda sizes, seconds: [
+                _alpha_beta(sizes, seconds)[0], 1 / _alpha_beta(sizes, seconds)[1],
+            ],
+            "alpha is not yet the time of the smallest message: its bytes take some of that": lambda sizes, seconds: [
+                1e6 * seconds[0], _alpha_beta(sizes, seconds)[1],
+            ],
+            "beta follows from the differences between the two messages: the time of the largest one contains alpha": lambda sizes, seconds: [
+                1e6 * seconds[0] - sizes[0] * 1e6 * seconds[-1] / sizes[-1], sizes[-1] / seconds[-1] / 1e6,
+            ],
+            "beta comes first, then alpha: return [alpha, beta]": lambda sizes, seconds: _alpha_beta(sizes, seconds)[::-1],
+            "the first and the last message count, not the first two": lambda sizes, seconds: _alpha_beta(sizes[:2], seconds[:2]),
+            "alpha is in seconds; return microseconds": lambda sizes, seconds: [_alpha_beta(sizes, seconds)[0] / 1e6, _alpha_beta(sizes, seconds)[1]],
+            "alpha is in seconds and beta in bytes/s; return microseconds and MB/s": lambda sizes, seconds: [
+                _alpha_beta(sizes, seconds)[0] / 1e6, _alpha_beta(sizes, seconds)[1] * 1e6,
+            ],
+        },
+    ),
+    "ring_wins_from": Function(
+        lambda chance: {"alpha": chance.uniform(10, 1000), "beta": chance.uniform(2, 1000), "ranks": 2 ** chance.randint(2, 6)},
+        _ring_wins_from,
+        {
+            "the latency of the ring is 2 (N - 1) alpha, that of doubling log2 N alpha: their difference counts": lambda alpha, beta, ranks: (
+                _ring_wins_from(alpha, beta, ranks, more=lambda ranks: 2 * (ranks - 1))
+            ),
+            "the ring has 2 (N - 1) messages: a reduce-scatter and an all-gather": lambda alpha, beta, ranks: (
+                _ring_wins_from(alpha, beta, ranks, lambda ranks: ranks - 1 - _rounds(ranks), lambda ranks: _rounds(ranks) - (ranks - 1) / ranks)
+            ),
+            "doubling has log2 N rounds, not one": lambda alpha, beta, ranks: (
+                _ring_wins_from(alpha, beta, ranks, lambda ranks: 2 * (ranks - 1) - 1, lambda ranks: 1 - 2 * (ranks - 1) / ranks)
+            ),
+            "beta is bytes per microsecond: n / beta are microseconds, so n is alpha *times* beta, times a number": lambda alpha, beta, ranks: (
+                _ring_wins_from(alpha, 1 / beta, ranks)
+            ),
+            "that is negative: the ring sends fewer bytes, and more messages": lambda alpha, beta, ranks: -_ring_wins_from(alpha, beta, ranks),
+        },
+    ),
+    "hook_bytes": Function(
+        lambda chance: {"method": chance.turn(list(HOOKS)), "parameters": 800 * chance.randint(10, 9999)},
+        lambda method, parameters: HOOKS[method](parameters),
+        {
+            "a float32 has 4 bytes": _hook_but("plain", lambda n: n),
+            "that is bits: 8 of them are a byte": lambda method, parameters: 8 * HOOKS[method](parameters),
+            "a float16 has 16 bits, which are 2 bytes": _hook_but("float16", lambda n: 16 * n),
+            "signs are bits: 8 of them are a byte": _hook_but("1-bit", lambda n: n + 4),
+            "with 1 bit, the scale travels too: 4 bytes": _hook_but("1-bit", lambda n: n / 8),
+            "there is one scale of 4 bytes for all gradients, not one for each": _hook_but("1-bit", lambda n: n / 8 + 4 * n),
+            "with top-1-percent, each value travels with its place: 4 bytes more": _hook_but("top-1-percent", lambda n: 4 * n / 100),
+            "top-1-percent sends one value of a hundred": _hook_but("top-1-percent", lambda n: 8 * n),
+        },
+    ),
+}

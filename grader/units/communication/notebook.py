@@ -1,0 +1,20 @@
+"""The checks of the gaps in notebook 05_communication: titles, hints and points, and no answers."""
+
+from grader.checks.notebook_functions import function, prediction
+
+CHECKS = (
+    function(
+        "bytes_sent",
+        "what the busiest rank sends",
+        "naive: rank 0 sends the sum to each other rank; ring: 2 (N - 1) messages of n / N; doubling: a message of n in each of log2 N rounds.",
+    ),
+    prediction("prediction_ring", 64, 1e9, "the messages have 64 bytes to 4 MB; write a number of bytes"),
+    function("alpha_beta", "latency and bandwidth", "Two equations, seconds = alpha + size / beta: their difference has no alpha in it."),
+    function(
+        "ring_wins_from",
+        "where the two algorithms take the same time",
+        "2 (N - 1) (alpha + n / N / beta) = log2 N (alpha + n / beta): bring all n to one side.",
+    ),
+    function("hook_bytes", "the bytes of one step", "A float32 has 4 bytes, a float16 has 2; 8 signs are a byte."),
+    prediction("prediction_sooner", 0.1, 100, "1 means as soon as plain, 2 in half of its seconds"),
+)

@@ -1,0 +1,141 @@
+"""Probes of all_reduce.py and hooks.py: the functions run on real ranks, and what they send is noted where it leaves the process."""
+
+import contextlib
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from grader.box.rank import Wrong
+from grader.probes.pytorch import join
+from grader.probes.script import Script
+
+POINT_TO_POINT = ("send", "recv", "recv_anysource")
+COLLECTIVES = (
+    "allgather", "_allgather_base", "allgather_coalesced", "allgather_into_tensor_coalesced", "allreduce", "allreduce_coalesced", "alltoall",
+    "alltoall_base", "broadcast", "gather", "reduce", "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "scatter",
+)  # fmt: skip
+
+
+class Wire:
+    """Notes what a rank gives to its process group: messages [to, numbers, bytes], and collectives [name, bytes]."""
+
+    def __init__(self):
+        self.messages, self.collectives, self.waits = [], [], 0
+
+    @contextlib.contextmanager
+    def noted(self):
+        """Note the calls of torch.distributed's process group inside this block: every way of communicating goes through it."""
+        with contextlib.ExitStack() as patches:
+            for name in (*POINT_TO_POINT, *COLLECTIVES):
+                if hasattr(dist.ProcessGroup, name):
+                    patches.enter_context(mock.patch.object(dist.ProcessGroup, name, self._noting(name)))
+            yield self
+
+    def _noting(self, name):
+        original = getattr(dist.ProcessGroup, name)
+
+        def call(group, *arguments, **options):
+            sent = _first_tensors(arguments[1] if "gather" in name or "scatter" in name else arguments[0]) if arguments else []
+            size = sum(tensor.numel() * tensor.element_size() for tensor in sent)
+            if name == "send":
+                self.messages.append([int(arguments[1]), sum(tensor.numel() for tensor in sent), size])
+            elif name in COLLECTIVES:
+                self.collectives.append([name, size])
+            return original(group, *arguments, **options)
+
+        return call
+
+
+def _first_tensors(thing):
+    """The tensors in an argument of a process group's method."""
+    if isinstance(thing, torch.Tensor):
+        return [thing]
+    return [tensor for one in thing for tensor in _first_tensors(one)] if isinstance(thing, (list, tuple)) else []
+
+
+def numbers(seed, rank, length):
+    """A rank's tensor: whole numbers, whose sums are exact in any order."""
+    return torch.randint(-999, 1000, (length,), generator=torch.Generator().manual_seed(seed + 31 * rank)).float()
+
+
+def all_reduce(rank, ranks, source, case):
+    """For each of case["lengths"]: the tensor after case["function"], and what this rank sent."""
+    join(rank, ranks)
+    found = []
+    for length in case["lengths"]:
+        tensor = numbers(case["seed"], rank, length)
+        everybodys = [numbers(case["seed"], other, length) for other in range(ranks)]
+
+        def reduced(chunks, step):
+            """In place of the gap reduce_scatter: after the last step, this rank has the sum of its chunk."""
+            if step == ranks - 2:
+                place = (rank + 1) % ranks
+                chunks[place].copy_(sum(everybodys).tensor_split(ranks)[place])
+
+        stand_ins = {"reduce_scatter": ("", reduced), "all_gather": ("", lambda: None), "naive": ("", lambda: None), "doubling": ("distance", lambda size: 2 * size)}
+        stand_ins.pop(source["gap"], None)
+        wire = Wire()
+        with wire.noted():
+            Script(source, stand_ins, function=case["function"]).run(lambda names: None, tensor)
+        dist.barrier()
+        found.append({"tensor": tensor.numpy(), "messages": wire.messages, "collectives": [name for name, _ in wire.collectives]})
+    return {"found": found}
+
+
+class Vectors(nn.Module):
+    """Parameters of some lengths; the loss of `gradients` has exactly these gradients."""
+
+    def __init__(self, lengths):
+        super().__init__()
+        self.vectors = nn.ParameterList(torch.zeros(length) for length in lengths)
+
+    def forward(self, gradients):
+        return sum((vector * gradient).sum() for vector, gradient in zip(self.vectors, gradients))
+
+
+def gradients(case, step, rank):
+    """The gradients of a rank in a step, for each parameter. case["large"]: the first is so large that a sum overflows in float16;
+    case["zeros"]: some are 0."""
+    generator = torch.Generator().manual_seed(case["seed"] + 7919 * step + 31 * rank)
+    made = [torch.randn(length, generator=generator) for length in case["lengths"]]
+    for one in made:
+        if case.get("large"):
+            one[0] = 60_000
+        if case.get("zeros"):
+            one[::3] = 0
+    return made
+
+
+def hook(rank, ranks, source, case):
+    """The gradients after backward in each step, [steps][all numbers]; for each step the bytes that this rank gave to collectives, and
+    whether the hook waited for what it had just started."""
+    join(rank, ranks)
+    replica = DistributedDataParallel(Vectors(case["lengths"]), bucket_cap_mb=1e-5)
+    state = getattr(torch, case["dtype"]) if "dtype" in case else {}
+    extra = [case["share"]] if "share" in case else []
+    script = Script(source, {}, function=case["function"])
+    wire, steps, sent, futures = Wire(), [], [], []
+
+    def registered(_, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        if len(steps) < 2:  # DistributedDataParallel fills its buckets anew after the first step
+            return dist.all_reduce(bucket.buffer().div_(ranks), async_op=True).get_future().then(lambda future: future.value()[0])
+        with wire.noted():
+            future = script.run(lambda names: None, state, bucket, *extra)
+        if not isinstance(future, torch._C.Future):
+            raise Wrong(f"the hook should return a future of the tensor; it returns {type(future).__name__}")
+        return future
+
+    replica.register_comm_hook(None, registered)
+    for step in range(2 + case["steps"]):
+        replica.zero_grad()
+        replica(gradients(case, step, rank)).backward()
+        steps.append(torch.cat([parameter.grad.flatten() for parameter in replica.parameters()]).double().numpy())
+        sent.append([[name, size] for name, size in wire.collectives])
+        wire.collectives.clear()
+    if case["function"] == "late":
+        for mean, work in state.values():
+            work.wait()
+    return {"steps": steps[2:], "sent": sent[2:]}

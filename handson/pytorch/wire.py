@@ -1,0 +1,127 @@
+"""Point-to-point messages that are counted, for collectives written from scratch (unit communication), and what times these collectives."""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy
+import torch
+import torch.distributed as dist
+
+from handson.errors import OneSentence
+from handson.files import written_aside
+from handson.pytorch.communicator import meet
+from handson.pytorch.workers import TIMEOUT
+from handson.training import identity, options, watchdog
+
+sent = Counter()  # "messages" and "bytes" that this rank has sent
+SIZES = [4**power for power in range(2, 12)]  # numbers of 4 bytes: 64 B to 16 MB
+SHARE = 0.2  # seconds for the repetitions of one size
+WRONG = 1e-4  # relative: float32 is added up in another order
+
+
+class WrongSum(OneSentence):
+    """An all-reduce that does not give the sum."""
+
+
+def send(tensor, to):
+    """Start to send a tensor to a rank. Call ``wait()`` on what is returned before you change the tensor."""
+    sent.update(messages=1, bytes=tensor.numel() * tensor.element_size())
+    return dist.isend(tensor.contiguous(), to)
+
+
+def receive(like, source):
+    """Wait for a tensor from rank `source`, with the shape and type of `like`, and return it."""
+    received = torch.empty_like(like)
+    dist.irecv(received, source).wait()
+    return received
+
+
+def interface_bytes():
+    """Bytes that this node's network interfaces have sent so far, without loopback (source: proc(5), /proc/net/dev)."""
+    lines = [line.split(":") for line in Path("/proc/net/dev").read_text().splitlines()[2:]]
+    return sum(int(numbers.split()[8]) for name, numbers in lines if name.strip() != "lo")
+
+
+def measure(algorithms):
+    """The main program of a script of all-reduces: time each of `algorithms` (name -> function of a tensor), and write all_reduce.json.
+
+    The file holds {"ranks": N, "rows": [{"algorithm", "bytes", "seconds" (median; of the slowest rank), "messages", "sent" (bytes; both for
+    each rank)}]}. A sum that is wrong ends all ranks with a sentence.
+    """
+    parser = options.OneSentenceParser(description="Time all-reduces of growing size.", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="accepted as by the training scripts; not used")
+    parser.add_argument("--largest", type=options.positive(int, 1 << 30), default=4 * SIZES[-1], metavar="BYTES", help="size of the largest message")
+    parser.add_argument("--patience", type=options.natural, default=30, metavar="SECONDS", help="end ranks that finish no all-reduce for so long; 0: never")
+    unit, script, track = identity.of(sys.argv[0])
+    options.add_out(parser, script, track)
+    args = parser.parse_args()
+    options.make_out(parser, args.out)
+    torch.set_num_threads(1)
+    with meet(args) as comm:
+        dist.init_process_group("gloo", store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
+        rows = []
+        for numbers in (numbers for numbers in SIZES if 4 * numbers <= args.largest):
+            for name, all_reduce in algorithms.items():
+                rows.append({"algorithm": name, "bytes": 4 * numbers} | timed(name, all_reduce, numbers, comm))
+        if comm.rank == 0:
+            with written_aside(args.out / "all_reduce.json") as file:
+                file.write(json.dumps({"ranks": comm.size, "nodes": comm.inter_size, "rows": rows}).encode())
+            print(f"{len(rows)} measurements: {args.out}/all_reduce.json")
+
+
+def timed(name, all_reduce, numbers, comm):
+    """The median time of an all-reduce, after one that is checked and counted."""
+    mine = torch.randn(numbers, generator=torch.Generator().manual_seed(comm.rank))
+    right = mine.clone()
+    dist.all_reduce(right)
+    sent.clear()
+    found = mine.clone()
+    all_reduce(found)
+    counted = comm.allgather([sent["messages"], sent["bytes"]])
+    off = (found - right).abs().max().item()
+    worst = max(comm.allgather(off))
+    if not worst <= WRONG * comm.size:
+        raise WrongSum(f"{name}: the result for {numbers} numbers on {comm.size} ranks is no sum (off by {worst:.3g}): correct it before it is measured")
+    times, begin, go_on = [], time.perf_counter(), torch.ones(1)
+    while go_on.item() and len(times) < 30:
+        again = mine.clone()
+        dist.barrier()
+        start = time.perf_counter()
+        all_reduce(again)
+        times.append(time.perf_counter() - start)
+        watchdog.progress()
+        go_on.fill_(float(time.perf_counter() - begin < SHARE or len(times) < 3))
+        dist.broadcast(go_on, 0)
+    return {"seconds": max(comm.allgather(statistics.median(times))), "messages": [one for one, _ in counted], "sent": [one for _, one in counted]}
+
+
+def pack(flags):
+    """Booleans (n) as bits: uint8 (n / 8, rounded up)."""
+    return torch.from_numpy(numpy.packbits(flags.numpy()))
+
+
+def unpack(bits, count):
+    """The first `count` booleans of what `pack` gave."""
+    return torch.from_numpy(numpy.unpackbits(bits.numpy(), count=count)).bool()
+
+
+def gather(tensors):
+    """Every rank's `tensors`, which have the same shapes and types on all ranks: a list with a list for each rank. One message each."""
+    mine = torch.cat([tensor.reshape(-1).view(torch.uint8) for tensor in tensors])
+    everybodys = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(everybodys, mine)
+    sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
+    return [[part.clone().view(tensor.dtype).view_as(tensor) for part, tensor in zip(one.split(sizes), tensors)] for one in everybodys]
+
+
+def done(tensor):
+    """A future that has `tensor` already, as a communication hook returns it."""
+    future = torch.futures.Future()
+    future.set_result(tensor)
+    return future

@@ -1,0 +1,76 @@
+"""What DistributedDataParallel sends in place of full gradients: communication hooks, which train_hooks.py registers.
+
+A hook gets the state that it was registered with, and a bucket: ``bucket.buffer()`` is one long tensor with this rank's gradients. It
+returns a future of the tensor that takes their place: the mean over the ranks, as well as it is known.
+"""
+
+import torch
+import torch.distributed as dist
+
+from handson.pytorch.wire import done, gather, pack, unpack
+
+
+def plain(state, bucket):
+    """All bits of all gradients, as without a hook."""
+    gradients = bucket.buffer().div_(dist.get_world_size())
+    return dist.all_reduce(gradients, async_op=True).get_future().then(lambda future: future.value()[0])
+
+
+def half(dtype, bucket):
+    """Half the bytes: the gradients travel as `dtype`, float16 or bfloat16."""
+    gradients = bucket.buffer()
+    ### BEGIN SOLUTION half: `future`: of the mean. Divide by the number of ranks *before* you convert, since float16 overflows above 65,504; all-reduce; convert back when it has come
+    sent = (gradients / dist.get_world_size()).to(dtype)
+    future = dist.all_reduce(sent, async_op=True).get_future().then(lambda done: done.value()[0].to(gradients.dtype))
+    ### END SOLUTION
+    return future
+
+
+def one_bit(residuals, bucket):
+    """A bit for each gradient: its sign. Every rank adds what it could not send to its next gradients (error feedback).
+
+    residuals: bucket.index() -> what this rank still owes, a tensor like bucket.buffer(). Seide et al., "1-bit stochastic gradient descent
+    and its application to data-parallel distributed training of speech DNNs", Interspeech 2014.
+    """
+    gradients, index = bucket.buffer(), bucket.index()
+    ### BEGIN SOLUTION one_bit: `owed`: the gradients and the residual of this bucket (at first there is none); `scale`: the mean of the absolute values of `owed`; `positive`: where `owed` is 0 or more; then keep the new residual: `owed` minus what is sent, scale or -scale
+    owed = gradients + residuals.get(index, 0)
+    scale, positive = owed.abs().mean(), owed >= 0
+    residuals[index] = owed - torch.where(positive, scale, -scale)
+    ### END SOLUTION
+    mean = torch.zeros_like(gradients)
+    for other_scale, bits in gather([scale, pack(positive)]):
+        mean += torch.where(unpack(bits, len(mean)), other_scale, -other_scale)
+    return done(mean / dist.get_world_size())
+
+
+def top_k(residuals, bucket, share=0.01):
+    """The largest of the gradients only, with their places; error feedback as for `one_bit`."""
+    gradients, index = bucket.buffer(), bucket.index()
+    count = max(1, round(share * len(gradients)))
+    ### BEGIN SOLUTION top_k: `owed` as above; `places`: where the `count` largest absolute values of `owed` are; `values`: what is there; the residual is `owed` with 0 at these places
+    owed = gradients + residuals.get(index, 0)
+    places = owed.abs().topk(count).indices
+    values = owed[places]
+    residuals[index] = owed.index_fill(0, places, 0)
+    ### END SOLUTION
+    mean = torch.zeros_like(gradients)
+    for other_values, other_places in gather([values, places.int()]):
+        mean.index_add_(0, other_places, other_values)
+    return done(mean / dist.get_world_size())
+
+
+def late(pending, bucket, dtype=torch.float32):
+    """Double buffering: the all-reduce of these gradients goes on during the next step; the mean of the step before is used now.
+
+    pending: bucket.index() -> (tensor, work) of the all-reduce that was started last. In the first step there is none: zeros.
+    """
+    gradients, index = bucket.buffer(), bucket.index()
+    ### BEGIN SOLUTION late: wait for the all-reduce of the step before, whose mean is `mean` (zeros at first); start that of these gradients, divided by the number of ranks and as `dtype`
+    mean, work = pending.get(index, (torch.zeros_like(gradients), None))
+    if work:
+        work.wait()
+    sent = (gradients / dist.get_world_size()).to(dtype)
+    pending[index] = sent, dist.all_reduce(sent, async_op=True)
+    ### END SOLUTION
+    return done(mean.to(gradients.dtype))

@@ -1,0 +1,114 @@
+"""All-reduces from scratch and communication hooks: right for every number of ranks and every length, and trained with."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import on_ranks
+
+from handson.pytorch import wire
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "solutions/05_communication/pytorch"
+LENGTHS = (1, 2, 3, 5, 6, 7, 64, 1001)
+LIMIT = 120  # seconds
+
+
+def solution(script):
+    spec = importlib.util.spec_from_file_location(script, SCRIPTS / f"{script}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def numbers(rank, length):
+    """Whole numbers, whose sums are exact in any order."""
+    return torch.randint(-999, 1000, (length,), generator=torch.Generator().manual_seed(100 * length + rank)).float()
+
+
+def all_lengths(comm, algorithm):
+    """The lengths for which the all-reduce does not give the sum."""
+    all_reduce, wrong = getattr(solution("all_reduce"), algorithm), []
+    for length in LENGTHS:
+        tensor = numbers(comm.rank, length)
+        all_reduce(tensor)
+        if not torch.equal(tensor, sum(numbers(rank, length) for rank in range(comm.size))):
+            wrong.append(length)
+    return wrong
+
+
+@pytest.mark.parametrize("size", range(1, 7))
+@pytest.mark.parametrize("algorithm", ["naive", "ring", "doubling"])
+def test_every_rank_has_the_sum_whatever_the_length(algorithm, size):
+    assert on_ranks(all_lengths, size, algorithm) == [[]] * size
+
+
+def counted(comm, algorithm):
+    wire.sent.clear()
+    getattr(solution("all_reduce"), algorithm)(torch.ones(120))
+    return wire.sent["messages"], wire.sent["bytes"]
+
+
+@pytest.mark.parametrize(("algorithm", "busiest"), [("naive", (3, 3 * 480)), ("ring", (6, 6 * 120)), ("doubling", (2, 2 * 480))])
+def test_four_ranks_send_what_the_formula_says(algorithm, busiest):
+    assert max(on_ranks(counted, 4, algorithm)) == busiest
+
+
+def packed(comm):
+    flags = torch.rand(13, generator=torch.Generator().manual_seed(comm.rank)) < 0.5
+    gathered = wire.gather([torch.tensor(1.5 + comm.rank), wire.pack(flags)])
+    return [(float(scale), wire.unpack(bits, 13).tolist(), len(bits)) for scale, bits in gathered], flags.tolist()
+
+
+def test_bits_are_packed_and_come_back_on_every_rank():
+    values = on_ranks(packed, 3)
+    flags = [of_rank for _, of_rank in values]
+    for gathered, _ in values:
+        assert gathered == [(1.5 + rank, flags[rank], 2) for rank in range(3)]
+
+
+def wrong_sum(comm):
+    try:
+        wire.timed("half", lambda tensor: dist.all_reduce(tensor[: len(tensor) // 2]), 16, comm)
+    except wire.WrongSum as problem:
+        return str(problem)
+
+
+def test_an_all_reduce_that_gives_no_sum_is_not_measured():
+    for sentence in on_ranks(wrong_sum, 2):
+        assert sentence.startswith("half: the result for 16 numbers on 2 ranks is no sum")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """(output, folder of results) of an epoch with every method."""
+    out = tmp_path_factory.mktemp("hooks")
+    options = ["--method", "all", "-e", "1", "--size", "16", "--warm-up", "2", "-b", "300", "-o", str(out)]
+    mpiexec = str(Path(sys.executable).with_name("mpiexec"))
+    run = subprocess.run([mpiexec, "-n", "2", sys.executable, SCRIPTS / "train_hooks.py", *options], capture_output=True, text=True, timeout=LIMIT)
+    assert run.returncode == 0, run.stderr
+    return run.stdout, out
+
+
+@pytest.mark.slow
+def test_every_method_trains_and_writes_its_own_result(trained):
+    output, out = trained
+    methods = list(solution_methods())
+    assert output.count("Throughput: ") == len(methods)
+    for method in methods:
+        result = json.loads((out / f"{method}_0" / "result.json").read_text())
+        assert result["script"] == "train_hooks"
+        assert result["log"][-1]["validation/main/accuracy"] > 0.05
+
+
+def solution_methods():
+    sys.path.insert(0, str(SCRIPTS))
+    try:
+        return solution("train_hooks").METHODS
+    finally:
+        sys.path.remove(str(SCRIPTS))
