@@ -6,7 +6,7 @@ import time
 import torch
 from torch.utils.data import DataLoader
 
-from handson.pytorch import wire
+from handson.pytorch import devices, wire
 from handson.training import data, options, results
 
 
@@ -22,12 +22,18 @@ def add_options(methods):
 
     def add(parser):
         names = [*methods, "all"]
-        parser.add_argument("--method", choices=names, nargs="+", default=["plain"], metavar="NAME", help=f"one or more of: {', '.join(names)} (plain)")
-        parser.add_argument("--seeds", type=options.positive(int, 100), default=1, metavar="N", help="train each method with N seeds, from --seed on (1)")
-        parser.add_argument("--warm-up", type=options.natural, default=12, metavar="STEPS", help="steps with all bits before a method begins (12)")
+        add = parser.add_argument
+        add("--method", choices=names, nargs="+", default=["plain"], metavar="NAME", help=f"one or more of: {', '.join(names)} (plain)")
+        add("--seeds", type=options.positive(int, 100), default=1, metavar="N", help="train each method with N seeds, from --seed on (1)")
+        add("--warm-up", type=options.natural, default=12, metavar="STEPS", help="steps with all bits before a method begins (12)")
         parser.set_defaults(size=32, batchsize=64, lr=0.1, epoch=6, methods=list(methods))
 
     return add
+
+
+def device(comm, args):
+    """The device of this rank, among those of its node."""
+    return devices.use(args.gpu[comm.intra_rank])
 
 
 def runs(args):

@@ -78,11 +78,14 @@ class AllreducePersistent(extension.Extension):
             buffer.copy_(mean.view_as(buffer))
 
 
-def add_reports(manager, evaluator, everywhere=False):
+def add_reports(manager, evaluator, model, everywhere=False):
     """Let rank 0 evaluate after each epoch (`everywhere`: every rank), keep a log, print the lecture's table, and write snapshots.
 
-    A snapshot is `snapshot_epoch_<n>` in the output folder, written aside and renamed. A terminal shows the progress, too.
+    A snapshot is `snapshot_epoch_<n>` in the output folder, written aside and renamed. A terminal shows the progress, too. With several
+    ranks, what `model` keeps beside its parameters is averaged first (AllreducePersistent).
     """
+    if dist.is_initialized():
+        manager.extend(AllreducePersistent(model))
     reports = not dist.is_initialized() or dist.get_rank() == 0
     if reports or everywhere:
         manager.extend(evaluator)

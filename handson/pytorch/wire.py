@@ -55,9 +55,10 @@ def measure(algorithms):
     each rank)}]}. A sum that is wrong ends all ranks with a sentence.
     """
     parser = options.OneSentenceParser(description="Time all-reduces of growing size.", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="accepted as by the training scripts; not used")
-    parser.add_argument("--largest", type=options.positive(int, 1 << 30), default=4 * SIZES[-1], metavar="BYTES", help="size of the largest message")
-    parser.add_argument("--patience", type=options.natural, default=30, metavar="SECONDS", help="end ranks that finish no all-reduce for so long; 0: never")
+    add = parser.add_argument
+    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="accepted as by the training scripts; not used")
+    add("--largest", type=options.positive(int, 1 << 30), default=4 * SIZES[-1], metavar="BYTES", help="size of the largest message")
+    add("--patience", type=options.natural, default=30, metavar="SECONDS", help="end ranks that finish no all-reduce for so long; 0: never")
     unit, script, track = identity.of(sys.argv[0])
     options.add_out(parser, script, track)
     args = parser.parse_args()
@@ -87,7 +88,8 @@ def timed(name, all_reduce, numbers, comm):
     off = (found - right).abs().max().item()
     worst = max(comm.allgather(off))
     if not worst <= WRONG * comm.size:
-        raise WrongSum(f"{name}: the result for {numbers} numbers on {comm.size} ranks is no sum (off by {worst:.3g}): correct it before it is measured")
+        where = f"{name}: the result for {numbers} numbers on {comm.size} ranks"
+        raise WrongSum(f"{where} is no sum (off by {worst:.3g}): correct it before it is measured")
     times, begin, go_on = [], time.perf_counter(), torch.ones(1)
     while go_on.item() and len(times) < 30:
         again = mine.clone()

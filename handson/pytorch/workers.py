@@ -30,8 +30,9 @@ register_optimizer_step_post_hook(lambda *_: watchdog.progress())
 def spawn(worker, args, train_set, test_set):
     """Run ``worker(rank, meeting, args, train_set, test_set)`` in a process for each id of `args.gpu`, as torch.multiprocessing.spawn does.
 
-    meeting: the path of a file for init_process_group, through which the ranks find each other. Returns when all have finished. When one
-    fails, all are stopped, and one sentence names it; Ctrl-C stops them too. Ends with a sentence where the images can't be shared out.
+    meeting: the path of a file for init_process_group, through which the ranks find each other; they leave the group together. Returns when
+    all have finished. When one fails, all are stopped, and one sentence names it; Ctrl-C stops them too. Ends with a sentence where the
+    images can't be shared out.
     """
     size = len(args.gpu)
     print(name_devices(args.gpu))
@@ -81,6 +82,7 @@ def _worker(rank, worker, notes, meeting, args, *sets):
     watchdog.begin(args.patience)
     try:
         worker(rank, meeting, args, *sets)
+        destroy_group()
     except RuntimeError as error:
         if lost_peer(error):
             time.sleep(10)  # meanwhile the parent names the worker that died, and stops this one

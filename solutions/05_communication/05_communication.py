@@ -12,8 +12,14 @@
 # On a slow network, two workers can be slower than one. This notebook shows why, and five ways to win the time back. You write an
 # all-reduce yourself, then send fewer bytes, then send while computing.
 #
-# **You will be able to** say what an all-reduce costs on a network, choose an algorithm by the size of the message, and judge what
-# a method that saves bytes costs in accuracy. About 90 minutes.
+# **In about 90 minutes you will**
+#
+# - write an all-reduce in three ways, and say which is the best for which size of message,
+# - measure latency and bandwidth, and predict from them,
+# - write communication hooks that send fewer bytes, or send them during the next step,
+# - judge from seconds to an accuracy whether that pays.
+#
+# Words that are new to you are in the [glossary](../docs/glossary.md).
 
 # %%
 EXERCISES = "../exercises"
@@ -207,9 +213,9 @@ print(f"I expect the best method to be there {prediction_sooner} times sooner th
 # %%
 options = f"--method {METHODS} --seeds {SEEDS}"
 variables = f"HANDSON_NETWORK={NETWORK},OPTIONS={options} -o results/slow"
-follow(submit(FOLDER, "-v", variables, "-j", "oe", "run_hooks_training.sh"))
+follow(submit(FOLDER, "-v", variables, "-j", "oe", "run_hooks.sh"))
 variables = f"HANDSON_NETWORK=none,OPTIONS=--method plain --seeds {SEEDS} -o results/fast"
-follow(submit(FOLDER, "-v", variables, "-j", "oe", "run_hooks_training.sh"))
+follow(submit(FOLDER, "-v", variables, "-j", "oe", "run_hooks.sh"))
 slow = communication.trainings(f"{FOLDER}/results/slow")
 fast = communication.trainings(f"{FOLDER}/results/fast")
 
@@ -249,6 +255,8 @@ communication.to_accuracy(slow, 0.9, fast)
 
 # %% [markdown]
 # ## Check
+#
+# Save the notebook (Ctrl-S) and run the cell.
 
 # %%
 from grader import check
@@ -256,5 +264,8 @@ from grader import check
 check("communication")
 
 # %% [markdown]
-# **What you can do now**: predict the time of an all-reduce from two measured numbers; write a ring; write a communication hook for
-# DistributedDataParallel, and say from a figure whether it pays.
+# ## What you can do now
+#
+# - Predict the time of an all-reduce from two measured numbers.
+# - Write a ring, and a communication hook for DistributedDataParallel.
+# - Say from a figure whether a method that saves bytes pays.

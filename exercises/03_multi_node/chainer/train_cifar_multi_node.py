@@ -59,7 +59,7 @@ def train(comm, args, train_set, test_set):
     seconds = time.perf_counter() - start
 
     # PUT YOUR CODE: how many `images` all ranks together trained on since `first_epoch` (not 0 in a
-    # resumed run; `train_set` is now this rank's part), and what `throughput` a second is that?
+    # resumed run), and what `throughput` a second is that? `train_set` is now this rank's part
     raise NotImplementedError("PUT YOUR CODE: throughput")
     results.finish(args, trainer, evaluator, throughput, images, seconds)
 

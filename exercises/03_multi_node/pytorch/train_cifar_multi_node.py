@@ -45,8 +45,7 @@ def train(comm, args, train_set, test_set):
     # PUT YOUR CODE: `evaluator`: every rank evaluates its part of the test set, and the parts are put
     # together
     raise NotImplementedError("PUT YOUR CODE: evaluator")
-    manager.extend(extensions.AllreducePersistent(model))
-    extensions.add_reports(manager, evaluator, everywhere=True)
+    extensions.add_reports(manager, evaluator, model, everywhere=True)
     first_epoch = extensions.resume(manager, args.resume, device)
 
     start = time.perf_counter()
@@ -64,7 +63,7 @@ def train(comm, args, train_set, test_set):
     seconds = time.perf_counter() - start
 
     # PUT YOUR CODE: how many `images` all ranks together trained on since `first_epoch` (not 0 in a
-    # resumed run; `train_set` is None on most ranks), and what `throughput` a second is that?
+    # resumed run), and what `throughput` a second is that? `train_set` is None on most ranks
     raise NotImplementedError("PUT YOUR CODE: throughput")
     results.finish(args, manager, evaluator, throughput, images, seconds)
 

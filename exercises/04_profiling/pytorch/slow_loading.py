@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, DistributedSampler, default_collate
 
 from handson.pytorch import devices
 from handson.pytorch.steps import network, one_step
-from handson.pytorch.workers import TIMEOUT, communicator, destroy_group, spawn
+from handson.pytorch.workers import TIMEOUT, communicator, spawn
 from handson.training import data, image_files, options, results
 from handson.training.banner import LossTable, announce
 
@@ -50,10 +50,8 @@ def train(comm, args, train_set, test_set):
 
 
 def worker(rank, meeting, args, train_set, test_set):
-    backend = devices.backend(args.gpu)  # NCCL, or gloo without GPUs
-    dist.init_process_group(backend, f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
+    dist.init_process_group(devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
     train(communicator(), args, train_set, test_set)
-    destroy_group()
 
 
 def main():

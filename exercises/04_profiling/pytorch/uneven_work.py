@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Subset
 from handson.pytorch import devices
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.steps import network, one_step
-from handson.pytorch.workers import TIMEOUT, communicator, destroy_group, spawn
+from handson.pytorch.workers import TIMEOUT, communicator, spawn
 from handson.training import data, options, results
 from handson.training.banner import LossTable, announce
 
@@ -39,10 +39,8 @@ def train(comm, args, train_set, test_set):
 
 
 def worker(rank, meeting, args, train_set, test_set):
-    backend = devices.backend(args.gpu)  # NCCL, or gloo without GPUs
-    dist.init_process_group(backend, f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
+    dist.init_process_group(devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
     train(communicator(), args, train_set, test_set)
-    destroy_group()
 
 
 def main():

@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 import hooks
-from handson.pytorch import compared_methods, devices
+from handson.pytorch import compared_methods
 from handson.pytorch.communicator import meet
 from handson.pytorch.model import WideNet
 from handson.pytorch.workers import TIMEOUT
@@ -29,7 +29,7 @@ METHODS = {  # name -> the hook, and what makes its state
 
 
 def train(comm, args, method, train_set, test_set):
-    device = devices.use(args.gpu[comm.intra_rank])
+    device = compared_methods.device(comm, args)
     sampler = DistributedSampler(train_set, seed=args.seed)
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
 

@@ -35,7 +35,7 @@ def train(args, train_set, test_set):
 
     manager = ExtensionsManager(model, optimizer, args.epoch, iters_per_epoch=len(train_loader), out_dir=args.out)
     evaluator = extensions.Evaluator(test_loader, model, prepare)
-    extensions.add_reports(manager, evaluator)
+    extensions.add_reports(manager, evaluator, model)
     first_epoch = extensions.resume(manager, args.resume, device)
 
     start = time.perf_counter()

@@ -15,7 +15,7 @@ from handson.pytorch import devices, extensions
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
 from handson.pytorch.steps import sgd
-from handson.pytorch.workers import TIMEOUT, communicator, destroy_group, spawn
+from handson.pytorch.workers import TIMEOUT, communicator, spawn
 from handson.training import data, options, results
 from handson.training.banner import announce
 
@@ -36,7 +36,7 @@ def train(comm, args, train_set, test_set):
     torch.manual_seed(args.seed)
     model = ConvNet(len(train_set.classes)).to(device)
     ### BEGIN SOLUTION replica: `replica`: the model, wrapped so that backward averages the gradients over the ranks
-    replica = DistributedDataParallel(model, broadcast_buffers=False)  # AllreducePersistent averages them
+    replica = DistributedDataParallel(model, broadcast_buffers=False)  # add_reports averages them
     ### END SOLUTION
     optimizer = sgd(model, args)  # as on one GPU
 
@@ -45,8 +45,7 @@ def train(comm, args, train_set, test_set):
 
     manager = ExtensionsManager(model, optimizer, args.epoch, iters_per_epoch=len(train_loader), out_dir=args.out)
     evaluator = extensions.Evaluator(test_loader, model, prepare)
-    manager.extend(extensions.AllreducePersistent(model))
-    extensions.add_reports(manager, evaluator)
+    extensions.add_reports(manager, evaluator, model)
     first_epoch = extensions.resume(manager, args.resume, device)
 
     start = time.perf_counter()
@@ -75,10 +74,8 @@ def train(comm, args, train_set, test_set):
 
 
 def worker(rank, meeting, args, train_set, test_set):
-    backend = devices.backend(args.gpu)  # NCCL, or gloo without GPUs
-    dist.init_process_group(backend, f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
+    dist.init_process_group(devices.backend(args.gpu), f"file://{meeting}", rank=rank, world_size=len(args.gpu), timeout=TIMEOUT)
     train(communicator(), args, train_set, test_set)
-    destroy_group()
 
 
 def main():

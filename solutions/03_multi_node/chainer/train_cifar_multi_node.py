@@ -62,7 +62,7 @@ def train(comm, args, train_set, test_set):
     trainer.run(show_loop_exception_msg=False)
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many `images` all ranks together trained on since `first_epoch` (not 0 in a resumed run; `train_set` is now this rank's part), and what `throughput` a second is that?
+    ### BEGIN SOLUTION throughput: how many `images` all ranks together trained on since `first_epoch` (not 0 in a resumed run), and what `throughput` a second is that? `train_set` is now this rank's part
     images = images_in_all * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

@@ -36,7 +36,7 @@ def train(comm, args, train_set, test_set):
     torch.manual_seed(args.seed)
     model = ConvNet(len(shard.classes)).to(device)
     ### BEGIN SOLUTION replica: `replica`: the model, wrapped so that backward averages the gradients over the ranks
-    replica = DistributedDataParallel(model, broadcast_buffers=False)  # AllreducePersistent averages them
+    replica = DistributedDataParallel(model, broadcast_buffers=False)  # add_reports averages them
     ### END SOLUTION
     optimizer = sgd(model, args)  # as on one GPU
 
@@ -47,8 +47,7 @@ def train(comm, args, train_set, test_set):
     ### BEGIN SOLUTION evaluator: `evaluator`: every rank evaluates its part of the test set, and the parts are put together
     evaluator = extensions.Evaluator(test_loader, model, prepare, all_ranks=True)
     ### END SOLUTION
-    manager.extend(extensions.AllreducePersistent(model))
-    extensions.add_reports(manager, evaluator, everywhere=True)
+    extensions.add_reports(manager, evaluator, model, everywhere=True)
     first_epoch = extensions.resume(manager, args.resume, device)
 
     start = time.perf_counter()
@@ -69,7 +68,7 @@ def train(comm, args, train_set, test_set):
                 report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
     seconds = time.perf_counter() - start
 
-    ### BEGIN SOLUTION throughput: how many `images` all ranks together trained on since `first_epoch` (not 0 in a resumed run; `train_set` is None on most ranks), and what `throughput` a second is that?
+    ### BEGIN SOLUTION throughput: how many `images` all ranks together trained on since `first_epoch` (not 0 in a resumed run), and what `throughput` a second is that? `train_set` is None on most ranks
     images = sum(lengths) * (args.epoch - first_epoch)
     throughput = images / seconds
     ### END SOLUTION

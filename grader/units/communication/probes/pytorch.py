@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from grader.box.rank import Wrong
 from grader.probes.pytorch import join
 from grader.probes.script import Script
+from grader.units.communication.numbers import numbers
 
 POINT_TO_POINT = ("send", "recv", "recv_anysource")
 COLLECTIVES = (
@@ -56,18 +57,13 @@ def _first_tensors(thing):
     return [tensor for one in thing for tensor in _first_tensors(one)] if isinstance(thing, (list, tuple)) else []
 
 
-def numbers(seed, rank, length):
-    """A rank's tensor: whole numbers, whose sums are exact in any order."""
-    return torch.randint(-999, 1000, (length,), generator=torch.Generator().manual_seed(seed + 31 * rank)).float()
-
-
 def all_reduce(rank, ranks, source, case):
     """For each of case["lengths"]: the tensor after case["function"], and what this rank sent."""
     join(rank, ranks)
     found = []
     for length in case["lengths"]:
-        tensor = numbers(case["seed"], rank, length)
-        everybodys = [numbers(case["seed"], other, length) for other in range(ranks)]
+        tensor = torch.from_numpy(numbers(case["seed"], rank, length))
+        everybodys = [torch.from_numpy(numbers(case["seed"], other, length)) for other in range(ranks)]
 
         def reduced(chunks, step):
             """In place of the gap reduce_scatter: after the last step, this rank has the sum of its chunk."""

@@ -1,0 +1,8 @@
+"""The numbers that ranks start an all-reduce with: for the probe, and for the check that knows their sum."""
+
+import numpy
+
+
+def numbers(seed, rank, length):
+    """A rank's float32 array: whole numbers, whose sums are exact in any order."""
+    return numpy.random.RandomState((seed + 31 * rank) % 2**32).randint(-999, 1000, length).astype("float32")
