@@ -21,7 +21,7 @@ class Wrong(Exception):
 def be_rank(number, work, limits, channel, output, stack):
     """Run the probe of `work`, send its observations or its error, and wait until the box kills this process; never returns."""
     try:
-        _prepare(limits, channel, output, stack)
+        _prepare(limits, work["ranks"], channel, output, stack)
     except BaseException as error:  # the grader's error, not the student's
         channel.sendall(b"?" + describe(error).encode())
         os._exit(1)
@@ -44,7 +44,7 @@ def be_rank(number, work, limits, channel, output, stack):
         signal.pause()  # if this rank ended now, the ranks that still run would see a lost peer
 
 
-def _prepare(limits, channel, output, stack):
+def _prepare(limits, ranks, channel, output, stack):
     """Take from this process everything that a student's code must not have."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     for descriptor, replaced in ((nothing, 0), (output, 1), (output, 2)):
@@ -55,7 +55,7 @@ def _prepare(limits, channel, output, stack):
     linux.end_with_parent()
     close_other_files((channel.fileno(), stack))
     clean_environment(os.getcwd())
-    limit_rank(limits)
+    limit_rank(limits, range(2, 2 + ranks) if os.getppid() == 1 else ())  # process 1 of a namespace of its own has started them first of all
 
 
 def _told(error, limits):

@@ -114,7 +114,7 @@ class Double:
 def enlarge(images, size):
     """In place of data.enlarge, which a student's own converter calls: as Double."""
     Double.asked.append("cpu" if size == SIZE else "size")
-    return size * images
+    return size * images.copy()  # only of arrays: students receive this function, and a product is an answer
 
 
 class Gpu(chainer.backend.CpuDevice):

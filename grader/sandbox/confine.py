@@ -115,8 +115,9 @@ def _die_with_parent():
         os.close(_State.parent_lives)
 
 
-def limit_rank(allowed):
-    """Take from this process, for good, what a student's code does not need. allowed: Limits. Raises SandboxError."""
+def limit_rank(allowed, peers=()):
+    """Take from this process, for good, what a student's code does not need. allowed: Limits; peers: the numbers of other ranks, which
+    it may not end. Raises SandboxError."""
     try:
         space = limits.address_space()
     except FileNotFoundError:  # in a sandbox without /proc
@@ -129,7 +130,7 @@ def limit_rank(allowed):
         if works(landlock.abi):
             landlock.separate()
         if works(seccomp.supported):
-            seccomp.install()
+            seccomp.install(peers)
 
 
 @contextmanager

@@ -64,9 +64,9 @@ def supported():
         raise OSError(errno.ENOSYS, "the kernel was built without them")
 
 
-def install():
-    """Install the filter for this process and all processes that it starts, for good."""
-    program = filter_for(kernel.ARCHITECTURE, (os.getpid(), os.getppid()))
+def install(others=()):
+    """Install the filter for this process and all processes that it starts, for good. others: processes that it may not end."""
+    program = filter_for(kernel.ARCHITECTURE, sorted({os.getpid(), os.getppid(), *others}))
     buffer = ctypes.create_string_buffer(program)
     kernel.prctl(kernel.NO_NEW_PRIVILEGES, 1)
     header = struct.pack("H6xP", len(program) // 8, ctypes.addressof(buffer))
@@ -85,7 +85,8 @@ def filter_for(architecture, protected=()):
     code += _when(CLONE[own], [_load(ARGUMENT), _jump(ANY_OF, NEW_NAMESPACES, 0, 1), _fail(errno.EPERM)])
     parts = (ARGUMENT, ARGUMENT + 16, ARGUMENT + 20)  # the process, and both halves of a pointer to new limits; 0: itself, none
     code += _when(PRLIMIT[own], [step for part in parts for step in (_load(part), _jump(EQUAL, 0, 1, 0), _fail(errno.EPERM))])
-    # SIGKILL: a rank may end what it has started, but neither itself nor its parent. So if one of these is killed, the system has done it.
+    # SIGKILL: a rank may end what it has started, but neither itself nor its parent, nor other ranks by their own numbers. So if one of these
+    # is killed, the system has done it, or code that aims at the number of a thread, which no filter can tell.
     to_group = [_jump(EQUAL, 0, 0, 1), _fail(errno.EPERM), _jump(AT_LEAST, 1 << 31, 0, 1), _fail(errno.EPERM)]
     targets = [_load(ARGUMENT), *to_group, *(step for pid in protected for step in (_jump(EQUAL, pid, 0, 1), _fail(errno.EPERM)))]
     code += _when(SIGNAL[own], [_load(ARGUMENT + 8), _jump(EQUAL, signal.SIGKILL, 0, len(targets)), *targets])

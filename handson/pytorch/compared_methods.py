@@ -33,7 +33,8 @@ def add_options(methods):
 
 def device(comm, args):
     """The device of this rank, among those of its node."""
-    return devices.use(args.gpu[comm.intra_rank])
+    of_node = dict(enumerate(args.gpu))
+    return devices.use(of_node[comm.intra_rank])
 
 
 def runs(args):

@@ -128,6 +128,9 @@ def world(tmp_path_factory):
 def test_nothing_is_gained_and_nothing_is_left(world, submission):
     gap = submission.get("gap", "optimizer")
     found = world.verdicts(gap, world.code(submission))
+    if submission.get("status") == GRADER_FAULT:  # it looks like the machine's fault, and is never graded
+        assert {(verdict.status, verdict.points) for verdict in found} == {(GRADER_FAULT, None)}, found
+        return
     assert GRADER_FAULT not in {verdict.status for verdict in found}, found
     if submission.get("right"):
         assert score(found) == sum(verdict.max_points for verdict in found), found
