@@ -369,11 +369,7 @@ def throughput(rank, ranks, source, case):
     found = []
 
     def see(names):
-        for name in ("images", "throughput"):
-            try:
-                found.append(float(names[name]))
-            except (TypeError, ValueError):
-                raise Wrong(f"`{name}` is {names[name]!r:.60}, no number") from None
+        found.extend(names.as_number(name) for name in ("images", "throughput"))
         raise Enough
 
     everything = dataset(case.get("images", sum(case["lengths"])))

@@ -21,6 +21,13 @@ class Names(dict):
             raise Wrong(f"after your code there is no {name if name == RETURNED else f'`{name}`'}")
         return self[name]
 
+    def as_number(self, name):
+        """The value of a name as a float. Raises Wrong for what is no number."""
+        try:
+            return float(self[name])
+        except (TypeError, ValueError):
+            raise Wrong(f"`{name}` is {self[name]!r:.60}, no number") from None
+
     @property
     def returned(self):
         return getattr(self, RETURNED)

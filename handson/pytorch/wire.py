@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
@@ -59,7 +58,7 @@ def measure(algorithms):
     add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="accepted as by the training scripts; not used")
     add("--largest", type=options.positive(int, 1 << 30), default=4 * SIZES[-1], metavar="BYTES", help="size of the largest message")
     add("--patience", type=options.natural, default=30, metavar="SECONDS", help="end ranks that finish no all-reduce for so long; 0: never")
-    unit, script, track = identity.of(sys.argv[0])
+    _, script, track = identity.of(sys.argv[0])
     options.add_out(parser, script, track)
     args = parser.parse_args()
     options.make_out(parser, args.out)

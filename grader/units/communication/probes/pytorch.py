@@ -13,7 +13,6 @@ from grader.probes.pytorch import join
 from grader.probes.script import Script
 from grader.units.communication.numbers import numbers
 
-POINT_TO_POINT = ("send", "recv", "recv_anysource")
 COLLECTIVES = (
     "allgather", "_allgather_base", "allgather_coalesced", "allgather_into_tensor_coalesced", "allreduce", "allreduce_coalesced", "alltoall",
     "alltoall_base", "broadcast", "gather", "reduce", "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "scatter",
@@ -24,13 +23,13 @@ class Wire:
     """Notes what a rank gives to its process group: messages [to, numbers, bytes], and collectives [name, bytes]."""
 
     def __init__(self):
-        self.messages, self.collectives, self.waits = [], [], 0
+        self.messages, self.collectives = [], []
 
     @contextlib.contextmanager
     def noted(self):
         """Note the calls of torch.distributed's process group inside this block: every way of communicating goes through it."""
         with contextlib.ExitStack() as patches:
-            for name in (*POINT_TO_POINT, *COLLECTIVES):
+            for name in ("send", *COLLECTIVES):
                 if hasattr(dist.ProcessGroup, name):
                     patches.enter_context(mock.patch.object(dist.ProcessGroup, name, self._noting(name)))
             yield self
@@ -43,7 +42,7 @@ class Wire:
             size = sum(tensor.numel() * tensor.element_size() for tensor in sent)
             if name == "send":
                 self.messages.append([int(arguments[1]), sum(tensor.numel() for tensor in sent), size])
-            elif name in COLLECTIVES:
+            else:
                 self.collectives.append([name, size])
             return original(group, *arguments, **options)
 
@@ -113,7 +112,7 @@ def hook(rank, ranks, source, case):
     state = getattr(torch, case["dtype"]) if "dtype" in case else {}
     extra = [case["share"]] if "share" in case else []
     script = Script(source, {}, function=case["function"])
-    wire, steps, sent, futures = Wire(), [], [], []
+    wire, steps, sent = Wire(), [], []
 
     def registered(_, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if len(steps) < 2:  # DistributedDataParallel fills its buckets anew after the first step
