@@ -6,7 +6,7 @@ import time
 import torch
 from torch.utils.data import DataLoader
 
-from handson.pytorch import devices, wire
+from handson.pytorch import devices, extensions, wire
 from handson.training import data, options, results
 
 
@@ -104,9 +104,9 @@ class Progress:
 @torch.no_grad()
 def accuracy(model, test_set, size):
     """The fraction of the images of `test_set` that the model gets right, on the device of its parameters."""
-    device, right = next(model.parameters()).device, 0
-    for images, labels in DataLoader(test_set, 256):
-        outputs = model(data.enlarge(images.to(device), size))
-        right += int((outputs.argmax(dim=1) == labels.to(device)).sum())
-    return right / len(test_set)
+    device = next(model.parameters()).device
 
+    def prepare(images, labels):
+        return data.enlarge(images.to(device), size), labels.to(device)
+
+    return extensions.Evaluator(DataLoader(test_set, 256), model, prepare).evaluate()["validation/main/accuracy"]
