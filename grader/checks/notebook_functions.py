@@ -7,6 +7,7 @@ checks take cases from units/TOPIC/recorded.json: inputs and right values, which
 import functools
 import hashlib
 import importlib
+import itertools
 import json
 import random
 from dataclasses import dataclass
@@ -107,10 +108,21 @@ def _computes(seen, case, expected):
         for sentence in call.mistakes:  # a mistake must explain all calls: a single call may agree with it by chance
             if all(criteria.close(one, of_one.mistakes[sentence]) for of_one, one in zip(made, found)):
                 return sentence
-        if any(all(criteria.close(one, numpy.round(of_one.right, digits)) for of_one, one in zip(made, found)) for digits in range(4)):
+        if _rounded(found, [call.right for call in made]):
             return "the number is right, but rounded: return it as it is, and round where it is printed"
         return f"for {_words(decoded(call.given))} it gives {_short(value)}; it should be {_short(call.right)}"
     return None
+
+
+def _rounded(found, right):
+    """Whether the values found are the right ones rounded, also down or up, to a number of digits; not if most are 0."""
+    if sum(not criteria.close(one, numpy.zeros_like(one)) for one in found) <= len(found) / 2:
+        return False
+    for digits, way in itertools.product(range(4), (numpy.rint, numpy.floor, numpy.ceil)):
+        of_right = [way(numpy.asarray(one, dtype="float64") * 10**digits) / 10**digits for one in right]
+        if all(map(criteria.close, found, of_right)):
+            return True
+    return False
 
 
 def _chosen(seen, case, expected):

@@ -9,6 +9,7 @@ from grader.judging import judge
 from grader.instructors.known_answers import known, solved
 from grader.verdict import FAILED, NOT_ATTEMPTED, PASSED
 
+SEED = 0  # of the inputs; `make bench ARGS=seeds` judges under many
 PARTS = [pytest.param(unit, part, id=f"{unit}-{part.track or part.file}") for unit, parts in UNITS.items() for part in parts]
 
 
@@ -25,7 +26,7 @@ def cases(kind):
 def verdicts(unit, part, text, server, gap=None, cases=None):
     checks = tuple(check for check in part.checks if gap in (None, check.gap))
     only = type(part)(part.file, part.track, checks)
-    return list(judge(unit, (only,), lambda file: text, server, cases))
+    return list(judge(unit, (only,), lambda file: text, server, cases, seed=SEED))
 
 
 @pytest.mark.slow
