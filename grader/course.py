@@ -44,6 +44,13 @@ UNITS = _found()
 
 
 @functools.cache
+def name_of_gap(unit, file, gap):
+    """How verdicts, reports and commands name a gap of a unit's file: `file:gap` where a file of another name has a gap of this name, too."""
+    files = {Path(part.file).name for part in UNITS[unit] for check in part.checks if check.gap == gap}
+    return f"{Path(file).name}:{gap}" if len(files) > 1 else gap
+
+
+@functools.cache
 def most_points(unit):
     """The most points that a student can get in a unit: those of what both tracks share, and of the track that gives more."""
     of_tracks = {}

@@ -110,9 +110,9 @@ def _marked(text):
 def text(checked):
     """The result as text that fits the terminal's width."""
     width = min(shutil.get_terminal_size().columns, 120) - 1
-    lines = [summary(checked)]
+    lines, name = [summary(checked)], max((len(verdict.gap) for verdict in checked.verdicts), default=0)
     for row in (row for of_gap in rows(checked) for row in of_gap):
-        first = f"{row.result:15} {row.gap:14} {row.points:>11}  "
+        first = f"{row.result:15} {row.gap:{name}} {row.points:>11}  "
         lines += textwrap.wrap(row.titles, width, initial_indent=first, subsequent_indent=" " * len(first))
         for sentence in (row.first.message, row.hint and f"Hint: {row.hint}"):
             lines += textwrap.wrap(sentence, width, initial_indent="      ", subsequent_indent="      ", break_on_hyphens=False)

@@ -8,6 +8,7 @@ from grader import exercises, gaps, observing
 from grader.box import BoxFault
 from grader.budget import Budgeted
 from grader.checks import criteria, forms
+from grader.course import name_of_gap
 from grader.notebook_cells import LOST, NotebookError
 from grader.verdict import (
     DEADLOCK,
@@ -57,7 +58,7 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
         with suppress(BoxFault):  # each check reports it when it asks for what is right
             observing.foresee([check for check in part.checks if given[check.gap][0]], cases, budgeted)
         for check in part.checks:
-            common = {"unit": unit, "track": part.track, "gap": check.gap}
+            common = {"unit": unit, "track": part.track, "gap": name_of_gap(unit, part.file, check.gap)}
             judged = _judge_gap(check, cases[check.gap], part, given[check.gap], budgeted, readable, together.get(check.gap))
             for criterion, (status, message, outcome) in zip(check.criteria, judged):
                 yield Verdict(

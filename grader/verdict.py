@@ -27,7 +27,7 @@ class Verdict:
 
     unit: str  # the task: "multi_gpu"
     track: str  # "pytorch", "chainer", or "" for a job script or a notebook
-    gap: str  # the gap it judges; names are unique within unit and track
+    gap: str  # the gap it judges, as grader.course.name_of_gap names it; these names are unique within unit and track
     check: str  # what is checked, in a few words
     status: str
     points: float | None

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from grader import exercises, observing
-from grader.course import UNITS
+from grader.course import UNITS, name_of_gap
 from grader.judging import judge
 from grader.instructors import hidden
 from grader.instructors.known_answers import solved
@@ -38,7 +38,7 @@ def test_one_gap_that_is_still_empty_hides_only_the_run_of_the_whole(verdicts):
     text = solved(SINGLE.file).replace("        batches.set_epoch(epoch)\n", "        pass\n")
     found = verdicts(text)
     assert statuses(found) == {
-        "device": PASSED, "optimizer": PASSED, "shuffle": NOT_ATTEMPTED, "step": PASSED, "throughput": PASSED, "run": NOT_ATTEMPTED,
+        "device": PASSED, "optimizer": PASSED, "shuffle": NOT_ATTEMPTED, "step": PASSED, "train_cifar_single_gpu.py:throughput": PASSED, "run": NOT_ATTEMPTED,
     }  # fmt: skip
     assert found["run"].message == "fill the other gaps first: shuffle"
 
@@ -152,3 +152,10 @@ def test_only_what_is_too_long_is_cut(extra, cut):
     text = "x" * (observing.LONGEST_TEXT + extra)
     bounded = observing.bounded_text(text)
     assert bounded == (text[: observing.LONGEST_TEXT] + " [... 1 characters cut ...]" if cut else text)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_no_two_gaps_of_a_unit_have_the_same_name_in_one_track(unit):
+    names = [(part.track, name_of_gap(unit, part.file, check.gap)) for part in UNITS[unit] for check in part.checks]
+    shared = {name for track, name in names if not track}
+    assert len(set(names)) == len(names) and not shared & {name for track, name in names if track}

@@ -49,7 +49,7 @@ def test_right_gaps_that_need_as_many_ranks_share_them(server, part, runs):
 def test_a_gap_that_is_wrong_runs_once_more_by_itself(server, code, alone):
     counting = Counting(server)
     found = judged(counting, SINGLE, solved(SINGLE.file, throughput=code))
-    assert {verdict.gap for verdict in found if verdict.status != PASSED} == {"throughput", "run"}
+    assert {verdict.gap for verdict in found if verdict.status != PASSED} == {"train_cifar_single_gpu.py:throughput", "run"}
     assert counting.runs == [1] * (alone + 2), "all, throughput, run"
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 
 from grader import budget, exercises
 from grader.box.forkserver import Forked
-from grader.course import UNITS
+from grader.course import UNITS, name_of_gap
 from grader.instructors.grade import seeds
 from grader.judging import judge
 from grader.probes import FOR_SCRIPTS, loaded_for
@@ -66,7 +66,8 @@ def patience(piece):
 
 def in_order(unit, verdicts):
     """The verdicts of all pieces of a unit, in the order of its parts and checks."""
-    places = {(part.track, check.gap): place for place, (part, check) in enumerate((p, c) for p in UNITS[unit] for c in p.checks)}
+    named = [(part.track, name_of_gap(unit, part.file, check.gap)) for part in UNITS[unit] for check in part.checks]
+    places = {name: place for place, name in enumerate(named)}
     return sorted(verdicts, key=lambda verdict: places[verdict.track, verdict.gap])
 
 
