@@ -74,17 +74,28 @@ def doctor():
 @app.command()
 def adjust(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")],
-    student: Annotated[str, typer.Option(help="As in the first column of grades.csv.")],
-    unit: Annotated[str, typer.Option(help="The task, such as multi_gpu.")],
-    reason: Annotated[str, typer.Option(help="Students read it.")],
-    author: Annotated[str, typer.Option(help="Who decided; students read it.")],
+    student: Annotated[str, typer.Option(help="As in the first column of grades.csv.")] = "",
+    unit: Annotated[str, typer.Option(help="The task, such as multi_gpu, or `all` for the whole grade.")] = "",
+    reason: Annotated[str, typer.Option(help="Students read it.")] = "",
+    author: Annotated[str, typer.Option(help="Who decided; students read it.")] = "",
     gap: Annotated[str, typer.Option(help="The gap; without it, the points are for the whole unit.")] = "",
     points: Annotated[float | None, typer.Option(help="In place of what the checks gave; without it, an earlier adjustment is taken back.")] = None,
+    confirm: Annotated[bool, typer.Option("--confirm", help="Let what was set for an earlier submission hold for the newest one.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="Only list what was set by hand.")] = False,
 ):
     """Set a student's points by hand, and write the reports again. The checks' points and all reasons are kept."""
-    from grader.instructors.by_hand import adjust
+    from grader.instructors import by_hand
 
-    adjust(folder, student, unit, gap, points, reason, author, typer.echo)
+    if show:
+        for line in by_hand.adjustments(folder):
+            typer.echo(line)
+        return
+    if missing := [name for name, value in (("--student", student), ("--unit", unit)) if not value]:
+        raise typer.BadParameter(f"{' and '.join(missing)} must be given, or --list")
+    if confirm:
+        by_hand.confirm(folder, student, unit, gap, author, typer.echo)
+    else:
+        by_hand.adjust(folder, student, unit, gap, points, reason, author, typer.echo)
 
 
 @app.command()

@@ -9,11 +9,12 @@ views show the rows that count now; all other rows are history.
     results       student, digest, unit, version (of the checks), resources ("sandbox" or "trusted"), ungraded (1 if a verdict is a
                   grader fault), verdicts (JSON list of objects with the fields of grader.verdict.Verdict), stored
                   -> current_results: one for each current submission and unit
-    adjustments   student, unit, gap ("" for the whole unit), points (instead of what the checks gave; NULL takes an adjustment back),
-                  reason, author, time
+    adjustments   student, unit ("" for the whole grade), gap ("" for the whole unit), points (instead of what the checks gave; NULL takes
+                  an adjustment back), reason, author, time
                   -> current_adjustments: one for each student, unit and gap
 
 Results belong to the files that were handed in (student and digest), so an older attempt that counts again needs no new grading.
+Adjustments belong to the submission that counted when they were made.
 
 The database uses SQLite's rollback mode, not WAL: WAL keeps its index in memory that the processes of one machine share, so it does not
 work on network file systems, where clusters have their home directories. Rollback mode allows one writer at a time, which is enough. A
@@ -164,24 +165,25 @@ class Gradebook:
             )
 
     def adjust(self, student, unit, gap, points, reason, author):
-        """Set a student's points for a gap, or for the whole unit if `gap` is ""; points=None takes an adjustment back. It also holds for
-        later attempts, until it is adjusted again. Raises GradebookError."""
+        """Set a student's points for a gap, for the whole unit if `gap` is "", for the whole grade if `unit` is "", too; points=None takes an
+        adjustment back. It holds for the files that count now, however often they are graded. Raises GradebookError."""
         student, unit, gap, reason, author = map(_text, (student, unit, gap, reason.strip(), author.strip()))
         if self._one("SELECT * FROM current_submissions WHERE student = ?", student) is None:
             raise GradebookError(f"there is no student {student!r} in {self.folder / NAME}: see the first column of grades.csv")
         units = {row["unit"]: row for row in self._all("SELECT * FROM current_results ORDER BY student = ?", student)}  # this student's last
-        if unit not in units:
+        if (unit or gap or not units) and unit not in units:
             raise GradebookError(f"nobody has a result in {unit!r}: {_one_of(units)}")
         with self._readable():
-            verdicts = _verdicts(units[unit])
+            of_units = {name: _verdicts(row) for name, row in units.items() if unit in ("", name)}
+        verdicts = of_units.get(unit, [])
         gaps = {verdict.gap for verdict in verdicts}
         if gap and units[unit]["student"] != student:
             raise GradebookError(f"{student} has no result in {unit}: leave the gap out, and give points for the whole unit")
         if gap and gap not in gaps:
             raise GradebookError(f"{unit} has no gap {gap!r}: {_one_of(gaps)}")
-        most = _most([verdict for verdict in verdicts if gap in ("", verdict.gap)])
+        most = sum(_most([verdict for verdict in of_unit if gap in ("", verdict.gap)]) for of_unit in of_units.values())
         if points is not None and not 0 <= points <= most + 1e-9:
-            raise GradebookError(f"{points:g} points can't be given: {f'{unit}, {gap}' if gap else unit} has from 0 to {most:g}")
+            raise GradebookError(f"{points:g} points can't be given: {f'{unit}, {gap}' if gap else unit or 'the whole grade'} has from 0 to {most:g}")
         if not reason or not author:
             raise GradebookError("an adjustment needs a reason and an author")
         values = (student, unit, gap, points, reason, author, time.time())
@@ -204,8 +206,19 @@ class Gradebook:
 
     def adjustments(self):
         """The adjustments that count now: {(student, unit, gap): a dict with points, reason, author and time}."""
-        rows = self._all("SELECT * FROM current_adjustments WHERE points IS NOT NULL ORDER BY id")
-        return {(row["student"], row["unit"], row["gap"]): dict(row) for row in rows}
+        return {key: row for key, row in self._adjustments() if row["made_for"] == row["counts"]}
+
+    def earlier_adjustments(self):
+        """As `adjustments`: those that were made for a submission which another one has replaced. They wait until a person decides."""
+        return {key: row for key, row in self._adjustments() if row["made_for"] != row["counts"]}
+
+    def _adjustments(self):
+        rows = self._all(
+            "SELECT adjustments.*, current_submissions.digest AS counts, (SELECT digest FROM submissions WHERE student = adjustments.student "
+            "AND recorded <= adjustments.time ORDER BY id DESC LIMIT 1) AS made_for FROM current_adjustments AS adjustments "
+            "JOIN current_submissions USING (student) WHERE points IS NOT NULL ORDER BY adjustments.id"
+        )
+        return [((row["student"], row["unit"], row["gap"]), dict(row)) for row in rows]
 
     def history(self, student):
         """All rows on a student, oldest first: dicts with the columns of their table, and its name as `table`."""

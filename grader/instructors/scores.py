@@ -95,18 +95,31 @@ class Score:
 
     submission: Submission
     units: tuple = field(repr=False)
+    adjustment: dict | None = None  # of the whole grade
+    earlier: tuple = field(default=(), repr=False)  # adjustments made for an earlier submission, which wait for a decision
 
     @property
     def student(self):
         return self.submission.student
 
+    @property
+    def by_hand(self):
+        """Whether the whole grade or a whole unit was set by hand: what a refused submission has points for."""
+        return bool(self.adjustment) or any(unit.adjustment for unit in self.units)
+
     @cached_property
     def complete(self):
+        if self.adjustment:
+            return True
         return all(unit.complete for unit in self.units) and (self.submission.refused is None or bool(self.units))
 
     @cached_property
-    def points(self):
+    def checked(self):
         return sum(unit.points for unit in self.units)
+
+    @cached_property
+    def points(self):
+        return self.checked if self.adjustment is None else self.adjustment["points"]
 
     @cached_property
     def max_points(self):
@@ -115,12 +128,17 @@ class Score:
 
 def scores(book, order=()):
     """The Score of each student in a gradebook, sorted by student. Units are in the order of `order`; other units follow, sorted by name."""
-    results, adjustments = book.results(), book.adjustments()
+    results, adjustments, earlier = book.results(), book.adjustments(), book.earlier_adjustments().values()
     graded = {key: _unit(*key, verdicts, adjustments) for key, verdicts in results.items()}
     names = sorted({unit for _, unit in graded}, key=lambda unit: (list(order).index(unit) if unit in order else len(order), unit))
     expected = {name: max(unit.max_points for (_, of), unit in graded.items() if of == name) for name in names}
     return [
-        Score(one, tuple(graded.get((one.student, name)) or Unit(name, (), (), adjustments.get((one.student, name, "")), expected[name]) for name in names))
+        Score(
+            one,
+            tuple(graded.get((one.student, name)) or Unit(name, (), (), adjustments.get((one.student, name, "")), expected[name]) for name in names),
+            adjustments.get((one.student, "", "")),
+            tuple(row for row in earlier if row["student"] == one.student),
+        )
         for one in book.submissions()
     ]
 

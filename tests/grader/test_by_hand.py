@@ -3,7 +3,7 @@
 import pytest
 from classes import handed_in, said, store
 
-from grader.instructors.by_hand import adjust
+from grader.instructors.by_hand import WHOLE, adjust, adjustments, confirm
 from grader.instructors.gradebook import Gradebook, GradebookError
 
 
@@ -16,11 +16,41 @@ def lines(folder, gap, points):
 def test_the_old_and_the_new_total_are_told_and_what_counts_of_unit_and_gap(tmp_path):
     with Gradebook(tmp_path) as book:
         store(book, handed_in(), [said("step", 0.5), said("other", 1.0)])
-    assert lines(tmp_path, "step", 1.5) == ["jane: 1.5 -> 2.5 points."]
+    assert lines(tmp_path, "step", 1.5) == ["jane: 1.5 points -> 2.5 points."]
     overrides = "What is set for multi_gpu as a whole, 4 points, counts in place of what is set for its gaps (step)."
-    assert lines(tmp_path, "", 4.0) == ["jane: 2.5 -> 4 points.", overrides]
-    assert lines(tmp_path, "step", 2.0) == ["jane: 4 -> 4 points.", overrides]
-    assert lines(tmp_path, "", None) == ["jane: 4 -> 3 points."]
+    assert lines(tmp_path, "", 4.0) == ["jane: 2.5 points -> 4 points.", overrides]
+    assert lines(tmp_path, "step", 2.0) == ["jane: 4 points -> 4 points.", overrides]
+    assert lines(tmp_path, "", None) == ["jane: 4 points -> 3 points."]
+
+
+def test_points_of_an_earlier_submission_count_once_they_are_confirmed(tmp_path):
+    with Gradebook(tmp_path) as book:
+        store(book, handed_in(), [said("step", 0.5)])
+    lines(tmp_path, "step", 1.0)
+    with Gradebook(tmp_path) as book:
+        store(book, handed_in(digest="d2", attempt=2), [said("step", 2.0)])
+    [listed] = adjustments(tmp_path)
+    assert listed.startswith("jane: multi_gpu, step set to 1, why (who, ") and "made for an earlier submission" in listed
+    assert (tmp_path / "report.html").exists()
+    told = []
+    confirm(tmp_path, "jane", "multi_gpu", "step", "who", told.append)
+    assert told == ["jane: 2 points -> 1 point."]
+    assert "earlier" not in adjustments(tmp_path)[0]
+    with pytest.raises(GradebookError, match="jane has no adjustment of multi_gpu, step from an earlier submission"):
+        confirm(tmp_path, "jane", "multi_gpu", "step", "who", told.append)
+
+
+def test_the_whole_grade_is_set_in_one_command_and_counts_in_place_of_all(tmp_path):
+    with Gradebook(tmp_path) as book:
+        store(book, handed_in(), [said("step", None), said("step", 2.0, unit="multi_node")])
+    told = []
+    adjust(tmp_path, "jane", WHOLE, "", 3.0, "shown in class", "who", told.append)
+    assert told == ["jane: 2 points so far -> 3 points."]
+    assert ',adjusted,1,0,adjusted,"shown in class (who, ' in (tmp_path / "grades.csv").read_text()
+    assert "shown in class" in (tmp_path / "feedback/jane.html").read_text() and "the whole grade" in (tmp_path / "report.html").read_text()
+    told.clear()
+    adjust(tmp_path, "jane", "multi_node", "", 0.0, "why", "who", told.append)
+    assert told == ["jane: 3 points -> 3 points.", "What is set for the whole grade, 3 points, counts in place of what is set for multi_node."]
 
 
 def test_a_folder_without_a_gradebook_is_refused_and_left_alone(tmp_path):

@@ -150,11 +150,24 @@ def test_adjustments_replace_one_another_and_can_be_taken_back(book):
     assert [row["points"] for row in book.history("jane") if row["table"] == "adjustments"] == [1.0, 2.5, None]
 
 
-def test_adjustments_outlive_a_new_attempt_and_a_new_grading(book):
+def test_an_adjustment_outlives_a_new_grading_and_not_a_new_submission(book):
     graded(book, handed_in())
     book.adjust("jane", "multi_gpu", "", 3.0, "shown in class", "Dr. Roe")
+    graded(book, handed_in(), version="8")
+    assert book.adjustments()["jane", "multi_gpu", ""]["points"] == 3.0 and book.earlier_adjustments() == {}
     graded(book, handed_in(digest="d2", attempt=2), version="8")
+    assert book.adjustments() == {} and book.earlier_adjustments()["jane", "multi_gpu", ""]["points"] == 3.0
+    book.record([handed_in()])  # the first one counts again
     assert book.adjustments()["jane", "multi_gpu", ""]["points"] == 3.0
+
+
+def test_the_whole_grade_can_be_set_up_to_the_points_of_all_units(book):
+    graded(book, handed_in())
+    book.record([handed_in("max", digest="", refused="max.zip is encrypted.")])
+    book.adjust("max", "", "", 3.0, "shown in class", "Dr. Roe")
+    assert book.adjustments()["max", "", ""]["points"] == 3.0
+    with pytest.raises(GradebookError, match="3.5 points can't be given: the whole grade has from 0 to 3"):
+        book.adjust("max", "", "", 3.5, "shown in class", "Dr. Roe")
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,8 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
                 tell(book, out)
             raise
         tell(book, out)
+        if earlier := len(book.earlier_adjustments()):
+            say(f"Set by hand for earlier submissions, and not counted now: {earlier}; see `python -m grader adjust {out} --list`")
         say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")
 
 

@@ -47,7 +47,9 @@ def report(scores, absent=()):
             for unit in score.units
             for gap, adjusted in [*((gap.name, gap) for gap in unit.gaps), ("", unit)]
             if adjusted.adjustment
-        ],
+        ]
+        + [(score, "", "", score, score.checked if score.units else None) for score in scores if score.adjustment],
+        earlier=[row for score in scores for row in score.earlier],
         day=time.strftime("%Y-%m-%d %H:%M"),
     )
 

@@ -56,6 +56,8 @@ def grades(scores):
                     rows.append([score.student, unit.name, f"{gap.name}: adjusted", gap.points - gap.checked, 0, "adjusted", said(gap.adjustment)])
             if unit.adjustment:
                 rows.append([score.student, unit.name, "adjusted", unit.points - unit.checked, 0, "adjusted", said(unit.adjustment)])
+        if score.adjustment:
+            rows.append([score.student, "", "adjusted", score.points - score.checked, 0, "adjusted", said(score.adjustment)])
     return table(["student", "unit", "check", "points", "max_points", "status", "message"], rows)
 
 
@@ -116,6 +118,8 @@ def gradescope(score):
                 tests.append(_by_hand(f"{unit.name}, {gap.name}: adjusted", gap))
         if unit.adjustment:
             tests.append(_by_hand(f"{unit.name}: adjusted", unit))
+    if score.adjustment:
+        tests.append(_by_hand("the whole grade: adjusted", score))
     if not score.complete:
         tests = [{name: value for name, value in test.items() if name != "score"} for test in tests]
     results = {"output": clean("\n".join([_summary(score), *one.problems])), "output_format": "text", "visibility": "visible", "tests": tests}
@@ -151,7 +155,9 @@ def _grade(score):
 
 
 def _summary(score):
-    if score.submission.refused and not any(unit.adjustment for unit in score.units):
+    if score.submission.refused and not score.by_hand:
         return f"Not graded: {score.submission.refused}"
+    if score.adjustment:
+        return f"set to {number(score.points)}/{number(score.max_points)} by hand"
     of_units = [f"{unit.name} {number(unit.points) if unit.complete else 'ungraded'}/{number(unit.max_points)}" for unit in score.units]
     return "; ".join(of_units)
