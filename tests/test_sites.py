@@ -204,6 +204,7 @@ def test_an_unknown_site_changes_nothing_and_is_answered_with_the_list(course, n
         ('interface = "ib0 && x"', "interface"),
         ("queue = ", "bare.toml is not right"),
         ("queue = 7", "queue = 7"),
+        ('grup = "cs101"', "there is no key 'grup': did you mean 'group'"),
     ],
 )
 def test_a_wrong_site_file_is_refused_with_what_is_wrong(course, line, problem):
@@ -214,6 +215,15 @@ def test_a_wrong_site_file_is_refused_with_what_is_wrong(course, line, problem):
     with pytest.raises(site.SiteError, match=problem):
         use("bare")
     assert contents(course) == original
+
+
+def test_a_reader_who_goes_away_does_not_lose_the_choice(course):
+    def say(line):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    with pytest.raises(BrokenPipeError):
+        job_scripts.use("bare", say=say)
+    assert site.chosen() == "bare"
 
 
 def test_the_command_ends_with_a_sentence():

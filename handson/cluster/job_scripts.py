@@ -70,19 +70,21 @@ def use(name, gaps=True, say=print):
 
     Repeated, it changes nothing; interrupted, it has left every script whole, old or new. gaps: see `fitted`.
     """
-    site, course = sites.read(name), sites.SITES.parents[1]
+    site, course, changed = sites.read(name), sites.SITES.parents[1], []
     scripts = [path for place in ("jobs/pbs", "jobs/slurm", "solutions/*", "exercises/*") for path in course.glob(f"{place}/*.sh")]
     try:
         for path in sorted(path for path in scripts if not path.is_symlink()):
             text = path.read_text()
             if (new := fitted(text, site, gaps, directives=not _students_write(course, path, text))) != text:
                 _replace(path, new)
-                say(f"changed {path.relative_to(course)}")
+                changed.append(f"changed {path.relative_to(course)}")
         _replace(sites.SITES / sites.CHOSEN, f"{name}\n")
     except UnicodeDecodeError:
         raise SiteError(f"{path} is not a text: put the job script right") from None
     except OSError as error:
         raise SiteError(f"{error.filename} cannot be changed ({error.strerror})") from None
+    for line in changed:  # only now: whoever reads them may go away, as `head` does
+        say(line)
     say(f"The site is now {name}. Write into the gaps of job scripts what it needs:" if gaps else f"The site is now {name}:")
     show(name, say)
     with store.reading() as db:

@@ -17,6 +17,10 @@ CHOSEN = "CHOSEN"  # the file there that holds the name of the site that `python
 WORD = r"[A-Za-z0-9_][A-Za-z0-9_.@/+-]*"  # words that are safe in a shell script without quotes
 
 
+KEYS = ("batch", "queue", "group", "walltime", "modules", "mpi", "interface", "kill_delay", "machine")
+OF_MACHINE = ("nodes", "gpus", "ncpus", "mem", "network")
+
+
 class SiteError(OneSentence, ValueError):
     """What is wrong with a site's name or file, or with a job script."""
 
@@ -91,6 +95,10 @@ def _site(name, values):
     from handson.pbs.resources import parse_size
 
     machine = values.get("machine", {})
+    if not isinstance(machine, dict):
+        raise ValueError(f"machine = {machine!r}, but it must be a table: a line [machine], and its keys below")
+    _known(values, KEYS)
+    _known(machine, OF_MACHINE)
     return Site(
         name=name,
         batch=_text(values, "batch", "embedded", "embedded|pbs|slurm", "embedded, pbs or slurm"),
@@ -107,6 +115,16 @@ def _site(name, values):
         mem=parse_size(machine["mem"]) if "mem" in machine else None,
         network=_rate(machine, "network", "none"),
     )
+
+
+def _known(table, keys):
+    """Raises ValueError if the table has another key than these: what is mistyped would have no effect."""
+    import difflib
+
+    for key in table:
+        if key not in keys:
+            alike = difflib.get_close_matches(key, keys, 1)
+            raise ValueError(f"there is no key {key!r}: {f'did you mean {alike[0]!r}?' if alike else 'the keys are ' + ', '.join(keys)}")
 
 
 def _text(table, key, default, pattern, wanted):
