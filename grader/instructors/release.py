@@ -121,10 +121,15 @@ def _nbgrader(cell):
 
 
 def _refuse_unchecked(given, path, source):
-    checked = {check.gap for parts in UNITS.values() for part in parts if part.file == str(path) for check in part.checks}
+    """Raise GapError for a gap without a check, and for a check without its gap, whose markers were removed or renamed."""
+    checks = [check for parts in UNITS.values() for part in parts if part.file == str(path) for check in part.checks]
+    names = {gap.name for gap in given.gaps}
     for gap in given.gaps:
-        if gap.name not in checked:
+        if gap.name not in {check.gap for check in checks}:
             raise GapError(f"{source}, line {_line(source, gap)}: the gap {gap.name} has no check; add one to grader/units, for {path}")
+    for check in checks:
+        if check.gap not in names and not check.whole:
+            raise GapError(f"{source} has no gap {check.gap}, but grader/units has a check of it: put its markers back, or take the check away")
 
 
 def _refuse_twins(given, path, source, named):

@@ -109,6 +109,13 @@ def test_a_gap_without_a_check_is_refused_with_its_line(tmp_path):
         release_of(tmp_path, "02_multi_gpu/own.py", SOURCE)
 
 
+def test_a_check_without_its_gap_is_refused(tmp_path):
+    name = "02_multi_gpu/run_multi_gpu_training.sh"
+    unmarked = "".join(line for line in (ROOT / "solutions" / name).read_text().splitlines(keepends=True) if not line.startswith("### "))
+    with pytest.raises(GapError, match=r"run_multi_gpu_training.sh has no gap \w+, but grader/units has a check of it"):
+        release_of(tmp_path, name, unmarked)
+
+
 def test_a_directive_that_cannot_be_read_is_refused_with_its_file(tmp_path):
     with pytest.raises(GapError, match="solutions/02_multi_gpu/run_own_profile.sh has a directive error: -l select='1: close its quotation marks"):
         release_of(tmp_path, "02_multi_gpu/run_own_profile.sh", "#!/bin/bash\n#PBS -l select='1\n")
