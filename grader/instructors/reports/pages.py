@@ -19,6 +19,7 @@ from grader.instructors.reports.tables import said
 from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, PASSED, STATUSES, sign
 
 LONGEST = 8_000  # the most characters of output that are shown for a gap
+UNTOUCHED = (NOT_ATTEMPTED, NOT_FOUND)  # come last
 PICTURE = 2_000_000  # bytes of the largest picture that is shown
 
 
@@ -106,7 +107,7 @@ def misconceptions(scores, most=12):
             for unit in score.units
             for gap in unit.begun
             for verdict in gap.verdicts
-            if verdict.message and verdict.points is not None and verdict.status not in (PASSED, NOT_ATTEMPTED, NOT_FOUND)
+            if verdict.message and verdict.points is not None and verdict.status not in (PASSED, *UNTOUCHED)
         }
         for key, (message, hint) in said_to_student.items():
             groups[key][message] += 1
@@ -129,7 +130,7 @@ def _of_unit(units):
         "shares": final,
         "mean": sum(final) / len(final) if final else None,
         "ungraded": len(units) - len(final),
-        "statuses": [(status, statuses[status]) for status in STATUSES if statuses[status]],
+        "statuses": [(status, statuses[status]) for status in sorted(STATUSES, key=UNTOUCHED.__contains__) if statuses[status]],
         "verdicts": statuses.total(),
         "seconds": sorted(_once(unit, "seconds") for unit in graded),
         "cpu_seconds": sorted(_once(unit, "cpu_seconds") for unit in graded),
