@@ -83,6 +83,8 @@ def test_a_class_is_graded_on_engines_that_ipyparallel_started(cluster, tmp_path
     done = subprocess.run(command, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     assert f"({ENGINES} engines)" in done.stdout
+    [log] = folder.glob("log/ipcontroller*.log")
+    assert "DB backend: NoDB" in log.read_text() and "beating every 500ms" in log.read_text(), "the profile's options reach the controller"
     found = results(tmp_path / "out")
     assert {status for _, _, status, _, _ in found["ann", UNIT]} == {PASSED, NOT_FOUND}, found["ann", UNIT]
     assert {status for _, _, status, _, _ in found["bob", UNIT]} == {NOT_ATTEMPTED, NOT_FOUND}
