@@ -84,6 +84,15 @@ def parent(process):
     return int(fields[1]) if fields else 0
 
 
+def name(process):
+    """The name of the program that a process runs, at most 15 letters of it; "" when there is no such process."""
+    try:
+        with open(f"/proc/{process}/comm") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
 def start_time(process):
     """When a process started, in clock ticks since the machine started; None when there is no such process."""
     fields = stat(process)

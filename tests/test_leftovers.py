@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from handson import linux
 from handson.training import leftovers
 
 USER = """
@@ -32,7 +33,7 @@ def rooms(tmp_path, monkeypatch):
     (shared / "sem.other").touch()
     for path in [*shared.iterdir(), *temporary.iterdir()]:
         os.utime(path, (time.time() - 100_000,) * 2)
-    monkeypatch.setattr(leftovers, "_name", lambda process: "python")
+    monkeypatch.setattr(linux, "name", lambda process: "python")
     return shared, temporary
 
 
@@ -51,7 +52,7 @@ def test_files_of_dead_ranks_go_and_those_of_living_and_starting_ones_stay(rooms
 
 
 def test_descriptions_of_the_machine_go_if_they_are_older_than_each_mpiexec_that_runs(rooms, monkeypatch):
-    monkeypatch.setattr(leftovers, "_name", lambda process: "mpiexec.hydra\n" if process == os.getpid() else "python")
+    monkeypatch.setattr(linux, "name", lambda process: "mpiexec.hydra" if process == os.getpid() else "python")
     new = rooms[1] / "hydra_hwloc_xmlfile_7"
     os.utime(new, (time.time() + 60, time.time() + 60))
     monkeypatch.setattr(leftovers, "YOUNG", -1000)

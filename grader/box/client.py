@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grader.box import messages
-from grader.sandbox import Limits, harmless_environment
+from grader.sandbox import BUSY, Limits, harmless_environment
 from grader.temporary import remove_orphans, temporary_folder
 from grader.verdict import KILLED
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HUGE_PAGES = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # a fork copies fewer page table entries: half the time
 WORKPLACE = "handson-check-"
+STARTING = 30  # the most seconds that loading libraries takes on an idle machine
 STOPPING = 5  # seconds for a server to end by itself
 
 
@@ -100,7 +101,7 @@ class Server:
     def _run(self, work):
         self.start()
         try:
-            self.connection.settimeout(work["limits"]["wall_seconds"] + 30)
+            self.connection.settimeout(BUSY * (work["limits"]["wall_seconds"] + STARTING))
             self.connection.sendall(messages.pack(work))
             answer = messages.receive(self.connection)
         except BaseException as error:

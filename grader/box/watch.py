@@ -13,14 +13,15 @@ import time
 
 from grader.box import messages, stacks
 from grader.box.rank import be_rank
-from grader.sandbox import Confinement, Limits, enter, prepare
+from grader.sandbox import BUSY, Confinement, Limits, enter, prepare
 from grader.verdict import DEADLOCK, ERROR, FAILED, KILLED, OUT_OF_MEMORY, TIMEOUT
 from handson import linux
 
 STILL = 2.0  # seconds in which no process computes, after which they count as waiting for each other
-GRACE = 0.5  # seconds that ranks get to finish when another one has failed, or to report where they hang
+GRACE = 0.5  # seconds that ranks get to finish when another one has failed, or to report where they hang; of CPU time on a busy machine
 TICK = 0.1
-LONGEST_LOOK = 1.0  # seconds between two looks that count as waiting: this process may have been stopped meanwhile
+LONGEST_LOOK = 1.0  # seconds between two looks that count: this process may have been stopped meanwhile
+ENDING = 60  # seconds for killed processes to end
 OUT_OF_TIME = "it was still running when its time was up: does a loop never end?"
 FLOOD = 50 << 20  # bytes that ranks may print
 LONGEST_ANSWER = 4 << 20  # bytes that a rank may send
@@ -152,10 +153,13 @@ def _be_init(work, limits, ranks, control):
 
 def _watch(ranks, control, limits):
     """Wait until all ranks are done, or none can go on. Returns why they were stopped (a status, or None), the CPU seconds seen, the seconds
-    in which no process computed, and the most bytes of memory seen."""
+    in which no process computed, and the most bytes of memory seen.
+
+    On a busy machine, ranks are ready to compute and get no core. The seconds in which they were `starved` count for no limit.
+    """
     start, told = time.monotonic(), bytearray()
     deadline, why, cpu, moved, look = None, None, 0.0, start, start + 0.5
-    looks, looked, waited, memory, printed = 0, start, 0.0, 0, 0
+    looks, looked, waited, starved, memory, printed = 0, start, 0.0, 0.0, 0, 0
     selector = selectors.DefaultSelector()
     selector.register(control, selectors.EVENT_READ, ("control", None))
     for rank in ranks:
@@ -183,30 +187,35 @@ def _watch(ranks, control, limits):
         if all(rank.done for rank in ranks) and not any(rank.status is not None and rank.answer is None and _readable(rank) for rank in ranks):
             break
         if deadline is None and any(rank.failed for rank in ranks):
-            deadline = now + GRACE
+            deadline, latest, spent = now + GRACE, now + BUSY * GRACE, _activity()[0]
         if now >= look and deadline is None:
             look, looks = now + 0.25, looks + 1
-            newer, running = _activity()
+            newer, running, ready = _activity()
             output = sum(rank.printed.total for rank in ranks)
             if newer > cpu + 0.02 or running or output > printed:
                 moved = now
-            if not running:
-                waited += max(0.0, min(now - looked, LONGEST_LOOK) - max(0.0, newer - cpu))
+            idle = max(0.0, min(now - looked, LONGEST_LOOK) - max(0.0, newer - cpu))
+            waited += 0.0 if running else idle
+            starved = min(starved + (idle if ready else 0.0), (BUSY - 1) * limits.wall_seconds)
             memory = max(memory, _memory(limits.memory_bytes, exactly=looks % 4 == 0))
             looked, printed, cpu = now, output, max(cpu, newer)
             if memory > limits.memory_together * limits.memory_bytes:
                 why = OUT_OF_MEMORY
-            elif cpu > 0.9 * limits.cpu_seconds or now - start > limits.wall_seconds or waited > limits.waiting_seconds or printed > FLOOD:
+            elif cpu > 0.9 * limits.cpu_seconds or now - start - starved > limits.wall_seconds or waited > limits.waiting_seconds or printed > FLOOD:
                 why = TIMEOUT
             elif now - moved > STILL:
                 why = DEADLOCK
             if why:
-                deadline = now + (0 if why == OUT_OF_MEMORY else GRACE)
+                deadline = latest = now
+                if why != OUT_OF_MEMORY:
+                    deadline, latest, spent = now + GRACE, now + BUSY * GRACE, newer
                 for rank in ranks:
                     if rank.pid and not rank.done:
                         _kill(rank.pid, signal.SIGUSR1)  # faulthandler writes where it is
         if deadline and now >= deadline:
-            break
+            newer, _, ready = _activity() if now < latest else (0.0, False, False)
+            if not ready or newer > spent + GRACE:
+                break
     return why, cpu, waited, memory
 
 
@@ -253,12 +262,13 @@ def _readable(rank):
 
 
 def _activity():
-    """CPU seconds of all processes below this one, and whether one of them computes now (or is ready to, on a busy machine)."""
-    ticks, running = 0, False
+    """CPU seconds of all processes below this one; whether one of them is at work, on a core or a disk; whether one computes, or would if it
+    had a core."""
+    ticks, states = 0, set()
     for process in _below(os.getpid()):
         ticks += sum(map(int, (linux.stat(process) or [])[11:15]))  # utime, stime, cutime, cstime
-        running |= any((linux.stat(thread) or [])[:1] in ([b"R"], [b"D"]) for thread in linux.threads(process))
-    return ticks / linux.TICKS, running
+        states |= {(linux.stat(thread) or [b""])[0] for thread in linux.threads(process)}
+    return ticks / linux.TICKS, not states.isdisjoint({b"R", b"D"}), b"R" in states
 
 
 def _memory(little, exactly):
@@ -303,7 +313,7 @@ def _end_ranks(init):
 
 def end_children():
     """Kill all children of this process, and the orphans that it adopts meanwhile."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + ENDING
     while time.monotonic() < deadline:
         for child in linux.children("self"):
             _kill(child, signal.SIGKILL)

@@ -6,10 +6,10 @@ not need. `layers` lists which of these layers are in force here; `strong` tells
 
 from grader.sandbox.confine import SandboxError, bound_together, enter, limit_rank, prepare
 from grader.sandbox.doctor import Layer, layers, missing, strong
-from grader.sandbox.limits import Confinement, Limits, clean_environment, close_other_files, harmless_environment
+from grader.sandbox.limits import BUSY, Confinement, Limits, clean_environment, close_other_files, harmless_environment
 from grader.sandbox.namespaces import interpreter_paths
 
 __all__ = [
-    "Confinement", "Layer", "Limits", "SandboxError", "bound_together", "clean_environment", "close_other_files", "enter",
+    "BUSY", "Confinement", "Layer", "Limits", "SandboxError", "bound_together", "clean_environment", "close_other_files", "enter",
     "harmless_environment", "interpreter_paths", "layers", "limit_rank", "missing", "prepare", "strong",
 ]  # fmt: skip

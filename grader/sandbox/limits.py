@@ -11,6 +11,7 @@ from handson.files import COURSE
 
 MIB = 1 << 20
 KEPT = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME")
+BUSY = 20  # times as long as on an idle machine that something may take where many processes want each core
 SECRET = tuple(map(str, (COURSE / "solutions", COURSE / "tests", *sorted((COURSE / "grader").rglob("instructors")))))
 
 
@@ -20,7 +21,7 @@ class Limits:
     the other limits system calls fail."""
 
     cpu_seconds: float = 60
-    wall_seconds: float = 120  # of a whole run; the box enforces it
+    wall_seconds: float = 120  # of a whole run, without those in which other programs had its cores; the box enforces it
     waiting_seconds: float = 60  # of a whole run in which no process computes; the box enforces it
     memory_bytes: int = 4096 * MIB  # address space that a process may add to what it has at the start; a control group's memory
     memory_together: int = 2  # times memory_bytes that all processes of a run may have in memory; the box enforces it

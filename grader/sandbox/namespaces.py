@@ -25,7 +25,7 @@ DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "u
 ETC = tuple(f"/etc/{name}" for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "alternatives", "fonts"))
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", *ETC)
 OLD = "/.old"
-ORPHANS_DIE = 5  # seconds
+ORPHANS_DIE = 60  # seconds, on a busy machine
 
 
 def interpreter_paths():

@@ -22,8 +22,9 @@ from pathlib import Path
 from handson.cluster import launcher, nodes, site, virtual_nodes
 from handson.pbs import command
 
-LIMIT = 15  # seconds for a command of a rung on this machine
-FAR_LIMIT = 30  # seconds where other nodes take part
+LIMIT = 60  # seconds for a command of a rung on this machine, even a busy one
+FAR_LIMIT = 120  # seconds where other nodes take part
+LOADING = 300  # seconds to import torch
 DELAY = 5  # seconds after which a file that one node wrote is seen on another
 
 MPIS = (  # name, what its version text contains, family: an mpiexec works with the libraries of its own family
@@ -160,11 +161,11 @@ def python():
 
 
 def packages():
-    status, out, errors = ask(sys.executable, "-c", "import torch, mpi4py, numpy; print(torch.__version__, torch.cuda.device_count())", limit=60)
+    status, out, errors = ask(sys.executable, "-c", "import torch, mpi4py, numpy; print(torch.__version__, torch.cuda.device_count())", limit=LOADING)
     if status:
         raise Broken(f"the packages cannot be imported ({(errors.strip().splitlines() or ['?'])[-1]})", "make environment")
     if status is None:
-        raise Broken("importing torch takes more than 60 s", "see whether the disk that holds the environment is overloaded or far away")
+        raise Broken(f"importing torch takes more than {LOADING} s", "see whether the disk that holds the environment is overloaded or far away")
     torch, gpus = out.split()
     cores = len(os.sched_getaffinity(0))
     device = f"{gpus} GPUs" if gpus != "0" else f"no GPUs, so virtual ones: {cores} core{'s' * (cores > 1)}"

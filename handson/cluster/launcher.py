@@ -19,7 +19,7 @@ AGENTS = (  # variables that name the program by which an mpiexec reaches other 
     "OMPI_MCA_plm_rsh_agent",  # Open MPI up to 4
     "PRTE_MCA_plm_ssh_agent",  # Open MPI from 5 on
 )
-LIMIT = 10  # seconds for mpiexec to say whose it is
+LIMIT = 60  # seconds for mpiexec to say whose it is, on a busy machine
 WITH_VALUE = ("-l", "-p", "-o", "-i", "-F", "-J", "-E", "-S")  # ssh's options whose value is a word of its own: user, port, ...
 
 

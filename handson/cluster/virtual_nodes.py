@@ -19,7 +19,7 @@ from handson import linux
 from handson.pbs.processes import module_command
 
 TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "mount": "util-linux", "ip": "iproute2", "tc": "iproute2", "hostname": "hostname"}
-LIMIT = 10  # seconds for the nodes to come up
+LIMIT = 120  # seconds for the nodes to come up, on a busy machine; usually less than one
 UNITS = {"mbit": 10**6, "gbit": 10**9}
 
 

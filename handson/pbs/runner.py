@@ -22,7 +22,7 @@ from handson.pbs import ending, placement, processes, scheduler, store
 from handson.pbs.resources import format_time
 
 BARE_PATH = "/usr/local/bin:/usr/bin:/bin"  # where the login shell sets none
-LOGIN = 5  # seconds for the login shell to say its PATH
+LOGIN = 20  # seconds for the login shell to say its PATH
 PERSISTENCE = 60  # seconds to go on trying to record the end of a job on a full disk
 
 

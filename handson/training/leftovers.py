@@ -50,12 +50,5 @@ def _starts_of_mpiexec():
     """When each mpiexec of this user was started, in seconds since 1970."""
     boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     for process in linux.pids_of_user():
-        if _name(process).startswith(("mpiexec", "hydra_")) and (ticks := linux.start_time(process)):
+        if linux.name(process).startswith(("mpiexec", "hydra_")) and (ticks := linux.start_time(process)):
             yield boot + ticks / linux.TICKS
-
-
-def _name(process):
-    try:
-        return Path(f"/proc/{process}/comm").read_text()
-    except OSError:
-        return ""

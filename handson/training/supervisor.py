@@ -20,7 +20,7 @@ from handson.training.options import Stopped, launcher_rank
 
 LOOK = 0.5  # seconds between two looks at the rank
 GRACE = 3  # seconds that a rank has to end by itself, and that other watchers have to report theirs, too
-STARTING = 2  # seconds for mpiexec to start all ranks of a node
+LOOKS = 6  # looks in a row at which ranks are missing, and no more of them are there: mpiexec is not just starting them, they have ended
 
 
 def name():
@@ -49,7 +49,7 @@ def watch():
 
 def _supervise(rank, note):
     """Wait for the end of the rank, the process `rank`, and end as it did. Does not return."""
-    sent, begin, launcher, expected = {}, time.monotonic(), os.getppid(), _ranks_of_mpiexec_here()
+    sent, launched, missing, looks = {}, _Launched(), None, 0
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # for sigtimedwait
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: _pass_on(number, rank, sent))
@@ -58,14 +58,16 @@ def _supervise(rank, note):
         pid, status = os.waitpid(rank, os.WNOHANG)
         if pid:
             _end_as(os.waitstatus_to_exitcode(status), sent)
-        if expected and os.getppid() != launcher:  # mpiexec's own process on this node was killed, so nobody reads reports
+        if launched.here and os.getppid() != launched.proxy:  # mpiexec's own process on this node was killed, so nobody reads reports
             _kill(rank)
         if note.stalled():
             _report(watchdog.sentence(name(), note, rank))
             time.sleep(GRACE)
             _kill(rank)
-        if expected and not note.read()[1] and time.monotonic() > begin + STARTING and _living_siblings() < expected:
-            _report(f"{name()} waits in vain for MPI to start: another rank on this node has ended before; all ranks end")
+        before, missing = missing, None if note.read()[1] else launched.missing()
+        looks = looks + 1 if missing and missing == before else 0
+        if looks == LOOKS:
+            _report(f"{name()} waits in vain for MPI to start: {missing[0]} ended before; all ranks end")
             _kill(rank)
         if time.monotonic() > sent.get(signal.SIGINT, time.monotonic()) + GRACE:  # it may wait in a library, which does not hear Ctrl-C
             _kill(rank)
@@ -99,19 +101,29 @@ def _report(sentence):
     print(sentence, file=sys.stderr, flush=True)
 
 
-def _ranks_of_mpiexec_here():
-    """How many ranks MPICH's mpiexec starts on this node, if it has started this process itself; else 0."""
-    try:
-        with open(f"/proc/{os.getppid()}/comm") as file:
-            return int(os.environ.get("MPI_LOCALNRANKS", 0)) if file.read().strip() == "hydra_pmi_proxy" else 0
-    except (OSError, ValueError):
-        return 0
+class _Launched:
+    """The ranks that MPICH's mpiexec has started: `here` of them on this node, 0 if something else started this process."""
+
+    def __init__(self):
+        self.proxy = os.getppid()  # mpiexec's own process on this node, the parent of its ranks
+        self.mpiexec = linux.parent(self.proxy)  # on the node where it runs, it has a child for each node
+        self.here = int(os.environ.get("MPI_LOCALNRANKS", 0)) if linux.name(self.proxy) == "hydra_pmi_proxy" else 0
+        several = int(os.environ.get("PMI_SIZE", 0)) > self.here > 0
+        self.nodes = 2 if several and linux.name(self.mpiexec).startswith("mpiexec") else 0  # at least; 0 where it runs on another node
+
+    def missing(self):
+        """Which ranks are not there, as the begin of a sentence, and how many are; or None. Before MPI starts, all ranks wait for each other."""
+        if self.here and (living := _living_children(self.proxy)) < self.here:
+            return "another rank on this node has", living
+        if self.nodes and (living := _living_children(self.mpiexec)) < self.nodes:
+            return "all ranks of another node have", living
+        self.nodes = self.nodes and living
+        return None
 
 
-def _living_siblings():
-    """How many ranks of mpiexec live on this node, with this one."""
-    states = [linux.stat(pid) for pid in linux.children(os.getppid())]
-    return sum(state is not None and state[0] != b"Z" for state in states)
+def _living_children(pid):
+    """How many processes that `pid` has started live."""
+    return sum((linux.stat(child) or [b"Z"])[0] != b"Z" for child in linux.children(pid))
 
 
 def _end_with_watcher(watcher_lives):

@@ -79,12 +79,12 @@ else:
 """
 
 
-def stalled(tmp_path, how):
+def stalled(tmp_path, how, *mpiexec):
     """The lines about ranks that make no progress for a second."""
     script = tmp_path / "train.py"
     script.write_text(STALLS)
     begin = time.monotonic()
-    command = [f"{sysconfig.get_path('scripts')}/mpiexec", "-n", "2", sys.executable, script, how]
+    command = [f"{sysconfig.get_path('scripts')}/mpiexec", *mpiexec, "-n", "2", sys.executable, script, how]
     process = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert process.returncode and time.monotonic() - begin < 60 and "Traceback" not in process.stderr, process.stderr
     return sorted(line for line in process.stderr.splitlines() if line.startswith("rank "))
@@ -104,6 +104,12 @@ def test_a_rank_that_is_stopped_is_named(tmp_path):
 def test_a_rank_that_ends_before_mpi_starts_ends_all_in_seconds(tmp_path):
     [zero] = stalled(tmp_path, "ends before MPI")
     assert zero.endswith("waits in vain for MPI to start: another rank on this node has ended before; all ranks end")
+
+
+def test_ranks_of_a_node_that_end_before_mpi_starts_end_all_in_seconds(tmp_path):
+    """Nobody is left there to notice it, and mpiexec does not mind."""
+    [zero] = stalled(tmp_path, "ends before MPI", "-launcher", "fork", "-hosts", "one,other", "-ppn", "1")
+    assert zero.endswith("waits in vain for MPI to start: all ranks of another node have ended before; all ranks end")
 
 
 LOOPS = """

@@ -139,6 +139,21 @@ def test_the_processes_in_an_nsys_file_are_the_ranks_that_their_marks_say(tmp_pa
     assert run.timelines[0].steps().tolist() == [[3, 10**18 + 900, 10**18 + 4000]]
 
 
+@pytest.mark.parametrize("make", [made.nvprof, made.nsys])
+def test_a_step_of_a_host_that_runs_ahead_lasts_until_the_gpu_has_done_what_was_launched_in_it(tmp_path, make):
+    """The last kernel of the first process ends at 8,000 (nvprof) and at 1,500 (nsys); here the step of its host ends earlier."""
+    path = make(tmp_path / "a.sqlite")
+    with made.sqlite3.connect(path) as connection:
+        if make is made.nvprof:
+            connection.execute("UPDATE CUPTI_ACTIVITY_KIND_MARKER SET timestamp = 600 WHERE flags = 4")
+        else:
+            connection.execute("UPDATE NVTX_EVENTS SET end = 960 WHERE end IS NOT NULL")
+    connection.close()
+    timeline = readers.read(path)[0]
+    assert timeline.steps()[0, 2] - timeline.steps()[0, 1] == (8000 - 300 if make is made.nvprof else 1500 - 900)
+    assert (timeline.begin[1:] >= timeline.begin[:-1]).all(), "events stay in order"
+
+
 def test_files_without_ranks_get_them_in_the_order_of_their_processes(tmp_path):
     for pid in (30, 4, 200):
         made.nvprof(tmp_path / f"process{pid}.nvprof", pid=pid)

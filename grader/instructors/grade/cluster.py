@@ -23,7 +23,8 @@ from handson.cluster import nodes
 from handson.errors import OneSentence
 
 FOLDER = "handson-cluster-"
-STARTING = 60  # seconds that a cluster may take to start
+STARTING = 300  # seconds that a cluster may take to start, on a busy machine
+ANSWERING = 60  # seconds for a cluster that is not ours to answer
 HEARTBEAT = 500  # milliseconds; the default of 3,000 makes a start take 6 seconds
 MISSED = 60  # heartbeats that a busy engine may miss before it counts as dead; the end of an engine is noticed at once
 LOOK = 1.0  # seconds between looks at the processes of engines and controller
@@ -121,10 +122,10 @@ def running(profile=None, cluster_file=None):
     try:
         if cluster_file:
             cluster = ipyparallel.Cluster.from_file(str(cluster_file))
-            client = cluster.connect_client_sync(timeout=STARTING)
+            client = cluster.connect_client_sync(timeout=ANSWERING)
         else:
-            client = ipyparallel.Client(profile=profile, timeout=STARTING)
-        client.wait_for_engines(1, timeout=STARTING, interactive=False)
+            client = ipyparallel.Client(profile=profile, timeout=ANSWERING)
+        client.wait_for_engines(1, timeout=ANSWERING, interactive=False)
     except Exception as error:
         raise ClusterError(f"no engine of {where} answers ({error}): start the cluster with `ipcluster start`") from error
     there = Engines(client, len(client.ids))
@@ -166,7 +167,7 @@ class Engines:
         if engine not in self.questions:
             self.questions[engine] = time.monotonic()
             self.client[engine].apply_async(nodes.current_node).add_done_callback(functools.partial(self._note_host, engine))
-        late = time.monotonic() - self.questions[engine] > STARTING
+        late = time.monotonic() - self.questions[engine] > ANSWERING
         return self.hosts.get(engine, f"host of engine {engine}" if late else None)
 
     def _note_host(self, engine, result):

@@ -10,14 +10,13 @@ from grader.course import UNITS, name_of_gap
 from grader.instructors.grade import seeds
 from grader.judging import judge
 from grader.probes import FOR_SCRIPTS, loaded_for
-from grader.sandbox import interpreter_paths
+from grader.sandbox import BUSY, interpreter_paths
 from grader.verdict import GRADER_FAULT, Verdict
 from handson.files import COURSE
 
 BESIDE_STUDENTS = ("box", "probes", "sandbox")  # the grader's folders, at any level, whose modules run in the processes of student code
 SHARED = "HANDSON_SHARED"  # names the environment variable with the folder of the forkserver that all engines share
-BUSY = 10  # times that a student's code may take of what it computes, on a busy machine
-STARTING = 60  # the most seconds that an engine may take to load the libraries
+STARTING = 300  # the most seconds that an engine may take to load the libraries, on a busy machine
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,17 @@
 
 Events are read one by one (ijson), so that only the columns of the timeline need memory.
 
-With a GPU, the range of an iteration in a trace is what the host did: it hands work to the GPU and runs ahead. `Launches` finds out when the
-GPU was done with it.
+Where a GPU was recorded, an iteration is what host and GPU did for it: see `Launches`.
 """
 
 import gzip
 import json
 import re
-from array import array
 
 import ijson
-import numpy
 
 from handson.profiling import kinds
+from handson.profiling.readers.launches import Launches
 from handson.profiling.timeline import COMPUTE, HOST, Builder, ProfileError
 
 HEAD, TAIL = 2**20, 2**16  # bytes at the beginning and the end of a trace, in which its facts are
@@ -36,7 +34,7 @@ def read(path):
         raise ProfileError(f"{path} is no trace of torch.profiler ({type(error).__name__}: {str(error)[:80]}): give another file") from None
     facts = _facts(head, tail)
     base = facts.pop("base", 0)
-    on_gpu = len(launches.done[0]) > 0
+    on_gpu = launches.on_gpu
     timeline = builder.finish(on_gpu=on_gpu, pid=pid, **facts)
     timeline.kind[timeline.kind == kinds.OPERATOR] = HOST if on_gpu else COMPUTE
     if on_gpu:
@@ -103,31 +101,3 @@ def _events(file, prefix):
         if place[0] or category in LAUNCHES:
             launches.add(place[0], event.get("args", {}).get("correlation", -1), end if place[0] else begin)
     return builder, pid, launches
-
-
-class Launches:
-    """What the host launched, and when the GPU was done with it; both carry a correlation id. Times in ns."""
-
-    def __init__(self):
-        self.begun, self.done = (array("q"), array("q")), (array("q"), array("q"))  # correlation ids, moments
-
-    def add(self, on_gpu, correlation, moment):
-        for column, value in zip(self.done if on_gpu else self.begun, (correlation, moment), strict=True):
-            column.append(value)
-
-    def settle(self, begins, ends):
-        """The begins and ends of iterations of the host, in order, as those of host and GPU together.
-
-        An iteration ends when the host has ended it and the GPU has done all that was launched in it; the next one begins then.
-        """
-        ids, launched = map(numpy.array, self.begun)
-        order = numpy.argsort(ids)
-        wanted, done = map(numpy.array, self.done)
-        found = order[numpy.minimum(numpy.searchsorted(ids, wanted, sorter=order), len(ids) - 1)] if len(ids) else numpy.empty(0, int)
-        known = ids[found] == wanted if len(ids) else slice(0)
-        launched, done = launched[found][known], done[known]
-        begins, ends, reached = begins.copy(), ends.copy(), None
-        for index, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True)):
-            begins[index] = begin if reached is None else max(begin, reached)
-            reached = ends[index] = done[(launched >= begin) & (launched < end)].max(initial=end)
-        return begins, ends

@@ -5,9 +5,11 @@ Schemas: CUPTI's activity records in both; nsys adds StringIds and serialised pr
 
 import re
 import sqlite3
+from collections import defaultdict
 from urllib.parse import quote
 
 from handson.profiling import kinds
+from handson.profiling.readers.launches import Launches
 from handson.profiling.timeline import COPY, HOST, Builder, ProfileError
 
 PUSH_POP, START_END, MARK = 59, 60, 34  # nsys: NVTX_EVENTS.eventType
@@ -51,7 +53,7 @@ class _Processes:
     """The processes of one file, by process id."""
 
     def __init__(self, tool):
-        self.tool, self.builders, self.who = tool, {}, {}
+        self.tool, self.builders, self.who, self.launches = tool, {}, {}, defaultdict(Launches)
 
     def add(self, pid, begin, end, name, kind, lane):
         if pid not in self.builders:
@@ -66,13 +68,24 @@ class _Processes:
         elif end is not None:
             self.add(pid, begin, end, name, kinds.of_range(name), lane)
 
-    def kernel(self, pid, begin, end, name, device, stream):
-        self.add(pid, begin, end, name or UNNAMED, kinds.of_kernel(name or UNNAMED), f"GPU {device}, stream {stream}")
+    def function(self, pid, begin, end, name, thread, correlation):
+        """Add a function of CUDA, which may have launched something."""
+        self.add(pid, begin, end, name, HOST, f"thread {thread}")
+        self.launches[pid].add(False, correlation, begin)
+
+    def kernel(self, pid, begin, end, name, lane, correlation):
+        self.add(pid, begin, end, name or UNNAMED, kinds.of_kernel(name or UNNAMED), lane)
+        self.launches[pid].add(True, correlation, end)
+
+    def copy(self, pid, begin, end, name, lane, correlation):
+        self.add(pid, begin, end, name, COPY, lane)
+        self.launches[pid].add(True, correlation, end)
 
     def timelines(self, base=0):
         timelines = []
         for pid, builder in self.builders.items():
             timelines.append(builder.finish(pid=pid, tool=self.tool, on_gpu=True, **self.who.get(pid, {})))
+            timelines[-1].move_steps(self.launches[pid].settle)
             timelines[-1].shift(base)
         return timelines
 
@@ -80,17 +93,17 @@ class _Processes:
         """Read an export of nsys: all processes that used a GPU or NVTX."""
         names = dict(database.execute("SELECT id, value FROM StringIds"))
         for kind in tables & {"CUPTI_ACTIVITY_KIND_KERNEL"}:
-            query = f"SELECT start, end, {PID.format('globalPid')}, deviceId, streamId, demangledName FROM {kind}"
-            for begin, end, pid, device, stream, name in database.execute(query):
-                self.kernel(pid, begin, end, names.get(name), device, stream)
+            query = f"SELECT start, end, {PID.format('globalPid')}, deviceId, streamId, demangledName, correlationId FROM {kind}"
+            for begin, end, pid, device, stream, name, correlation in database.execute(query):
+                self.kernel(pid, begin, end, names.get(name), f"GPU {device}, stream {stream}", correlation)
         for kind in tables & COPY_TABLES:
-            query = f"SELECT start, end, {PID.format('globalPid')}, deviceId, streamId, {_way(kind)} FROM {kind}"
-            for begin, end, pid, device, stream, way in database.execute(query):
-                self.add(pid, begin, end, _copy(kind, way), COPY, f"GPU {device}, stream {stream}")
+            query = f"SELECT start, end, {PID.format('globalPid')}, deviceId, streamId, {_way(kind)}, correlationId FROM {kind}"
+            for begin, end, pid, device, stream, way, correlation in database.execute(query):
+                self.copy(pid, begin, end, _copy(kind, way), f"GPU {device}, stream {stream}", correlation)
         for kind in tables & {"CUPTI_ACTIVITY_KIND_RUNTIME"}:
-            query = f"SELECT start, end, {PID.format('globalTid')}, globalTid & 16777215, nameId FROM {kind}"
-            for begin, end, pid, thread, name in database.execute(query):
-                self.add(pid, begin, end, re.sub(r"_v\d+$", "", names.get(name, UNNAMED)), HOST, f"thread {thread}")
+            query = f"SELECT start, end, {PID.format('globalTid')}, globalTid & 16777215, nameId, correlationId FROM {kind}"
+            for begin, end, pid, thread, name, correlation in database.execute(query):
+                self.function(pid, begin, end, re.sub(r"_v\d+$", "", names.get(name, UNNAMED)), thread, correlation)
         for kind in tables & {"NVTX_EVENTS"}:
             query = f"SELECT start, end, {PID.format('globalTid')}, globalTid & 16777215, eventType, text, textId FROM {kind}"
             for begin, end, pid, thread, way, name, number in database.execute(f"{query} WHERE eventType IN ({PUSH_POP}, {START_END}, {MARK})"):
@@ -111,16 +124,17 @@ class _Processes:
             if len(pids) > 1:
                 launched_by.update(database.execute(f"SELECT correlationId, processId FROM {kind}"))
             runtime = kind.endswith("RUNTIME")
-            for begin, end, pid, thread, number in database.execute(f"SELECT start, end, processId, threadId, cbid FROM {kind}"):
+            query = f"SELECT start, end, processId, threadId, cbid, correlationId FROM {kind}"
+            for begin, end, pid, thread, number, correlation in database.execute(query):
                 name = FUNCTIONS.get(number) if runtime else None
-                self.add(pid, begin, end, name or f"{'CUDA' if runtime else 'driver'} function {number}", HOST, f"thread {thread}")
+                self.function(pid, begin, end, name or f"{'CUDA' if runtime else 'driver'} function {number}", thread, correlation)
         for kind in tables & {"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_KERNEL"}:
             query = f"SELECT start, end, correlationId, deviceId, streamId, name FROM {kind}"
             for begin, end, correlation, device, stream, name in database.execute(query):
-                self.kernel(launched_by.get(correlation, only), begin, end, names.get(name), device, stream)
+                self.kernel(launched_by.get(correlation, only), begin, end, names.get(name), f"GPU {device}, stream {stream}", correlation)
         for kind in tables & COPY_TABLES:
             for begin, end, correlation, device, way in database.execute(f"SELECT start, end, correlationId, deviceId, {_way(kind)} FROM {kind}"):
-                self.add(launched_by.get(correlation, only), begin, end, _copy(kind, way), COPY, f"GPU {device}, copies")
+                self.copy(launched_by.get(correlation, only), begin, end, _copy(kind, way), f"GPU {device}, copies", correlation)
         for kind in tables & {"CUPTI_ACTIVITY_KIND_MARKER"}:
             begun = {}  # a range is two rows with one id; the first has the name
             for number, flags, moment, name in database.execute(f"SELECT id, flags, timestamp, name FROM {kind} ORDER BY timestamp, _id_"):
