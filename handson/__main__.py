@@ -39,6 +39,17 @@ def prepare(
 
 
 @app.command()
+def images(
+    name: Annotated[str, typer.Argument(help="A data set: a name of datasets/datasets.toml, or a path.")] = "digits",
+    folder: Annotated[Path | None, typer.Option("-o", "--output", help="Where they go; datasets/<name>_files by default.")] = None,
+):
+    """Write the images of a data set as files, with map files (a path, a tab and a label on each line) that name them."""
+    from handson.training.map_files import write
+
+    write(name, folder, typer.echo)
+
+
+@app.command()
 def compare(
     outs: Annotated[list[Path], typer.Argument(metavar="OUT...", help="The output directories of training runs.")],
     figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path("throughput.png"),

@@ -15,13 +15,13 @@ import grader.probes.notebooks  # noqa: F401
 import grader.probes.pytorch  # noqa: F401
 
 # What the training scripts import.
-import handson.chainer.all_ranks  # noqa: F401
 import handson.chainer.model  # noqa: F401
 import handson.chainer.updaters  # noqa: F401
 import handson.pytorch.communicator  # noqa: F401
 import handson.pytorch.extensions  # noqa: F401
 import handson.pytorch.model  # noqa: F401
 import handson.pytorch.workers  # noqa: F401
+import handson.training.all_ranks  # noqa: F401
 import handson.training.results  # noqa: F401
 import pytorch_pfn_extras.reporting  # noqa: F401
 import pytorch_pfn_extras.training  # noqa: F401

@@ -10,11 +10,11 @@ from chainermn import communicators, nccl
 from chainermn.communicators.naive_communicator import NaiveCommunicator
 from mpi4py import MPI
 
-from handson.chainer import all_ranks
 from handson.chainer.mean_gradients import MeanGradients
 from handson.cluster.nodes import current_node
 from handson.errors import TrackError
 from handson.profiling import recording
+from handson.training import all_ranks
 
 NAMES = ("hierarchical", "flat", "two_dimensional", "single_node", "pure_nccl", "non_cuda_aware", "naive")
 GONE = ("hierarchical", "two_dimensional", "single_node")  # dropped by Chainer 7

@@ -21,7 +21,7 @@ from handson.training import stacks
 LIMIT = 120  # seconds without a finished step, unless --patience says otherwise
 ANSWER = 10  # seconds in which a rank must write its stack, on a busy machine
 SIGNAL = signal.SIGUSR2  # asks a rank for its stack
-COLLECTIVES = (*stacks.COLLECTIVES, "handson/chainer/evaluators.py", "handson/chainer/all_ranks.py")
+COLLECTIVES = (*stacks.COLLECTIVES, "handson/chainer/evaluators.py", "handson/training/all_ranks.py")
 FORMAT = struct.Struct("dd")  # what the file of a Note begins with: limit in seconds, time.monotonic() of the last progress
 limit = LIMIT  # of this run, in seconds; 0: none
 _mine = None  # the Note of this process, if another one watches over it

@@ -12,9 +12,9 @@ from chainer.training import Trainer
 from chainer.training.updaters import StandardUpdater
 
 from handson.training import data, options, results
+from handson.training.all_ranks import all_ranks_end_together
 from handson.training.banner import announce
 from handson.chainer import communicators, devices
-from handson.chainer.all_ranks import all_ranks_end_together
 from handson.chainer.data import Enlarge, Shuffle
 from handson.chainer.model import ConvNet
 from handson.chainer.optimizers import create_multi_node_optimizer

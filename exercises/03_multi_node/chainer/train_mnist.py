@@ -16,8 +16,8 @@ from chainer.iterators import SerialIterator
 from chainer.training import Trainer, extensions
 
 from handson.training import banner, data, results
+from handson.training.all_ranks import all_ranks_end_together
 from handson.chainer import devices, steps
-from handson.chainer.all_ranks import all_ranks_end_together
 from handson.chainer.communicators import create_communicator
 from handson.chainer.evaluators import Evaluator
 from handson.chainer.optimizers import create_multi_node_optimizer

@@ -1,6 +1,6 @@
 """All ranks of an MPI run end together: when one fails, a sentence names it, and no rank waits for it for ever.
 
-``create_communicator`` installs this; ``with all_ranks_end_together():`` around a script's main also covers sys.exit.
+ChainerMN's ``create_communicator`` and CNTK's Communicator install this; ``with all_ranks_end_together():`` around a script's main also covers sys.exit.
 """
 
 import atexit
@@ -28,7 +28,7 @@ def install(exit_limit=watchdog.LIMIT + 30):
     global _exit_limit
     if MPI.COMM_WORLD.size > 1 and _exit_limit is None:
         sys.excepthook = lambda kind, error, trace: _end_all(error)
-        atexit.register(_wait_for_the_others)
+        atexit.register(wait_for_the_others)
     _exit_limit = exit_limit
 
 
@@ -67,7 +67,10 @@ def _status(error):
     return error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
 
 
-def _wait_for_the_others():
+def wait_for_the_others():
+    """At the end of a rank's work, before MPI ends: end all ranks if the others don't come to theirs in time."""
+    if _exit_limit is None or MPI.Is_finalized():
+        return
     everybody = MPI.COMM_WORLD.Ibarrier()
     until = time.monotonic() + _exit_limit
     while not everybody.Test():

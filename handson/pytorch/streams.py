@@ -1,0 +1,89 @@
+"""Training from image files, each worker with its part of every batch: for data that fit in no memory, and runs that go on where they stopped."""
+
+import torch
+from torch.utils.data import Dataset, Sampler
+
+from handson.errors import TrackError
+from handson.training.map_files import MapFile
+
+
+class ImageFiles(Dataset):
+    """The images of a map file as (image, label): float32 (channels, height, width) in [0, 1], and an int. Each is read when it is asked for."""
+
+    def __init__(self, map_file, classes=None):
+        self.files = MapFile(map_file, classes)
+        self.path, self.shape = self.files.path, self.files.shape
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, number):
+        pixels, label = self.files[number]
+        return torch.tensor(pixels).float() / 255, label
+
+    def batch(self, numbers):
+        """(images, labels) as tensors; of no numbers, too."""
+        pairs = [self[number] for number in numbers]
+        images = torch.stack([image for image, _ in pairs]) if pairs else torch.empty(0, *self.shape)
+        return images, torch.tensor([label for _, label in pairs], dtype=torch.int64)
+
+
+class Partition(Sampler):
+    """A batch sampler for one of several workers, whose state is two numbers: the epoch, and how many samples of it have been taken.
+
+    Every epoch goes through all samples once, in an order that follows from `seed` and the epoch alone. All workers together take at most
+    `batchsize` of the next ones in a step (`total` of them), each worker its part: equal to within one sample, for any number of workers.
+    The state is the same on all workers, and suits any number of them. It is exact after each batch if the DataLoader has no processes of
+    its own (num_workers=0), because those fetch batches in advance.
+    """
+
+    def __init__(self, samples, batchsize, partitions=1, partition=0, seed=0, shuffle=True):
+        check(partitions, partition)
+        if samples < partitions:
+            raise TrackError(f"{partitions} workers are more than the {samples} images; use fewer workers")
+        if batchsize < partitions:
+            raise TrackError(f"a batch of {batchsize} images is too small for {partitions} workers: each needs an image in every step")
+        self.samples, self.batchsize, self.partitions, self.partition = samples, batchsize, partitions, partition
+        self.seed, self.shuffle, self.epoch, self.position, self.total = seed, shuffle, 0, 0, 0
+
+    def __iter__(self):
+        """The batches that are left of this epoch. At the end, the epoch is the next one."""
+        epoch = self.epoch
+        while self.epoch == epoch:
+            left = self.samples - self.position
+            steps = -(-left // self.batchsize)
+            yield self.take(-(-left // steps), self.partitions, self.partition)
+
+    def take(self, count, partitions, partition):
+        """The numbers of the samples of one partition among the next `count` ones, which end with the epoch."""
+        check(partitions, partition)
+        of_all = self._order()[self.position : self.position + count]
+        self.total = len(of_all)
+        self.position += self.total
+        if self.position == self.samples:
+            self.epoch, self.position = self.epoch + 1, 0
+        return of_all.tensor_split(partitions)[partition].tolist()
+
+    def _order(self):
+        if not self.shuffle:
+            return torch.arange(self.samples)
+        if getattr(self, "_of", None) != (self.seed, self.epoch):  # kept for the epoch: 8 bytes a sample
+            self._of = self.seed, self.epoch
+            self._shuffled = torch.randperm(self.samples, generator=torch.Generator().manual_seed(1_000_003 * self.seed + self.epoch))
+        return self._shuffled
+
+    def state_dict(self):
+        """Where the workers are: {"epoch": ..., "position": ...}."""
+        return {"epoch": self.epoch, "position": self.position, "samples": self.samples}
+
+    def load_state_dict(self, state):
+        """Go on there. Raises TrackError if the state is of other data."""
+        if state["samples"] != self.samples or not 0 <= state["position"] < self.samples:
+            raise TrackError(f"the state is of a data set of {state['samples']} images, position {state['position']}; this one has {self.samples} images")
+        self.epoch, self.position = state["epoch"], state["position"]
+
+
+def check(partitions, partition):
+    """Raises TrackError for a partition that there is not."""
+    if not 0 <= partition < partitions:
+        raise TrackError(f"there is no partition {partition} of {partitions}: they are numbered from 0 to {partitions - 1}")

@@ -1,0 +1,132 @@
+"""Images that stay in files of their own until they are needed: a map file has a line for each image, its path, a tab and its label.
+
+CNTK's ImageDeserializer reads such files. Here a path that does not begin with / begins at the folder of the map file. `write` makes them
+of a data set of the course (``python -m handson images``); handson.pytorch.streams reads them while it trains.
+"""
+
+import array
+import os
+import shutil
+from pathlib import Path
+
+from handson.files import written_aside
+from handson.training import data
+from handson.training.data import DataError
+
+FORMATS = ("PNG", "JPEG", "BMP", "PPM")  # that Pillow may read: formats without programs in them
+LONGEST = 4096  # bytes of a line
+SUFFIX = "_files"  # of the folder that holds a data set's images
+
+
+def folder_of(dataset):
+    """Where the images of a data set are, or go."""
+    return data.data_folder() / f"{dataset}{SUFFIX}"
+
+
+def write(dataset, folder=None, say=print):
+    """Write the images of a data set as PNG files, with a map file for each part: folder/train.txt and test.txt. Returns the folder.
+
+    All of it gets its name at the end; a folder that exists already is replaced. Raises DataError.
+    """
+    from PIL import Image
+
+    folder = folder_of(dataset) if folder is None else Path(folder)
+    parts = dict(zip(("train", "test"), data.load_arrays(dataset)))
+    aside = folder.with_name(f"{folder.name}.{os.urandom(4).hex()}.part")
+    if folder.exists() and not (folder / "train.txt").exists():
+        raise DataError(f"{folder} exists and holds no images of the course: give another folder with -o, or remove it")
+    try:
+        for name, part in parts.items():
+            (aside / name).mkdir(parents=True)
+            with written_aside(aside / f"{name}.txt", durable=False) as file:
+                for number, (image, label) in enumerate(part):
+                    path = Path(name, f"{number:05}.png")
+                    pixels = (255 * image).round().astype("uint8")
+                    Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)).save(aside / path)
+                    file.write(f"{path}\t{label}\n".encode())
+        if folder.exists():
+            shutil.rmtree(folder)
+        aside.rename(folder)
+    except OSError as error:
+        raise DataError(f"{folder} cannot hold the images ({error.strerror or error}): make room, or give another folder with -o") from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    say(f"{sum(map(len, parts.values())):,} images, train.txt and test.txt: {folder}")
+    return folder
+
+
+class MapFile:
+    """The images of a map file: a sequence of (pixels, label), uint8 (channels, height, width) and int, read when they are asked for.
+
+    In memory are 16 bytes for each image: where its line begins, and its label. classes: labels must be below; None: any whole number.
+    All images have the size and the colours of the first. Raises DataError here for a line that is wrong, and later for a file that is.
+    """
+
+    def __init__(self, path, classes=None):
+        self.path, self.lines, self.labels = Path(path), array.array("Q"), array.array("Q")
+        try:
+            self.file = open(self.path, "rb")
+        except OSError as error:
+            raise DataError(f"there is no map file {path} ({error.strerror}): `python -m handson images digits` writes one of the course's data") from None
+        end = 0
+        while line := self.file.readline(LONGEST):
+            self.lines.append(end)
+            self.labels.append(self._label(line, classes))
+            end += len(line)
+        if not self.lines:
+            raise DataError(f"{path} is empty: a map file has a line for each image, its path, a tab and its label")
+        first = self._open(0)
+        self.mode = "L" if first.mode == "L" else "RGB"
+        self.size = first.size  # width, height
+        self.shape = (len(self.mode), self.size[1], self.size[0])
+        first.close()
+
+    def __len__(self):
+        return len(self.lines)
+
+    def __getitem__(self, number):
+        """(pixels, label) of an image. Raises DataError."""
+        import numpy
+
+        try:
+            with self._open(number) as image:
+                if image.size != self.size:
+                    raise DataError(f"{self._where(number)} has {_pixels(image.size)}, and the first image {_pixels(self.size)}: all images need the same size")
+                pixels = numpy.asarray(image.convert(self.mode))
+        except DataError:
+            raise
+        except Exception as error:  # a damaged file can fail in any way
+            raise DataError(f"{self._where(number)} is damaged ({error}): restore it, or remove its line") from None
+        return numpy.ascontiguousarray(pixels.reshape(*pixels.shape[:2], -1).transpose(2, 0, 1)), self.labels[number]
+
+    def _label(self, line, classes):
+        text, where = line.decode(errors="replace").rstrip("\r\n"), f"{self.path}, line {len(self.lines)}"
+        words = text.split("\t")
+        if len(words) != 2 or not words[0]:
+            raise DataError(f"{where}: a line is the path of an image, a tab and its label, not {text[:60]!r}")
+        label, below = words[1], 2**63 if classes is None else classes
+        if not (label.isascii() and label.isdigit() and len(label) < 20 and int(label) < below):
+            allowed = "a whole number" if classes is None else f"a whole number from 0 to {classes - 1}"
+            raise DataError(f"{where}: the label is {label[:20]!r}; it should be {allowed}")
+        return int(label)
+
+    def _file_of(self, number):
+        line = os.pread(self.file.fileno(), LONGEST, self.lines[number]).partition(b"\t")[0]
+        return self.path.parent / os.fsdecode(line)
+
+    def _where(self, number):
+        return f"the image {self._file_of(number)} ({self.path.name}, line {number + 1})"
+
+    def _open(self, number):
+        from PIL import Image
+
+        try:
+            return Image.open(self._file_of(number), formats=FORMATS)
+        except FileNotFoundError:
+            raise DataError(f"{self._where(number)} does not exist: restore it, or remove its line") from None
+        except Exception as error:
+            raise DataError(f"{self._where(number)} cannot be read as an image ({error}): restore it, or remove its line") from None
+
+
+def _pixels(size):
+    return f"{size[0]} x {size[1]} pixels"
