@@ -62,6 +62,33 @@ def tour(
     raise typer.Exit(0 if tour(folder, trusted, typer.echo) else 1)
 
 
+cluster = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+app.add_typer(cluster, name="cluster", help="Engines for `grade --profile` in a job of the site's batch system.")
+
+
+@cluster.command("start")
+def start_cluster(
+    site: Annotated[str | None, typer.Option(help="The site whose queue, group and nodes the job asks for; else the chosen one.")] = None,
+    engines: Annotated[int, typer.Option("--engines", "-n", min=1, help="How many engines, as many on each node.")] = 2,
+    nodes: Annotated[int | None, typer.Option(min=1, help="On how many nodes; else on as few as have the cores.")] = None,
+    profile: Annotated[str, typer.Option(help="The name of ipyparallel's profile, which is written anew.")] = "handson",
+    walltime: Annotated[str | None, typer.Option(metavar="HH:MM:SS", help="Of the job; else the longest of the site, or two hours.")] = None,
+    wait: Annotated[int, typer.Option(min=1, help="Seconds that the job may wait and start.")] = 600,
+):
+    """Start a controller here and a job with engines, and wait until they are ready."""
+    from grader.instructors.grade.site_cluster import start
+
+    start(site, engines, nodes, profile, walltime, wait, typer.echo)
+
+
+@cluster.command("stop")
+def stop_cluster(profile: Annotated[str, typer.Option(help="As given to `start`.")] = "handson"):
+    """End the controller and the engines' job."""
+    from grader.instructors.grade.site_cluster import stop
+
+    stop(profile, typer.echo)
+
+
 @app.command()
 def doctor():
     """Show how well a student's code can be confined on this machine, and what would improve it."""

@@ -88,6 +88,11 @@ def wait_until_it_runs(job_id, limit=LIMIT):
             time.sleep(0.5)
 
 
+def look(job_id):
+    """The Job as it is now; where the batch system does not answer, its `silence` says so. Raises JobFailed if there is no such job."""
+    return _look(command.batch_system()[0], job_id, None, None)
+
+
 def _follow(job_id, output, say, limit):
     system, _ = command.batch_system()
     begin, cared, heard, ended, job, shown, said = time.monotonic(), time.monotonic(), None, None, None, 0, ""

@@ -1,4 +1,4 @@
-"""Clusters that ipyparallel's own launchers start, with the profiles of jobs/ipyparallel: by mpiexec, and as a job of PBS."""
+"""Clusters of ipyparallel's own launchers: started by mpiexec with ipcluster, and as a job of PBS with `python -m grader cluster start`."""
 
 import os
 import re
@@ -33,16 +33,21 @@ def cluster(request, tmp_path):
     """A cluster of ENGINES engines that runs: its profile's name and folder, and the environment in which it is found."""
     profile, home = request.param, tmp_path / "pbs"
     folder = tmp_path / f"ipython/profile_{profile}"
-    shutil.copytree(ROOT / "jobs/ipyparallel" / profile, folder)
     environment = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython"), "HANDSON_PBS_HOME": str(home), "HANDSON_SITE": "local"}
     own = f"{real_pbs.install(tmp_path / 'bin')}:" if profile == "pbs" else ""  # the job meets what a site's own PBS gives it
     environment["PATH"] = f"{own}{os.path.dirname(sys.executable)}:/usr/bin:/bin"
 
     def ipcluster(*arguments):
-        command = [sys.executable, "-m", "ipyparallel.cluster", *arguments, f"--profile={profile}"]
-        return subprocess.run(command, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=LIMIT)
+        program = ["grader", "cluster"] if profile == "pbs" else ["ipyparallel.cluster"]
+        command = [sys.executable, "-m", *program, *arguments, f"--profile={profile}"]
+        with_grader = environment | {"PYTHONPATH": str(ROOT)}
+        return subprocess.run(command, cwd=tmp_path, env=with_grader, text=True, capture_output=True, timeout=LIMIT)
 
-    started = ipcluster("start", "-n", str(ENGINES), "--daemonize")
+    if profile == "pbs":
+        started = ipcluster("start", "-n", str(ENGINES), "--site", "local")
+    else:
+        shutil.copytree(ROOT / "jobs/ipyparallel" / profile, folder)
+        started = ipcluster("start", "-n", str(ENGINES), "--daemonize")
     assert started.returncode == 0, started.stderr
     try:
         yield profile, folder, environment
@@ -50,6 +55,7 @@ def cluster(request, tmp_path):
         stopped = ipcluster("stop")
         left = wait_for_the_end_of(tmp_path)
     assert stopped.returncode == 0, stopped.stderr
+    assert profile == "mpi" or not list(tmp_path.glob("*ipengines*")) + list(tmp_path.glob("pbs_engines")), "nothing is left where it was typed"
     assert not left, "`ipcluster stop` ends controller, engines and job"
 
 
@@ -89,7 +95,7 @@ def test_a_class_is_graded_on_engines_that_ipyparallel_started(cluster, tmp_path
     assert {status for _, _, status, _, _ in found["ann", UNIT]} == {PASSED, NOT_FOUND}, found["ann", UNIT]
     assert {status for _, _, status, _, _ in found["bob", UNIT]} == {NOT_ATTEMPTED, NOT_FOUND}
     if profile == "pbs":
-        check_job_script((tmp_path / "pbs_engines").read_text(), environment, tmp_path)
+        check_job_script((folder / "engines_job.sh").read_text(), environment, tmp_path)
 
 
 def check_job_script(script, environment, tmp_path):
@@ -104,6 +110,18 @@ def check_job_script(script, environment, tmp_path):
     assert not [line for line in lines if line.startswith("#PBS") and ("," in line or "+" in line or "-J" in line or " -t " in line)]
     shown = subprocess.run(["qstat", "-f"], cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=LIMIT).stdout
     assert "Job_Name = ipengines" in shown and "job_state = R" in shown
+
+
+def test_a_cluster_that_cannot_start_is_told_in_a_sentence_and_leaves_nothing(tmp_path):
+    environment = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython"), "HANDSON_PBS_HOME": str(tmp_path / "pbs"), "HANDSON_SITE": "local"}
+    for options, words in (
+        (("-n", "9", "--site", "local"), "9 engines don't fit on 2 nodes with 2 cores"),
+        (("-n", "2", "--site", "reedbush"), "the engines' job was refused, see above"),  # this machine's PBS has not its queue
+    ):
+        command = [sys.executable, "-m", "grader", "cluster", "start", *options]
+        done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, timeout=LIMIT)
+        assert done.returncode == 1 and words in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert not wait_for_the_end_of(tmp_path)
 
 
 def test_without_a_cluster_the_grader_says_how_to_start_one(tmp_path):

@@ -1,6 +1,5 @@
 """Grading on engines in a job of Slurm, on both of its hosts, with the profile of jobs/ipyparallel."""
 
-import shutil
 import subprocess
 import sys
 
@@ -27,11 +26,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def on_login(cluster, tmp_path):
-    """A function that runs a command of Python where jobs are submitted, with the profile in IPYTHONDIR; returns what it prints."""
-    profile = tmp_path / "ipython/profile_slurm"
-    shutil.copytree(ROOT / "jobs/ipyparallel/slurm", profile)
-    with open(profile / "ipcluster_config.py", "a") as file:
-        file.write("\nc.SlurmEngineSetLauncher.namespace.update(nodes=2, time_limit='00:30:00')\n")
+    """A function that runs a command of Python where jobs are submitted; returns what it prints."""
     environment = ENVIRONMENT | {"IPYTHONDIR": str(tmp_path / "ipython"), "PYTHONPATH": str(ROOT)}
 
     def run(*arguments):
@@ -47,12 +42,12 @@ def on_login(cluster, tmp_path):
 def test_a_class_is_graded_on_both_hosts_of_a_job(on_login, tmp_path):
     place = next(place for place, part in enumerate(UNITS[UNIT]) if part.track == "pytorch")
     hand_in(tmp_path / "handed_in", "ann", UNIT, {place: solved(UNITS[UNIT][place].file)})
-    on_login("-m", "ipyparallel.cluster", "start", "--profile=slurm", "-n", "2", "--daemonize")
+    on_login("-m", "grader", "cluster", "start", "--site=slurm", "--profile=slurm", "-n", "2", "--nodes=2", "--walltime=00:30:00")
     try:
         printed = on_login("-m", "grader", "grade", "handed_in", "--out", "out", "--unit", UNIT, "--profile", "slurm")
         assert on_login("-c", HOSTS) == "['node1', 'node2']\n", "one engine on each, which runs pairs of ranks by itself"
     finally:
-        on_login("-m", "ipyparallel.cluster", "stop", "--profile=slurm")
+        on_login("-m", "grader", "cluster", "stop", "--profile=slurm")
     assert "2 engines" in printed
     with Gradebook(tmp_path / "out", writing=False) as book:
         assert {verdict.status for verdict in book.results()["ann", UNIT]} == {PASSED, NOT_FOUND}

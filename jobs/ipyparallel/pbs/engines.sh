@@ -1,11 +1,12 @@
 #!/bin/bash
-#PBS -q {queue}
+#PBS -q lecture
 #PBS -l select={nodes}:ncpus={n // nodes}:mpiprocs={n // nodes}:ompthreads=1
 #PBS -l place=scatter
-#PBS -W group_list={group}
+#PBS -W group_list=gt00
 #PBS -l walltime={walltime}
 #PBS -N ipengines
 #PBS -j oe
+#PBS -o {output_file}
 
 cd "$PBS_O_WORKDIR"
 export PATH="$PBS_O_PATH"

@@ -1,4 +1,4 @@
-"""Engines in a job of PBS Professional; the controller runs where `ipcluster start` is typed. docs/grading.md says how to use this file."""
+"""Engines in a job of PBS Professional; the controller runs where `ipcluster start` is typed. `python -m grader cluster start` fits it to a site."""
 
 from pathlib import Path
 
@@ -10,5 +10,6 @@ c.ControllerLauncher.controller_args = ["--HeartMonitor.period=500", "--HeartMon
 c.Cluster.send_engines_connection_env = False  # a job's environment can be read with qstat
 c.Cluster.engine_timeout = 600  # seconds that the job may wait in the queue
 c.PBSEngineSetLauncher.batch_template_file = str(Path(__file__).with_name("engines.sh"))
-c.PBSEngineSetLauncher.namespace = {"nodes": 1, "queue": "lecture", "group": "gt00", "walltime": "02:00:00"}
+c.PBSEngineSetLauncher.batch_file_name = str(Path(__file__).with_name("engines_job.sh"))
+c.PBSEngineSetLauncher.namespace = {"nodes": 1, "walltime": "02:00:00"}
 c.PBSLauncher.delete_command = ["qdel", "-x"]  # -x accepts a job that has ended, so that `ipcluster stop` can finish

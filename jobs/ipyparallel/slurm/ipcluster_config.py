@@ -1,4 +1,4 @@
-"""Engines in a job of Slurm; the controller runs where `ipcluster start` is typed. docs/grading.md says how to use this file."""
+"""Engines in a job of Slurm; the controller runs where `ipcluster start` is typed. `python -m grader cluster start` fits it to a site."""
 
 from pathlib import Path
 
@@ -10,4 +10,5 @@ c.ControllerLauncher.controller_args = ["--HeartMonitor.period=500", "--HeartMon
 c.Cluster.send_engines_connection_env = False  # a job's environment can be read with scontrol
 c.Cluster.engine_timeout = 600  # seconds that the job may wait in the queue
 c.SlurmEngineSetLauncher.batch_template_file = str(Path(__file__).with_name("engines.sh"))
-c.SlurmEngineSetLauncher.namespace = {"nodes": 1, "partition": "lecture", "account": "gt00", "time_limit": "02:00:00"}
+c.SlurmEngineSetLauncher.batch_file_name = str(Path(__file__).with_name("engines_job.sh"))
+c.SlurmEngineSetLauncher.namespace = {"nodes": 1, "walltime": "02:00:00"}

@@ -1,0 +1,105 @@
+"""``python -m grader cluster start|stop``: engines in a job of this site's batch system, in a profile of ipyparallel made for the site."""
+
+import math
+import os
+import shutil
+import subprocess
+import sysconfig
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import ipyparallel
+from IPython.paths import get_ipython_dir
+
+from grader.instructors.grade.cluster import ClusterError
+from handson.cluster import follow, job_scripts
+from handson.cluster import site as sites
+from handson.files import COURSE
+
+PBS, SLURM = ("pbs", "PBSEngineSetLauncher"), ("slurm", "SlurmEngineSetLauncher")  # the folder in jobs/ipyparallel, and ipyparallel's class
+LAUNCHERS = {"embedded": PBS, "pbs": PBS, "slurm": SLURM}  # by the site's batch system
+WALLTIME = "02:00:00"
+LOOK = 0.5  # seconds between looks at the engines
+
+
+def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wait=600, say=print):
+    """Write the profile for a site (default: the chosen one), start a controller here and a job with `engines` engines, and wait for them.
+
+    nodes: how many the job takes; by default as few as have the cores. walltime: of the job, HH:MM:SS; wait: seconds that the job may wait and start. Raises ClusterError, with all ended that was started.
+    """
+    os.environ["PATH"] = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', os.defpath)}"  # of qsub and of the job
+    folder = _write_profile(sites.read(site or sites.chosen()), engines, nodes, profile, walltime)
+    if (folder / "security/cluster-.json").exists():
+        raise ClusterError(f"the profile {profile} has a cluster already: `python -m grader cluster stop` ends it; or give another --profile")
+    cluster = ipyparallel.Cluster(profile_dir=str(folder), cluster_id="", shutdown_atexit=False, load_profile=True)
+    try:
+        cluster.start_controller_sync()
+        job = _start_engines(cluster, engines)
+        say(f"The engines' job is {job}. Waiting for {engines} engines, for {wait} s at most ...")
+        _wait(cluster, job, engines, wait, say)
+    except BaseException:
+        with suppress(subprocess.CalledProcessError):  # qdel: the job has ended
+            cluster.stop_cluster_sync()
+        raise
+    say(f"{engines} engines are ready. Grade with: python -m grader grade SUBMISSIONS --out DIR --profile {profile}")
+    say(f"At the end: python -m grader cluster stop --profile {profile}")
+
+
+def stop(profile="handson", say=print):
+    """End the cluster of a profile: its controller, and its engines' job. Raises ClusterError if there is none."""
+    try:
+        cluster = ipyparallel.Cluster.from_file(profile=profile, cluster_id="")
+    except FileNotFoundError:
+        raise ClusterError(f"the profile {profile} has no cluster that runs: `python -m grader cluster start` starts one") from None
+    cluster.stop_cluster_sync()
+    say(f"The cluster of profile {profile} has ended.")
+
+
+def _write_profile(site, engines, nodes, profile, walltime):
+    """The folder of the profile, written anew for a site."""
+    nodes = nodes or math.ceil(engines / site.ncpus)
+    if nodes > site.nodes or engines % nodes or engines > nodes * site.ncpus:
+        most = f"{site.nodes} nodes with {site.ncpus} cores"
+        raise ClusterError(f"{engines} engines don't fit on {most}, as many on each node: give another -n, or --nodes")
+    source, launcher = COURSE / "jobs/ipyparallel" / LAUNCHERS[site.batch][0], LAUNCHERS[site.batch][1]
+    values = {"nodes": nodes, "walltime": walltime or site.walltime or WALLTIME}
+    folder = Path(get_ipython_dir(), f"profile_{profile}")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    shutil.copy(source / "ipcluster_config.py", folder)
+    with open(folder / "ipcluster_config.py", "a") as file:
+        file.write(f"\nc.{launcher}.namespace = {values!r}  # of the site {site.name}\n")
+    (folder / "engines.sh").write_text(job_scripts.fitted((source / "engines.sh").read_text(), site))
+    return folder
+
+
+def _start_engines(cluster, engines):
+    """The number of the job that the engines are in."""
+    try:
+        name = cluster.start_engines_sync(engines)
+    except (subprocess.CalledProcessError, OSError) as error:
+        cluster.engines.clear()  # there is no job to delete
+        raise ClusterError(f"the engines' job was refused, see above ({error}): correct the site's file in jobs/sites, or name another --site") from None
+    return cluster.engines[name].job_id
+
+
+def _wait(cluster, job, engines, wait, say):
+    """Return when all engines are there. Raises ClusterError if their job ends, can never run, or takes longer than `wait` seconds."""
+    client = cluster.connect_client_sync()
+    end, waits, there = time.monotonic() + wait, "", 0
+    try:
+        while len(client.ids) < engines:
+            now = follow.look(job)
+            if now.waits and now.waits != waits:
+                waits = now.waits
+                say(f"It waits in {waits}")
+            if len(client.ids) > there:
+                there = len(client.ids)
+                say(f"{there} of {engines} engines are there.")
+            if now.over:
+                raise ClusterError(f"job {job} has ended before its engines came ({now.problem or 'without an error'}); its output is in {now.output}")
+            if "Can Never Run" in now.waits or time.monotonic() > end:
+                raise ClusterError(f"{there} of {engines} engines have come{f', and job {job} waits in {waits}' if waits else ''}: ask for fewer, or give --wait")
+            time.sleep(LOOK)
+    finally:
+        client.close()
