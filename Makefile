@@ -22,7 +22,7 @@ help:
 	@echo "make environment  only create or refresh .venv, which the others do by themselves"
 
 environment:
-	@./setup_environment.sh
+	@bash setup_environment.sh
 
 tour: environment
 	@$(IN_VENV) python -m handson tour $(ARGS)

@@ -2,11 +2,13 @@
 
 import errno
 import os
+import re
 import signal
 import sys
-
+from pathlib import Path
 
 DISK_IS_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "iostream error")  # the last is what torch.save says
+OPEN_GAP = re.compile(r"\APUT YOUR CODE: (\w+)|^NotImplementedError: PUT YOUR CODE: (\w+)", re.MULTILINE)  # of a gap; in a worker's traceback
 
 
 class OneSentence(Exception):
@@ -45,10 +47,24 @@ class DiskFull(OneSentence, OSError):
                          "(`du -sh results/*` shows their sizes, `df -h .` what is free), and start it again")  # fmt: skip
 
 
+class OpenGap(OneSentence, NotImplementedError):
+    """A gap of the running script that has no code yet. Who forgot TRACK in a job reads how to run the script of the other track."""
+
+    def __init__(self, gap):
+        script = Path(sys.argv[0])
+        other = script.parent.with_name("chainer") / script.name
+        forgot = script.parent.name == "pytorch" and other.exists() and not os.environ.keys().isdisjoint({"PBS_JOBID", "SLURM_JOB_ID"}) and not os.environ.get("TRACK")
+        hint = "; this is the script of the PyTorch track: for the other one, submit the job with -v TRACK=chainer" if forgot else ""
+        super().__init__(f"the gap `{gap}` is still to be filled: look for PUT YOUR CODE in {script}{hint}")
+
+
 def in_a_sentence(error):
-    """DiskFull for an error that follows from a full disk, in this process or in a worker; the error itself otherwise."""
+    """DiskFull for an error that follows from a full disk, in this process or in a worker; OpenGap for a gap without code; the error itself
+    otherwise."""
     cause = error
     while cause is not None:
+        if (found := OPEN_GAP.search(str(cause))) and not isinstance(cause, OneSentence):
+            return OpenGap(found[1] or found[2])
         if any(sign in str(cause) for sign in DISK_IS_FULL):
             return DiskFull()
         cause = cause.__cause__ or cause.__context__

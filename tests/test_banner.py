@@ -1,6 +1,7 @@
 """What a training announces before it begins."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,8 +11,8 @@ from handson.training import banner
 class Ranks:
     """A communicator, as far as it matters here."""
 
-    def __init__(self, size):
-        self.size = size
+    def __init__(self, size, inter_size=1):
+        self.size, self.inter_size = size, inter_size
 
 
 @pytest.fixture
@@ -39,3 +40,14 @@ def test_outside_a_job_a_run_takes_what_it_wants(monkeypatch):
     for name in ("PBS_NODEFILE", "HANDSON_NODES", "SLURM_NTASKS"):
         monkeypatch.delenv(name, raising=False)
     assert banner.beyond_the_job(64, [99], Ranks(64)) == ""
+
+
+@pytest.mark.parametrize(("workers", "gpus", "ranks", "patience", "words"), [
+    (4, [0, 1, 2], Ranks(4, 2), 120, ["-g names 3 GPUs, but 2 ranks run on a node, each on one GPU: 2 not used"]),
+    (4, [0, 1], Ranks(4, 2), 7, []),
+    (1, [0], None, 7, ["--patience has no effect, as a single process waits for no other"]),
+    (1, [0], None, 120, []),
+    (2, [0, 1], None, 7, []),
+])  # fmt: skip
+def test_options_without_effect_are_told(workers, gpus, ranks, patience, words):
+    assert list(banner.without_effect(SimpleNamespace(workers=workers, gpu=gpus, patience=patience), ranks)) == words

@@ -164,6 +164,17 @@ def test_the_launcher_makes_every_mpiexec_use_the_agent():
     assert "HANDSON_NODE" not in variables
 
 
+def test_a_slurm_job_without_a_node_file_gets_one_for_as_long_as_its_script_runs(tmp_path):
+    (tmp_path / "scontrol").write_text('#!/bin/sh\n[ "$*" = "show hostnames n[1-3]" ] && printf "n1\\nn2\\nn3\\n"\n')
+    (tmp_path / "scontrol").chmod(0o755)
+    script = f'eval "$({PROGRAMS}/handson-launcher)"; echo "$PBS_NODEFILE"; cat "$PBS_NODEFILE"'
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_TASKS_PER_NODE": "2(x2),1", "TMPDIR": str(tmp_path)}
+    done = subprocess.run(["bash", "-c", script], env=job | {"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True)
+    file, *hosts = done.stdout.split()
+    assert hosts == ["n1", "n1", "n2", "n2", "n3"] and not done.stderr
+    assert os.path.dirname(file) == str(tmp_path) and not os.path.exists(file)
+
+
 def test_the_agent_starts_without_torch():
     """mpiexec waits for it on every node."""
     script = "import sys; import handson.cluster.launcher; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"

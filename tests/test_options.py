@@ -206,6 +206,30 @@ def test_a_full_disk_is_one_sentence_with_what_can_be_deleted(error, parse, capf
     assert ended == [2] and "the disk is full" in sentence and "delete what you no longer need, such as old folders in `results`" in sentence
 
 
+def test_a_script_that_trains_on_one_gpu_refuses_several(refusal):
+    assert "-g names 2 GPUs, but this script trains on one: name one of them" in refusal("-g", "0,1", gpus=[0])
+
+
+@pytest.mark.parametrize(("variables", "hint"), [({}, False), ({"PBS_JOBID": "1"}, True), ({"PBS_JOBID": "1", "TRACK": "pytorch"}, False)])
+def test_an_open_gap_is_one_sentence_which_names_the_other_track_where_that_may_be_meant(variables, hint, parse, tmp_path, capfd, monkeypatch):
+    ended, name = [], "train_cifar_multi_gpu.py"
+    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setattr(options.atexit, "_run_exitfuncs", lambda: None)
+    monkeypatch.delenv("TRACK", raising=False)
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    (tmp_path / "chainer").mkdir()
+    (tmp_path / "chainer" / name).touch()
+    parse(program=f"pytorch/{name}")
+    sys.excepthook(NotImplementedError, NotImplementedError("PUT YOUR CODE: device"), None)
+    in_worker = RuntimeError("-- Process 0 --\nTraceback:\nNotImplementedError: PUT YOUR CODE: device\n")
+    sys.excepthook(RuntimeError, in_worker, None)
+    first, second = capfd.readouterr().err.splitlines()
+    assert ended == [2, 2] and first == second
+    assert first.startswith(f"{name}: the gap `device` is still to be filled: look for PUT YOUR CODE in pytorch/{name}")
+    assert first.endswith("submit the job with -v TRACK=chainer") == hint
+
+
 def test_other_mistakes_keep_their_traceback(parse, capfd):
     parse()
     try:

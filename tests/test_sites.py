@@ -13,7 +13,7 @@ import pytest
 from handson.cluster import job_scripts, site
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = sorted(path for place in ("jobs/pbs", "jobs/slurm", "solutions/*") for path in ROOT.glob(f"{place}/*.sh"))
+SCRIPTS = sorted(path for place in ("jobs/pbs", "solutions/*") for path in ROOT.glob(f"{place}/*.sh"))
 FILLED = "#!/bin/bash\n#PBS -q h-lecture\n#PBS -l select=1:mpiprocs=2\n#PBS -N multi_gpu\n\ncd .\nexport PATH=\"${PBS_O_PATH:-$PATH}\"\npython x.py\n"
 SITE = 'batch = "pbs"\nqueue = ["first", "second"]\nmodules = ["cuda/12.4", "nccl"]\ninterface = "ib0"\n[machine]\nnodes = 8\ngpus = 0\n'
 
@@ -46,7 +46,7 @@ def use(name, **options):
 
 
 def directives(text):
-    return re.findall(r"^#(?:PBS|SBATCH) .*$", text, re.MULTILINE)
+    return re.findall(r"^#PBS .*$", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", ["local", "pbs", "reedbush", "slurm"])
@@ -65,9 +65,6 @@ def test_lines_outside_of_gaps_become_those_of_the_site(course):
     text = (course / "jobs/pbs/run_network.sh").read_text()
     assert {"#PBS -q first", "#PBS -l select=2:mpiprocs=1:ompthreads=1", "#PBS -l place=scatter"} <= set(directives(text))
     assert not re.search("^#PBS -W", text, re.MULTILINE), "the site has no groups"
-    text = (course / "jobs/slurm/run_multi_node_training.sh").read_text()
-    assert "#SBATCH --partition=first" in directives(text)
-    assert not re.search("^#SBATCH --(account|gpus)", text, re.MULTILINE)
     given = (course / "exercises/02_multi_gpu/given.sh").read_text()
     assert directives(given) == ["#PBS -q first"]
 
@@ -127,8 +124,6 @@ def test_a_job_loads_the_modules_before_it_looks_for_the_launcher(course):
         assert subprocess.run(["bash", "-n", path]).returncode == 0
     text = (course / "solutions/03_multi_node/run_multi_node_training.sh").read_text()
     assert text.index("export PATH") < text.index("module load") < text.index("handson-launcher")
-    text = (course / "jobs/slurm/run_multi_node_training.sh").read_text()
-    assert text.rindex("#SBATCH") < text.index("module load") < text.index("handson-launcher")
 
 
 @pytest.mark.parametrize("gaps", [True, False])
@@ -235,7 +230,6 @@ def test_the_command_ends_with_a_sentence():
 
 # What a real PBS takes -----------------------------------------------------------
 
-PBS_SCRIPTS = [path for path in SCRIPTS if path.parent.name != "slurm"]
 BY_PBS = {  # what a real PBS gives a job (beside PBS_O_...), seen in OpenPBS 23.06
     "PBS_ENVIRONMENT", "PBS_JOBCOOKIE", "PBS_JOBDIR", "PBS_JOBID", "PBS_JOBNAME", "PBS_MOMPORT", "PBS_NODEFILE", "PBS_NODENUM",
     "PBS_QUEUE", "PBS_TASKNUM", "NCPUS", "OMP_NUM_THREADS",
@@ -246,7 +240,7 @@ GIVEN = {"TRACK", "OPTIONS", "PROFILE", "SCRIPT", "NAME", "PATH", "HOME", "PWD"}
 CHUNK, JOB_WIDE = {"ncpus", "ngpus", "mem", "mpiprocs", "ompthreads"}, {"select", "place", "walltime"}
 
 
-@pytest.fixture(params=PBS_SCRIPTS, ids=lambda path: path.name)
+@pytest.fixture(params=SCRIPTS, ids=lambda path: path.name)
 def script(request):
     return request.param.read_text()
 
@@ -283,18 +277,3 @@ def test_a_script_starts_as_many_ranks_as_it_has_mpi_processes(script):
 def test_a_script_does_not_say_where_its_output_goes(script):
     """Slurm's qsub and PBS disagree about -o and -j in a script: they belong on the command line."""
     assert not re.search("^#PBS -(o|e|j|k)", script, re.MULTILINE)
-
-
-def test_native_scripts_ask_slurm_for_what_the_pbs_scripts_ask():
-    for path in SCRIPTS:
-        if path.parent.name == "slurm":
-            [solution] = ROOT.glob(f"solutions/*/{path.name}")
-            pbs, slurm = solution.read_text(), path.read_text()
-            nodes, gpus, processes = map(int, re.search(r"select=(\d+):ngpus=(\d+):mpiprocs=(\d+)", pbs).groups())
-            asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)", slurm, re.MULTILINE))
-            assert (int(asked["nodes"]), int(asked["gpus-per-node"])) == (nodes, gpus)
-            assert int(asked["ntasks-per-node"]) * int(asked["cpus-per-task"]) == processes
-            assert asked["time"] == re.search(r"walltime=(\S+)", pbs)[1]
-            assert asked["job-name"] == re.search(r"^#PBS -N (\S+)", pbs, re.MULTILINE)[1]
-            program = re.compile(r"train_cifar_\w+\.py.*\$OPTIONS")
-            assert program.search(slurm)[0] == program.search(pbs)[0]

@@ -45,7 +45,8 @@ def join(memory_bytes, processes):
 
 
 def _remove_old(folder):
-    for group in folder.glob(f"{NAME}*"):
+    """Remove old groups in `folder`, and in its neighbours: each session of a user may have a folder of its own."""
+    for group in folder.parent.glob(f"*/{NAME}*"):
         if not Path("/proc", group.name.removeprefix(NAME)).exists():
             try:
                 group.rmdir()

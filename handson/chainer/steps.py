@@ -12,7 +12,7 @@ from chainer.training.updaters import StandardUpdater
 
 from handson import figures
 from handson.files import written_aside
-from handson.training import options, watchdog
+from handson.training import banner, options, watchdog
 
 PARTS = ("forward", "backward", "all-reduce", "optimize")
 
@@ -83,6 +83,8 @@ def announce(comm, args, devices):
     if comm.rank == 0:
         print(f"Num process (COMM_WORLD): {comm.size}\nUsing {devices}\nUsing {comm.name} communicator")
         print(f"Num unit: {args.unit}\nNum Minibatch-size: {args.batchsize}\nNum epoch: {args.epoch}", flush=True)
+        args.workers = comm.size
+        banner.warn(args, comm)
 
 
 def report(updater, comm, out):

@@ -43,15 +43,13 @@ def _directive(line, site):
         return f"#PBS -q {site.queue}\n"
     if option.startswith("PBS -W group_list="):
         return f"#PBS -W group_list={site.group}\n" if site.group else f"##{option}"
-    if option.startswith("PBS -l select="):
-        line = re.sub(r":ngpus=\d+", "", line)
-        return re.sub(r"(:mpiprocs=(\d+))", r":ngpus=\2\1", line) if site.gpus else line
-    if option.startswith("SBATCH --partition="):
+    if option.startswith("SBATCH --partition="):  # of jobs/ipyparallel/slurm
         return f"#SBATCH --partition={site.queue}\n"
     if option.startswith("SBATCH --account="):
         return f"#SBATCH --account={site.group}\n" if site.group else f"##{option}"
-    if option.startswith("SBATCH --gpus-per-node="):
-        return f"{'#' if site.gpus else '##'}{option}"
+    if option.startswith("PBS -l select="):
+        line = re.sub(r":ngpus=\d+", "", line)
+        return re.sub(r"(:mpiprocs=(\d+))", r":ngpus=\2\1", line) if site.gpus else line
     return line
 
 
@@ -71,7 +69,7 @@ def use(name, gaps=True, say=print):
     Repeated, it changes nothing; interrupted, it has left every script whole, old or new. gaps: see `fitted`.
     """
     site, course, changed = sites.read(name), sites.SITES.parents[1], []
-    scripts = [path for place in ("jobs/pbs", "jobs/slurm", "solutions/*", "exercises/*") for path in course.glob(f"{place}/*.sh")]
+    scripts = [path for place in ("jobs/pbs", "solutions/*", "exercises/*") for path in course.glob(f"{place}/*.sh")]
     try:
         for path in sorted(path for path in scripts if not path.is_symlink()):
             text = path.read_text()
@@ -112,10 +110,9 @@ def _replace(path, text):
 def show(name=None, say=print):
     """Say what job scripts need at the site `name` (default: the chosen one), and what it has."""
     site = sites.read(name or sites.chosen())
-    sbatch = site.batch == "slurm"
     facts = {
-        "queue": f"#PBS -q {site.queue}" + f"    (sbatch: #SBATCH --partition={site.queue})" * sbatch,
-        "group": f"#PBS -W group_list={site.group}" + f"    (sbatch: #SBATCH --account={site.group})" * sbatch,
+        "queue": f"#PBS -q {site.queue}",
+        "group": f"#PBS -W group_list={site.group}" + f"    (Slurm: sbatch -A {site.group} or qsub -A {site.group})" * (site.batch == "slurm"),
         "walltime": f"{site.walltime} at most",
         "nodes": f"{site.nodes} at most",
         "GPUs": f"{site.gpus} in each node",

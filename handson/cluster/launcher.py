@@ -1,6 +1,6 @@
 """How mpiexec reaches the other nodes of a job, wherever the job runs.
 
-A job script says ``eval "$(handson-launcher)"``: mpiexec (MPICH's or Open MPI's) then calls ``handson-agent HOST COMMAND``
+A job script has the line ``eval "$(handson-launcher)"``: mpiexec (MPICH's or Open MPI's) then calls ``handson-agent HOST COMMAND``
 where it would call ssh. The agent uses what the machine has: a node of the embedded PBS, PBS's pbsdsh, Slurm's srun, or ssh.
 """
 
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 
 from handson.cluster import nodes
 
@@ -24,7 +25,8 @@ WITH_VALUE = ("-l", "-p", "-o", "-i", "-F", "-J", "-E", "-S")  # ssh's options w
 
 
 def main():
-    """Print the shell commands that make mpiexec use the agent, and MPICH use the network between virtual nodes."""
+    """Print the shell commands that make mpiexec use the agent, and MPICH use the network between virtual nodes; in a job of Slurm that has
+    no node file, also those that make one and remove it at the end of the script."""
     agent = os.path.join(sysconfig.get_path("scripts"), "handson-agent")
     job_nodes = nodes.job_nodes().values()
     virtual = any("pid" in node for node in job_nodes)
@@ -32,9 +34,25 @@ def main():
     variables |= {"HYDRA_LAUNCHER": "ssh"} | {name: agent for name in AGENTS}
     if uses_openmpi(shutil.which("mpiexec")):
         variables |= for_openmpi(os.environ)
+    if "SLURM_JOB_NODELIST" in os.environ and "PBS_NODEFILE" not in os.environ:
+        variables["PBS_NODEFILE"] = file = slurm_node_file(os.environ)
+        print(f"trap {shlex.quote(f'rm -f {shlex.quote(file)}')} EXIT")
     for name, value in variables.items():
         print(f"export {name}={shlex.quote(value)}")
     print("unset HANDSON_NODE")  # mpiexec gives its own environment to all ranks, but the value of this variable differs between nodes
+
+
+def slurm_node_file(environment):
+    """Make a file as PBS_NODEFILE names one: a line for each task of a Slurm job, with the name of its host. Returns its path."""
+    shown = subprocess.run(["scontrol", "show", "hostnames", environment["SLURM_JOB_NODELIST"]], capture_output=True, text=True, timeout=LIMIT)
+    if shown.returncode:
+        sys.exit(f"handson-launcher: Slurm does not name the hosts of this job: {shown.stderr.strip()}")
+    tasks = []  # of each host; Slurm writes "2(x3),1" for two tasks on three hosts each, then one on another
+    for count, hosts in re.findall(r"(\d+)(?:\(x(\d+)\))?", environment["SLURM_TASKS_PER_NODE"]):
+        tasks += [int(count)] * int(hosts or 1)
+    with tempfile.NamedTemporaryFile("w", prefix=f"nodes-{environment['SLURM_JOB_ID']}-", delete=False) as file:
+        file.writelines(f"{host}\n" * count for host, count in zip(shown.stdout.split(), tasks, strict=True))
+    return file.name
 
 
 def refusing(directory):

@@ -65,6 +65,7 @@ def job_attributes(job, now=None):
             "history_timestamp": str(int(job["obittime"])) if job["state"] == "F" else None,
             "obittime": time.ctime(job["obittime"]) if job["state"] == "F" else None,
             "project": job["project"],
+            "Submit_Host": job["server"],
         }.items()
         if value not in (None, "", {})
     }
@@ -74,8 +75,22 @@ def used_so_far(job, now):
     """What a running job has used until `now`; nothing for others."""
     if job["state"] not in "RE":
         return {}
-    cpu = processes.cpu_seconds(processes.carrying(f"PBS_JOBCOOKIE={job['cookie']}"))
-    return {"cput": format_time(cpu), "ncpus": job["asked"]["listing"].get("ncpus", "1"), "walltime": format_time(now - job["stime"])}
+    of_job = processes.carrying(f"PBS_JOBCOOKIE={job['cookie']}")
+    space, resident = processes.memory(of_job)
+    return resources_used(job, processes.cpu_seconds(of_job), now - job["stime"], resident, space)
+
+
+def resources_used(job, cpu, seconds, resident, space=0):
+    """The resources that a job has used: seconds of CPU time and of time, bytes in memory and of address space. The latter is 0 for a job that
+    has ended: nobody counts it then, and a real PBS shows 0, too, for a job that ended before it was looked at."""
+    return {
+        "cpupercent": str(round(100 * cpu / max(0.01, seconds))),
+        "cput": format_time(cpu),
+        "mem": f"{resident >> 10}kb",
+        "ncpus": job["asked"]["listing"].get("ncpus", "1") if job else "0",
+        "vmem": f"{space >> 10}kb",
+        "walltime": format_time(seconds),
+    }
 
 
 def held(job):

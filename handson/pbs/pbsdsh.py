@@ -34,17 +34,16 @@ def run_everywhere(words):
     options, program = parse(words)
     if not {"PBS_JOBID", "PBS_NODEFILE", "HANDSON_NODES"} <= os.environ.keys():
         raise PBSError("not executing under PBS: use it inside a job script", 1)
-    running, verbose = [], "v" in options
+    running = []
     forward_signals(running)
     for task, (node, nodenum, tasknum) in enumerate(choose(Path(os.environ["PBS_NODEFILE"]).read_text().split(), options)):
         running.append(start(node, nodenum, tasknum, program))
-        if verbose:
+        if "v" in options:
             print(f"pbsdsh: spawned task 0x{task:08X} on logical node {nodenum} event {tasknum}", flush=True)
         if "s" in options:  # one after the other
-            wait_for(running[-1], task, verbose)
-    if "s" not in options and "o" not in options:
-        for task, process in enumerate(running):
-            wait_for(process, task, verbose)
+            wait_for([(task, running[-1])], options)
+    if "s" not in options:
+        wait_for(list(enumerate(running)), options)
 
 
 def parse(words):
@@ -113,12 +112,20 @@ def start(node, nodenum, tasknum, program):
             file.close()
 
 
-def wait_for(process, task, verbose):
-    """Wait for a task, and print its exit status unless that is 0. (Of one killed by a signal: 128 + its number.)"""
-    code = process.wait()
-    code = 128 - code if code < 0 else code
-    if code or verbose:
-        print(f"pbsdsh: task 0x{task:08X} exit status {code}", flush=True)
+def wait_for(tasks, options):
+    """Wait for (number, process) of tasks, and print their exit statuses unless they are 0. (Of one killed by a signal: 128 + its number.)
+    With -v, say how many have to be heard of, first that they have begun, then ("obits") that they have ended."""
+    obits = 0 if "o" in options else len(tasks)
+    waits = [(begun, min(obits, len(tasks) - begun)) for begun in range(len(tasks), 0, -1)] + [(0, left) for left in range(obits, 0, -1)]
+    for begun, left in waits:
+        if "v" in options:
+            print(f"pbsdsh: waiting on {begun} spawned and {left} obits", flush=True)
+        if begun == 0:
+            task, process = tasks[-left]
+            code = process.wait()
+            code = 128 - code if code < 0 else code
+            if code or "v" in options:
+                print(f"pbsdsh: task 0x{task:08X} exit status {code}", flush=True)
 
 
 def forward_signals(running):

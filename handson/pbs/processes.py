@@ -4,6 +4,7 @@ Whether a scheduler or a runner is alive is decided by the lock it holds (the ke
 machine that shares the directory), never by a process number alone, which may belong to another process by now.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -160,6 +161,15 @@ def cpu_seconds(pids):
     """The CPU time that living processes, and their children that have ended, have used so far."""
     ticks = sum(int(number) for pid in pids for number in (linux.stat(pid) or [])[11:15])
     return ticks / linux.TICKS
+
+
+def memory(pids):
+    """(bytes of address space, bytes in memory) of living processes together."""
+    found = [(0, 0)]
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            found.append(linux.memory(pid))
+    return tuple(map(sum, zip(*found)))
 
 
 def in_session(session, started):

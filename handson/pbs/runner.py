@@ -18,8 +18,7 @@ import time
 
 from handson import linux
 from handson.cluster import launcher, site, virtual_nodes
-from handson.pbs import ending, placement, processes, scheduler, store
-from handson.pbs.resources import format_time
+from handson.pbs import attributes, ending, placement, processes, scheduler, store
 
 BARE_PATH = "/usr/local/bin:/usr/bin:/bin"  # where the login shell sets none
 LOGIN = 20  # seconds for the login shell to say its PATH
@@ -274,12 +273,5 @@ def _kill_delay():
 def _outcome(exit_status, how, notes, began, job=None):
     now = time.time()
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = usage.ru_utime + usage.ru_stime
-    used = {
-        "cpupercent": str(round(100 * cpu / max(0.01, now - began))),
-        "cput": format_time(cpu),
-        "mem": f"{usage.ru_maxrss}kb",
-        "ncpus": job["asked"]["listing"].get("ncpus", "1") if job else "0",
-        "walltime": format_time(now - began),
-    }
+    used = attributes.resources_used(job, usage.ru_utime + usage.ru_stime, now - began, usage.ru_maxrss << 10)
     return {"exit_status": exit_status, "how": how, "notes": notes, "time": now, "used": used}

@@ -61,6 +61,8 @@ def measure(algorithms):
     _, script, track = identity.of(sys.argv[0])
     options.add_out(parser, script, track)
     args = parser.parse_args()
+    if args.gpu and options.launcher_rank() == 0:
+        print("Warning: -g has no effect, as no GPU takes part here.")
     options.make_out(parser, args.out)
     torch.set_num_threads(1)
     with meet(args) as comm:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from handson.errors import DiskFull, EndTogether, WorkerError, in_a_sentence, say
+from handson.errors import EndTogether, OneSentence, WorkerError, in_a_sentence, say
 from handson.profiling import recording
 from handson.pytorch.batches import check_division
 from handson.training import watchdog
@@ -58,8 +58,8 @@ def spawn(worker, args, train_set, test_set):
             how = f"was killed by {error.signal_name}" if error.signal_name else f"ended with status {error.exit_code}"
             raise WorkerError(f"worker {error.error_index} (GPU {args.gpu[error.error_index]}) {how}; all workers were stopped") from None
         except mp.ProcessRaisedException as error:
-            if isinstance(full := in_a_sentence(error), DiskFull):
-                raise full from None
+            if isinstance(sentence := in_a_sentence(error), OneSentence):
+                raise sentence from None
             failure = WorkerError(f"worker {error.error_index} (GPU {args.gpu[error.error_index]}) failed; all workers were stopped")
             failure.add_note(error.msg.strip())
             raise failure from None

@@ -5,6 +5,7 @@ import time
 
 from handson.cluster.nodes import current_node, job_nodes, job_processes
 from handson.profiling import usage
+from handson.training import watchdog
 
 COLUMNS = ["epoch", "main/loss", "validation/main/loss", "main/accuracy", "validation/main/accuracy", "elapsed_time"]
 
@@ -39,8 +40,23 @@ def announce(using, args, train_set, devices, comm=None):
         print(f"# epoch: {args.epoch}\n")
         print(f"Using {devices}")
     print(f"Using {train_set.name} dataset: {train_set.path}", flush=True)
-    if problem := beyond_the_job(args.workers, args.gpu, comm):
+    warn(args, comm)
+
+
+def warn(args, comm=None):
+    """Print a line for each thing about a run that is not as its options make believe. `args` and `comm` as `announce` has them."""
+    for problem in filter(None, (beyond_the_job(args.workers, args.gpu, comm), *without_effect(args, comm))):
         print(f"Warning: {problem}.", flush=True)
+
+
+def without_effect(args, comm=None):
+    """Yields what each option says for nothing, in words."""
+    on_a_node = -(-comm.size // comm.inter_size) if comm else len(args.gpu)
+    if len(args.gpu) > on_a_node:
+        ranks = f"{on_a_node} rank{'s run' if on_a_node > 1 else ' runs'}"
+        yield f"-g names {len(args.gpu)} GPUs, but {ranks} on a node, each on one GPU: {', '.join(map(str, args.gpu[on_a_node:]))} not used"
+    if comm is None and args.workers == 1 and getattr(args, "patience", watchdog.LIMIT) != watchdog.LIMIT:
+        yield "--patience has no effect, as a single process waits for no other"
 
 
 def beyond_the_job(workers, gpus, comm=None):

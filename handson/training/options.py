@@ -137,6 +137,8 @@ def parse(gpus, add_options=None):
     options = parser.parse_args()
     if options.resume and not options.resume.is_file():
         parser.error(f"--resume: there is no snapshot {options.resume}")
+    if gpus == [0] and len(options.gpu) > 1:
+        parser.error(f"-g names {len(options.gpu)} GPUs, but this script trains on one: name one of them")
     if options.track == "pytorch" and options.size <= 32 and options.batchsize < 3:
         parser.error("-b: so few images of at most 32 pixels leave batch normalisation a single value; use -b 3 or a larger --size")
     make_out(parser, options.out)

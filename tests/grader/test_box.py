@@ -1,5 +1,6 @@
 """Whatever code does in a box, there is an answer in time that says what, nothing stays behind, and the next one finds the box as before."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from grader import sandbox
 from grader.box import BoxFault, Server, client
-from grader.sandbox import Limits, doctor, landlock
+from grader.sandbox import Limits, cgroups, doctor, landlock
 from grader.verdict import DEADLOCK, ERROR, KILLED, OUT_OF_MEMORY, TIMEOUT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -301,3 +302,42 @@ def test_a_server_that_still_loads_libraries_ends_at_once():
     started = time.monotonic()
     server.stop()
     assert time.monotonic() - started < client.STOPPING / 2
+
+
+GRADER = """
+from grader import sandbox
+from grader.box import Server
+Server().run("tests.grader.misbehaving:loop", readable=sandbox.interpreter_paths())
+"""
+
+
+@pytest.mark.skipif(not sandbox.strong(), reason=sandbox.missing())
+def test_graders_that_were_killed_leave_nothing_once_the_next_one_has_run(tmp_path, monkeypatch):
+    """No process, no namespace, no folder, no control group."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    own, namespaces, processes = networks([os.getpid()]), set(), []
+    for _ in range(5):
+        with subprocess.Popen([sys.executable, "-c", GRADER], cwd=ROOT, env=environment) as killed:
+            until(lambda: networks(process.pid for process in psutil.Process(killed.pid).children(recursive=True)) - own, "it runs", 60)
+            processes += (below := psutil.Process(killed.pid).children(recursive=True))
+            namespaces |= networks(process.pid for process in below) - own
+            killed.kill()
+        until(lambda: not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes), "processes are left")
+    assert namespaces and list(tmp_path.iterdir())
+    server = Server()
+    server.run("tests.grader.misbehaving:behave", readable=SANDBOX)
+    server.stop()
+    assert not namespaces & networks(psutil.pids()) and not list(tmp_path.iterdir())
+    with contextlib.suppress(OSError):  # no groups may be made here
+        groups = [int(group.name.removeprefix(cgroups.NAME)) for folder, _ in cgroups.places() for group in folder.glob(f"{cgroups.NAME}*")]
+        assert not [pid for pid in groups if pid in {process.pid for process in processes} and not psutil.pid_exists(pid)]
+
+
+def networks(pids):
+    """The network namespaces of processes."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended, or belongs to somebody else
+            found.add(os.readlink(f"/proc/{pid}/ns/net"))
+    return found

@@ -10,6 +10,8 @@ import real_pbs
 from node_jobs import Jobs
 
 from handson.cluster import doctor, virtual_nodes
+from handson.instructors import tour
+from handson.pbs import command
 
 SSHD = "/usr/sbin/sshd"
 OPEN_MPI = shutil.which("mpiexec.openmpi")
@@ -94,3 +96,51 @@ def test_the_same_job_script_starts_with_the_mpiexec_of_open_mpi(tmp_path, whose
         jobs.close()
     nodes = ["node1", "node1", "node2", "node2"] if virtual_nodes.why_not() is None else [os.uname().nodename] * 4
     assert [f"Open MPI {rank} of 4 {node} chainer" for rank, node in enumerate(nodes)] == json.loads(out.splitlines()[-1])
+
+
+# The tour ------------------------------------------------------------------------------
+
+TRAINING = """#!/bin/bash
+#PBS -q lecture
+#PBS -l select=2:ngpus=2:mpiprocs=2:ompthreads=1
+#PBS -l place=scatter
+#PBS -N ranks
+cd "$PBS_O_WORKDIR"
+export PATH="$PBS_O_PATH"
+eval "$(handson-launcher)"
+mpiexec -n $(wc -l <"$PBS_NODEFILE") -hostfile "$PBS_NODEFILE" python $TRACK/ranks.py $OPTIONS
+"""
+SCRIPT = """
+import os, sys
+from mpi4py import MPI
+from handson.training.results import Result, write
+world = MPI.COMM_WORLD
+nodes = world.allgather(os.uname().nodename)
+if world.rank == 0:
+    facts = dict(unit="ranks", script="ranks", track="pytorch", profiled=False, device="2 virtual GPUs", dataset="digits", size=32, batchsize=32)
+    os.makedirs(out := f"results/ranks_pytorch_{os.environ['PBS_JOBID'].split('.')[0]}")
+    write(Result(**facts, workers=world.size, nodes=2, epochs=1, seed=0, images=1500, seconds=10.0), out)
+    print("options:", *sys.argv[1:], "nodes:", *nodes)
+"""
+
+
+def test_the_tour_runs_by_the_sites_own_pbs(tmp_path, monkeypatch):
+    """Jobs are submitted, followed and compared with what a real PBS prints, and ranks reach the other node by its pbsdsh."""
+    solutions = tmp_path / "solutions"
+    (solutions / "07_ranks/pytorch").mkdir(parents=True)
+    (solutions / "07_ranks/run_ranks_training.sh").write_text(TRAINING)
+    (solutions / "07_ranks/pytorch/ranks.py").write_text(SCRIPT)
+    jobs = Jobs(tmp_path, path=[real_pbs.install(tmp_path / "bin")])
+    for name, value in jobs.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tour, "SOLUTIONS", solutions)
+    assert command.batch_system()[0] == "pbs"
+    said = []
+    try:
+        tour.tour(tmp_path / "the tour", ["pytorch"], "-e 1 -g 0,1", said.append)
+    finally:
+        jobs.close()
+    nodes = "node1 node1 node2 node2" if virtual_nodes.why_not() is None else " ".join([os.uname().nodename] * 4)
+    assert f"options: -e 1 -g 0,1 nodes: {nodes}" in said
+    table = "\n".join(said[said.index("") :])
+    assert "4 (2 x 2)" in table and "150" in table and (tmp_path / "the tour/throughput.png").exists()

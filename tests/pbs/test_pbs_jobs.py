@@ -250,7 +250,7 @@ pbsdsh -h node2 -- /bin/sh -c 'echo $HANDSON_NODE $PBS_NODENUM ${LATE:-unset} $P
 pbsdsh -n 2 -- /bin/sh -c 'echo $HANDSON_NODE; exit 4'; echo $?
 pbsdsh /bin/sh -c 'exit $PBS_NODENUM'; echo $?
 pbsdsh -s -c 3 /bin/sh -c 'echo copy $PBS_TASKNUM'
-pbsdsh -v -n 0 -- true
+pbsdsh -v -c 2 -- true
 pbsdsh -h node9 -- true; echo $?
 captured=$(pbsdsh -n 0 -- echo to the output of the job); echo "captured: $captured"
 """
@@ -260,7 +260,9 @@ captured=$(pbsdsh -n 0 -- echo to the output of the job); echo "captured: $captu
         *("node2", "pbsdsh: task 0x00000000 exit status 4", "0"),
         *("pbsdsh: task 0x00000002 exit status 1", "pbsdsh: task 0x00000003 exit status 1", "0"),
         *("copy 2", "copy 3", "copy 4"),
-        *("pbsdsh: spawned task 0x00000000 on logical node 0 event 2", "pbsdsh: task 0x00000000 exit status 0"),
+        *("pbsdsh: spawned task 0x00000000 on logical node 0 event 2", "pbsdsh: spawned task 0x00000001 on logical node 0 event 3"),
+        *("pbsdsh: waiting on 2 spawned and 0 obits", "pbsdsh: waiting on 1 spawned and 1 obits", "pbsdsh: waiting on 0 spawned and 2 obits"),
+        *("pbsdsh: task 0x00000000 exit status 0", "pbsdsh: waiting on 0 spawned and 1 obits", "pbsdsh: task 0x00000001 exit status 0"),
         *("pbsdsh: host node9 is not one of the job's: node1 node2", "1"),
         *("to the output of the job", "captured: "),
     ]

@@ -91,7 +91,10 @@ def test_qstat_xf_has_the_lines_a_reader_looks_for(pbs):
         "Resource_List.walltime": "00:05:00",
         "Exit_status": "0",
         "Submit_arguments": "-l walltime=00:05:00 -j oe run.sh",
+        "Submit_Host": SERVER,
     }
+    used = [name.partition(".")[2] for name in job if name.startswith("resources_used.")]
+    assert used == ["cpupercent", "cput", "mem", "ncpus", "vmem", "walltime"]
     assert {name: job.get(name) for name in expected} == expected
     assert pbs("qstat", "-xf", "0").stdout.startswith(f"Job Id: 0.{SERVER}\n    Job_Name = multi_node\n")
 

@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TASKS = sorted(path.stem.removeprefix("run_").removesuffix("_training") for path in (ROOT / "jobs/slurm").glob("run_*_training.sh"))
+TASKS = ("single_gpu", "multi_gpu", "multi_node")
 FOLDERS = {task: path.name for task in TASKS for path in (ROOT / "solutions").glob(f"[0-9][0-9]_{task}")}
+NO_PBS = "unset ${!PBS_*} # as on a Slurm that is set up without them\n\ncd "
 PATIENCE = 240  # seconds that a job is waited for
 # As in a shell after `source .venv/bin/activate`: the course's commands come first, Slurm's are behind.
 ENVIRONMENT = {"PATH": f"{sysconfig.get_path('scripts')}:/usr/bin:/bin", "HOME": os.path.expanduser("~"), "LANG": "C.UTF-8"}
@@ -34,7 +35,9 @@ class Jobs:
             script = f"run_{task}_training.sh"
             self.submit("pytorch", task, "qsub", "-j", "oe", script, OPTIONS="-e 1 --size 32")
             self.submit("chainer", task, "qsub", "-v", "TRACK=chainer,OPTIONS=--size=32", "-j", "oe", script)
-            self.submit("native", task, "sbatch", str(ROOT / "jobs/slurm" / script), TRACK="chainer", OPTIONS="-e 1 --size 32")
+            text = (folder / name / script).read_text()
+            (folder / name / "native.sh").write_text(text.replace("\ncd ", f"\n{NO_PBS}", 1))
+            self.submit("native", task, "sbatch", "-o", "%x.o%j", "native.sh", TRACK="chainer", OPTIONS="-e 1 --size 32")
 
     def submit(self, kind, task, *command, **variables):
         printed = self.cluster.run(*command, folder=self.folder / FOLDERS[task], env=ENVIRONMENT | variables)

@@ -1,4 +1,4 @@
-"""The course's jobs on a real Slurm with two hosts: the unchanged PBS scripts through its qsub, and native scripts through sbatch."""
+"""The course's job scripts on a real Slurm with two hosts, unchanged: by its qsub, and by sbatch in jobs that have nothing of PBS."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def test_a_pbs_script_runs_unchanged(jobs, task, track, epochs):
 
 
 @pytest.mark.parametrize("task", FOLDERS)
-def test_a_native_script_runs(jobs, task):
+def test_a_script_runs_by_sbatch_where_nothing_of_pbs_is_set(jobs, task):
     state, number, folder = jobs.finished("native", task)
     output = (folder / f"{task}.o{number}").read_text()
     assert state == "COMPLETED", output
