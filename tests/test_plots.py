@@ -1,10 +1,12 @@
 """The notebooks' drawings and figures: pictures with words for people who cannot see them, which hold the numbers that are drawn."""
 
+from types import SimpleNamespace
+
 import numpy
 import pytest
 from IPython.display import Image
 
-from handson.notebook import drawings, plots
+from handson.notebook import drawings, plots, schedules
 from handson.notebook.big_batches import Curve, Plan
 from handson.notebook.timing import Steps
 from handson.training import data
@@ -23,6 +25,12 @@ def a_curve(updates):
 
 SINGLE = Steps(numpy.array([[numpy.array([0, 0, 0, 2, 4, 4, 5]) / 1000 + 0.005 * step for step in range(10)]]), 32)
 LOG = [{"main/loss": 2.0, "main/accuracy": 0.5}, {"main/loss": 1.0, "main/accuracy": 0.75, "validation/main/accuracy": 0.625}]
+
+
+def a_run(throughput, **row):
+    return [SimpleNamespace(throughput=throughput, log=[{"validation/main/accuracy": 0.5, "bytes": 2e6} | row])]
+
+
 PICTURES = {
     "data parallel": (drawings.data_parallel, (), "mean of their gradients"),
     "model parallel": (drawings.model_parallel, (), "activations"),
@@ -40,6 +48,9 @@ PICTURES = {
     "bars": (plots.bars, ({"a": 1, "b": 2}, "size [m]", {"b": 3}), "a 1, b 2; predicted for b 3."),
     "ratios": (plots.bars, ({"a": 1.0, "b": 1.5}, "speed-up", None, 1), "a 1, b 1.5"),
     "training": (plots.training, (LOG,), "main/loss 1"),
+    "buckets": (schedules.buckets, ({"1-KB": a_run(50), "one-bucket": a_run(90), "torch-ddp": a_run(80)},), "1-KB 50 images/s, one-bucket 90 images/s, torch-ddp 80"),
+    "periods": (schedules.periods, ({"local-sgd-1": a_run(1), "local-sgd-4": a_run(1), "block-momentum-4": a_run(1)},), "block momentum 4: 0.500, 2.0 MB"),
+    "staleness": (schedules.staleness, ({"asynchronous": a_run(1, **{"staleness 0": 1, "staleness 2": 3})},), "asynchronous: mean 1.50, largest 2."),
     "images": (plots.images, (data.load_arrays("digits")[0],), "first 10 images"),
     "shards": (plots.classes_of_shards, ({"in order": [[0, 0], [1, 1]], "at random": [[0, 1], [1, 0]]},), "in order, at random"),
 }

@@ -1,13 +1,18 @@
 """Trains with several methods of communication, one after the other in the same processes: what train_hooks.py needs beside its lesson."""
 
 import copy
+import itertools
 import time
 
 import torch
-from torch.utils.data import DataLoader
+import torch.nn.functional as F
+from torch.optim.swa_utils import update_bn
+from torch.utils.data import DataLoader, DistributedSampler
 
+from handson.errors import TrackError
 from handson.pytorch import devices, extensions, wire
-from handson.training import data, options, results
+from handson.pytorch.workers import stop_together
+from handson.training import data, options, results, watchdog
 
 
 class Forgetful(dict):
@@ -66,27 +71,73 @@ def after_warm_up(hook, steps, plain):
     return warm
 
 
-class Progress:
-    """Rank 0's table of a training, with the seconds of training alone and the bytes that its node has sent."""
+def guard(comm, model, steps):
+    """End all ranks with a sentence where their models or their numbers of steps differ: they would wait for each other for ever. From now on,
+    a gradient that is infinite or NaN ends them, too, with the rank that has computed it; after an all-reduce all ranks would have it."""
+    sizes = sum(parameter.numel() for parameter in model.parameters())
+    everybodys = comm.allgather((sizes, steps))
+    other = next((rank for rank in range(comm.size) if everybodys[rank] != everybodys[0]), None)
+    problem = None
+    if other is not None:
+        (mine, own_steps), (theirs, their_steps) = everybodys[0], everybodys[other]
+        what = "parameters in its model" if mine != theirs else "steps in an epoch"
+        first, second = (mine, theirs) if mine != theirs else (own_steps, their_steps)
+        problem = f"rank 0 has {first:,} {what}, and rank {other} has {second:,}: all ranks need the same number, or they would wait for each other for ever"
+    stop_together(problem)
 
-    def __init__(self, comm, method):
-        self.comm, self.log, self.seconds, self.bytes = comm, [], 0.0, 0
+    def check(name, gradient):
+        if not gradient.sum().isfinite():  # the sum is neither, if any of them is
+            raise TrackError(f"rank {comm.rank}: the gradient of {name} is infinite or NaN, so the run ends: try a lower --lr")
+
+    for name, parameter in model.named_parameters():
+        parameter.register_hook(lambda gradient, name=name: check(name, gradient))
+
+
+def endless(train_set, args, part, parts, device, pause=0.0):
+    """Batches of one of `parts` parts of the images, epoch after epoch, on a device. pause: seconds of sleep before each, for a slow worker."""
+    sampler = DistributedSampler(train_set, parts, part, seed=args.seed)
+    for epoch in itertools.count():
+        sampler.set_epoch(epoch)
+        for images, labels in DataLoader(train_set, args.batchsize, sampler=sampler):
+            time.sleep(pause)
+            watchdog.progress()
+            yield data.enlarge(images.to(device), args.size), labels.to(device)
+
+
+@torch.no_grad()
+def settle(model, train_set, args, device, batches=4):
+    """Take the statistics of batch normalisation from some training images, for parameters that other ranks have trained; returns the loss there."""
+    some = list(itertools.islice(endless(train_set, args, 0, 1, device), batches))
+    update_bn(some, model)
+    images, labels = some[-1]
+    return F.cross_entropy(model(images), labels)
+
+
+class Progress:
+    """Rank 0's table of a training, with the seconds of training alone and the bytes that its node has sent.
+
+    together: all ranks make one, and `add` together.
+    """
+
+    def __init__(self, comm, method, together=True):
+        self.comm, self.log, self.seconds, self.bytes, self.together = comm, [], 0.0, 0, together
         if comm.rank == 0:
             print(f"\nMethod: {method}\nepoch  main/loss  validation/main/accuracy  elapsed_time  MB sent", flush=True)
         self._go_on()
 
     def _go_on(self):
-        torch.distributed.barrier()
+        if self.together:
+            torch.distributed.barrier()
         self.begin, self.sent = time.perf_counter(), wire.interface_bytes()
 
     def add(self, loss, model, test_set, size):
-        """One more epoch is over. Rank 0 evaluates, while the clock stands still."""
+        """One more epoch is over. Rank 0 evaluates, while the clock stands still. loss: a number, or a function that computes it meanwhile."""
         self.seconds += time.perf_counter() - self.begin
         self.bytes += wire.interface_bytes() - self.sent
         if self.comm.rank == 0:
             row = {
                 "epoch": len(self.log) + 1,
-                "main/loss": float(loss),
+                "main/loss": float(loss() if callable(loss) else loss),
                 "validation/main/accuracy": accuracy(model, test_set, size),
                 "elapsed_time": self.seconds,
                 "bytes": self.bytes,

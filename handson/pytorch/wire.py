@@ -104,6 +104,27 @@ def timed(name, all_reduce, numbers, comm):
     return {"seconds": max(comm.allgather(statistics.median(times))), "messages": [one for one, _ in counted], "sent": [one for _, one in counted]}
 
 
+def vector(tensors, *more):
+    """A copy of some tensors, or of all parameters of a model, as one long tensor on the CPU or GPU where they are. more: numbers behind them."""
+    tensors = [tensor.detach().flatten() for tensor in (tensors.parameters() if isinstance(tensors, torch.nn.Module) else tensors)]
+    return torch.cat([*tensors, tensors[0].new_tensor(more)])
+
+
+@torch.no_grad()
+def load(numbers, model):
+    """Copy the numbers of a long tensor to the parameters of a model, in their order. It may have more numbers than they need."""
+    for parameter in model.parameters():
+        part, numbers = numbers[: parameter.numel()], numbers[parameter.numel() :]
+        parameter.copy_(part.view_as(parameter))
+
+
+def dismiss(parameters):
+    """A parameter server's last word: answer one more gradient of each worker with parameters whose last number is 0."""
+    parameters[-1], gradient = 0, torch.empty_like(parameters)
+    for _ in range(dist.get_world_size() - 1):
+        dist.send(parameters, dist.recv(gradient))
+
+
 def pack(flags):
     """Booleans (n) as bits: uint8 (n / 8, rounded up)."""
     return torch.from_numpy(numpy.packbits(flags.numpy()))

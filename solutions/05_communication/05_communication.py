@@ -9,14 +9,16 @@
 # %% [markdown]
 # # The network is the limit
 #
-# On a slow network, two workers can be slower than one. This notebook shows why, and five ways to win the time back. You write an
-# all-reduce yourself, then send fewer bytes, then send while computing.
+# On a slow network, two workers can be slower than one. This notebook shows why, and how to win the time back. You write an
+# all-reduce yourself, then send while computing, send fewer bytes, send seldom, and do without waiting.
 #
-# **In about 90 minutes you will**
+# **In about 150 minutes you will**
 #
 # - write an all-reduce in three ways, and say which is the best for which size of message,
 # - measure latency and bandwidth, and predict from them,
+# - write what DistributedDataParallel does: all-reduces that begin while backward goes on,
 # - write communication hooks that send fewer bytes, or send them during the next step,
+# - let ranks communicate seldom (local SGD, block momentum), or not wait for each other (a parameter server),
 # - judge from seconds to an accuracy whether that pays.
 #
 # Words that are new to you are in the [glossary](../docs/glossary.md).
@@ -164,6 +166,62 @@ communication.seconds_against_bytes(measured, model)
 # use it at all. The model knows one alpha and one beta. Real libraries measure, as you did, and switch the algorithm by size.
 
 # %% [markdown]
+# ## Data parallel from scratch
+#
+# What does `DistributedDataParallel` do with an all-reduce? Backward computes the gradients of the *last* layer first. While it
+# goes on to the layers before, these gradients can travel already. So four things are needed:
+#
+# - all ranks begin with the same parameters (a **broadcast**);
+# - a **hook** on each parameter: PyTorch calls it as soon as its gradient is complete;
+# - **buckets**: each message costs alpha, so the gradients of several layers share one. A bucket whose last gradient is there starts its
+#   all-reduce, and backward goes on;
+# - before the optimizer, the ranks **wait** for what is still in flight.
+#
+# Fill the gaps of `pytorch/data_parallel.py`. Then compare the script that uses it with the one that uses DistributedDataParallel:
+
+# %%
+# !cd {FOLDER}/pytorch && diff train_hooks.py train_data_parallel.py
+
+# %% [markdown]
+# `DeepNet` has 12 equal layers of 148 KB. Which buckets will be the fastest: one for each parameter (`1-KB`), for two layers or for four
+# (`300-KB`, `600-KB`), or one bucket for everything?
+
+# %%
+BUCKETS = "1-KB 300-KB 600-KB one-bucket torch-ddp"
+### BEGIN SOLUTION prediction_bucket: write `prediction_bucket = ` and the size in KB that you expect to be the fastest; 1800 is all in one bucket
+prediction_bucket = 600
+### END SOLUTION
+print(f"I expect buckets of {prediction_bucket} KB to be the fastest.")
+
+# %%
+from handson.notebook import schedules
+
+
+def run(script, name, options, select="2:ngpus=1:mpiprocs=1:ompthreads=1"):
+    """Run a script on two nodes, into results/`name`; returns its results: method -> a result for each seed."""
+    variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options}
+    follow(submit(FOLDER, "-V", "-l", f"network={NETWORK}", "-l", f"select={select}", "-j", "oe", "run_script.sh", **variables))
+    return communication.trainings(f"{FOLDER}/results/{name}")
+
+
+schedules.buckets(run("train_data_parallel.py", "data_parallel", f"--method {BUCKETS} --epoch 2 --batchsize 50"))
+
+# %% [markdown]
+# Small buckets pay alpha too often. One bucket can only leave when backward has ended, so nothing is hidden. In between is the best
+# size; PyTorch's is 25 MB, for networks that are much larger.
+#
+# The timeline shows it. Before you run the cell: where in the step will the all-reduces be?
+
+# %%
+from handson.notebook import profiled_runs
+
+hidden = [schedules.recorded(FOLDER, "train_data_parallel.py", NETWORK, method, "--epoch 1 --batchsize 50") for method in ("one-bucket", "600-KB")]
+profiled_runs.show(*hidden, steps=2)
+
+# %% [markdown]
+# In a terminal, `python -m handson timeline ../exercises/05_communication/results/train_data_parallel_*_profile` draws the same.
+
+# %% [markdown]
 # ## Send less, or send meanwhile
 #
 # Now a training in which the network is the limit. `WideNet` has 530,000 parameters in one dense layer: 2.2 MB of gradients for
@@ -245,6 +303,68 @@ communication.accuracies(slow, ("plain", "double-buffering"))
 # The learning rate is high here (0.1), and a late gradient points where the parameters no longer are. Try
 # `--lr 0.02`: the difference nearly vanishes.
 #
+# ## Communicate seldom
+#
+# Must the ranks communicate in every step? **Local SGD**: each rank makes H steps by itself, then all take the mean of their
+# *parameters*. It sends 1/H of the bytes. The larger H is, the further the ranks have drifted apart.
+#
+# The mean of N ranks also moves less than one rank that had made all N * H steps. **Block momentum** makes up for that: it treats what a
+# block has changed as a gradient, with a momentum of its own (Chen and Huo 2016; CNTK's `block_momentum_distributed_learner`).
+#
+# Fill the gaps of `pytorch/local_sgd.py`. An epoch has 12 steps here.
+
+# %%
+PERIODS = "local-sgd-1 local-sgd-4 local-sgd-12 local-sgd-36 block-momentum-4 block-momentum-12"
+### BEGIN SOLUTION prediction_period: write `prediction_period = ` and the largest H, from 1 to 36, whose accuracy at the end is less than 0.02 below that of H = 1
+prediction_period = 12
+### END SOLUTION
+print(f"I expect that {prediction_period} steps between two averages cost less than 0.02 of accuracy.")
+
+# %%
+periods = run("train_local_sgd.py", "local_sgd", f"--method {PERIODS} --epoch 3")
+schedules.periods(periods)
+
+# %%
+communication.throughputs(periods)
+
+# %% [markdown]
+# The bytes fall as 1/H, on both axes a straight line. The accuracy hardly falls on these easy images, and after so few steps the seeds
+# differ by more: with `--seeds 3` you see the spread. Once all bytes are saved, the network is no longer the limit, and a larger H gains nothing.
+#
+# ## Don't wait
+#
+# An all-reduce waits for the slowest rank, in every step. A **parameter server** need not: rank 0 keeps the parameters, the
+# other ranks (*workers*) send it gradients and get new parameters back. When it makes a step with each gradient as it comes, no
+# worker waits for another one. The price: meanwhile others have made steps, so a gradient is **stale**, computed with parameters that are
+# some steps old.
+#
+# Fill the gaps of `pytorch/parameter_server.py`. Below, rank 0 serves three workers, two ways: `synchronous` waits for all three
+# and takes the mean; `asynchronous` is yours. In the runs with a slow worker, the last one sleeps 0.2 s in each step.
+
+# %%
+### BEGIN SOLUTION prediction_staleness: write `prediction_staleness = ` and the staleness that you expect most often, with three equally fast workers
+prediction_staleness = 2
+### END SOLUTION
+print(f"I expect most gradients to be {prediction_staleness} steps old.")
+
+# %%
+served = run("train_parameter_server.py", "parameter_server", "--method all --epoch 3", "2:ngpus=2:mpiprocs=2:ompthreads=1")
+schedules.staleness({method: served[method] for method in ("asynchronous", "asynchronous-slow-worker")})
+
+# %% [markdown]
+# Between two gradients of a worker, each of the others has sent about one. A slow worker misses many steps, so its gradients are the
+# stale ones at the right; the fast workers then wait for nobody. See the throughput:
+
+# %%
+communication.throughputs(served)
+
+# %% [markdown]
+# And what it costs: the same number of images, in three times as many steps of a third of the images.
+
+# %%
+communication.accuracies(served, list(served))
+
+# %% [markdown]
 # ## Seconds to an accuracy
 #
 # What counts in the end: the time until the network is good enough.
@@ -267,5 +387,6 @@ check("communication")
 # ## What you can do now
 #
 # - Predict the time of an all-reduce from two measured numbers.
-# - Write a ring, and a communication hook for DistributedDataParallel.
+# - Write a ring, DistributedDataParallel in four functions, and a communication hook for it.
+# - Say what it costs to communicate seldom, or with stale gradients.
 # - Say from a figure whether a method that saves bytes pays.

@@ -15,6 +15,9 @@ CHECKS = (
         "where the two algorithms take the same time",
         "2 (N - 1) (alpha + n / N / beta) = log2 N (alpha + n / beta): bring all n to one side.",
     ),
+    prediction("prediction_bucket", 1, 1800, "write a size in KB; all gradients together have 1,800"),
     function("hook_bytes", "the bytes of one step", "A float32 has 4 bytes, a float16 has 2; 8 signs are a byte."),
     prediction("prediction_sooner", 0.1, 100, "1 means as soon as plain, 2 in half of its seconds"),
+    prediction("prediction_period", 1, 36, "H is a number of steps, from 1 to 36"),
+    prediction("prediction_staleness", 0, 100, "write a number of steps, 0 or more"),
 )

@@ -1,0 +1,194 @@
+"""The checks of data_parallel.py: gradients against those of one big batch, and the order in which all-reduces begin."""
+
+import numpy
+
+from grader.checks import criteria
+from grader.checks.check import Check, Criterion
+from grader.checks.forms import Array
+
+PROBES = "grader.units.communication.probes.data_parallel:"
+ORACLES = "grader.units.communication.oracles.data_parallel:"
+
+
+def of_rank_0(seen, case, expected):
+    right = expected["right"]
+    for rank, of_rank in enumerate(seen):
+        if problem := criteria.explained(of_rank["parameters"], right, {"each rank keeps its own": expected["own"][rank]} if rank else {}):
+            return f"on rank {rank}: {problem}; all ranks need the parameters of rank 0"
+        if not criteria.close(of_rank["parameters"], right):
+            if numpy.count_nonzero(of_rank["parameters"] == right):
+                return f"rank {rank} has only some of rank 0's parameters: broadcast each of them"
+            return f"the parameters of rank {rank} are not those that rank 0 had at the beginning"
+    return None
+
+
+def each_once(seen, case, expected):
+    found, count = [one for bucket in seen[0]["buckets"] for one in bucket], len(case["sizes"])
+    if lost := [number for number in range(count) if number not in found]:
+        return f"{len(lost)} of {count} parameters are in no bucket (parameter {lost[0]}, counted from 0): their gradients would never be averaged"
+    if len(found) > count:
+        return "a parameter is in more than one bucket: its gradient would be sent more than once"
+    return None
+
+
+def backwards(seen, case, expected):
+    found = [one for bucket in seen[0]["buckets"] for one in bucket]
+    if found == sorted(found, reverse=True):
+        return None
+    first = "the first parameters fill the first bucket" if found == sorted(found) else f"the parameters are in the order {criteria.some(found, 6)}"
+    return f"{first}; backward finishes the last parameter first, so it belongs into the first bucket"
+
+
+def full(seen, case, expected):
+    """A judge: no bucket is too large, and none was closed too early."""
+    most, sizes, buckets = case["most"], case["sizes"], seen[0]["buckets"]
+    for number, bucket in enumerate(buckets):
+        total = 4 * sum(sizes[one] for one in bucket)
+        if not bucket:
+            return f"bucket {number} is empty"
+        if total > most and len(bucket) > 1:
+            return f"bucket {number} has {total} bytes in {len(bucket)} parameters; {most} are the most: close it before a parameter that does not fit"
+        if number and 4 * sizes[bucket[0]] <= most - 4 * sum(sizes[one] for one in buckets[number - 1]):
+            return f"bucket {number - 1} is closed too early: the first parameter of bucket {number} would fit into it ({most} bytes, of 4 for each number)"
+    return None
+
+
+def one_big_batch(seen, case, expected):
+    right, ranks = expected["right"], len(seen)
+    known = {sentence: values for sentence, values in expected.items() if sentence not in ("right", "own")}
+    for rank, of_rank in enumerate(seen):
+        for number, step in enumerate(of_rank["steps"]):
+            where = f"on rank {rank}, in step {number + 1},"
+            if (count := len(step["buckets"])) != len(case["buckets"]):
+                return f"{where} `in_flight` has {count} entries after backward; it should have one for each of the {len(case['buckets'])} buckets"
+            if sorted(step["buckets"]) != list(range(count)):
+                return f"{where} two entries of `in_flight` are of the same bucket"
+            if step["changed"]:
+                return f"{where} the tensor of an all-reduce is changed while it is in flight: what is sent then is a matter of chance"
+            if step["shared"]:
+                return f"{where} two all-reduces in flight have the same memory: the second overwrites what the first still sends; make a tensor for each"
+            found = numpy.concatenate([mean for _, mean in sorted(zip(step["buckets"], step["means"]), key=lambda pair: pair[0])])
+            if criteria.close(found, right[number]):
+                continue
+            if ranks > 1 and criteria.close(found, expected["own"][rank][number]):
+                return f"{where} `mean` has the gradients of this rank alone"
+            if sentence := next((sentence for sentence, values in known.items() if criteria.close(found, values[number])), None):
+                return sentence
+            return f"{where} the means are not the gradients of one big batch"
+    return None
+
+
+def one_all_reduce(seen, case, expected):
+    for rank, of_rank in enumerate(seen):
+        for number, step in enumerate(of_rank["steps"]):
+            begun = [what for what, _ in step["events"] if what == "begin"]
+            if len(begun) != len(case["buckets"]):
+                return f"in step {number + 1} rank {rank} starts {len(begun)} all-reduces; there are {len(case['buckets'])} buckets, and each needs one"
+    return None
+
+
+def while_backward_goes_on(seen, case, expected):
+    """A judge of the order of events: each all-reduce begins right after the last gradient of its bucket, and nobody waits."""
+    for rank, of_rank in enumerate(seen):
+        for number, step in enumerate(of_rank["steps"]):
+            if "wait" in [what for what, _ in step["events"]]:
+                return f"rank {rank} waits for an all-reduce while backward goes on: then nothing is hidden; leave that to wait()"
+            if [what for what, _ in step["events"]] not in (_events(case), _events(case, in_order=True)):
+                return f"in step {number + 1} rank {rank} does not begin each all-reduce right after the last gradient of its bucket"
+    return None
+
+
+def _events(case, in_order=False):
+    """The right order. in_order: an all-reduce also waits for those of the buckets before, as DistributedDataParallel's do.
+
+    case["order"]: that in which gradients are finished, as places; case["buckets"]: how many places each bucket has.
+    """
+    bucket_of = [number for number, size in enumerate(case["buckets"]) for _ in range(size)]
+    missing, events, begun = list(case["buckets"]), [], set()
+    for place in case["order"]:
+        missing[bucket_of[place]] -= 1
+        events.append("gradient")
+        for number, count in enumerate(missing):
+            if not count and number not in begun and (not in_order or len(begun) == number):
+                begun.add(number)
+                events.append("begin")
+    return events
+
+
+def every_gradient(seen, case, expected):
+    calls, count = seen[0]["calls"], sum(case["buckets"])
+    right = [number for number, size in enumerate(case["buckets"]) for _ in range(size)]
+    for number, step in enumerate(calls):
+        times = [[one for one, _, _ in step].count(place) for place in range(count)]
+        if not any(times):
+            return f"in backward pass {number + 1} nothing calls `ready`"
+        place = next((place for place in range(count) if times[place] != 1), None)
+        if place is not None:
+            return f"in backward pass {number + 1} `ready` is called {times[place]} times for parameter {place}; once, each time"
+        if len({bucket for _, bucket, _ in step}) == 1 < len(case["buckets"]):
+            return f"`ready` always gets the number {step[0][1]}: a lambda reads `number` when it is called, after the loop; partial(ready, number) keeps its value"
+        if any(bucket != right[place] for place, bucket, _ in step):
+            return "`ready` gets the number of another bucket than that of its parameter"
+        if not all(there for _, _, there in step):
+            return "`ready` is called before parameter.grad is complete: use register_post_accumulate_grad_hook"
+    return None
+
+
+def means_in_place(seen, case, expected):
+    for number, step in enumerate(seen[0]["steps"]):
+        if step["parameters"]:
+            return "the parameters change; the means belong into parameter.grad, and the optimizer does the rest"
+        if not criteria.close(step["gradients"], expected["right"][number]):
+            if step["unwaited"]:
+                return f"in step {number + 1}, a mean is read before work.wait(): the all-reduce may still be going on"
+            if sentence := next((one for one, values in expected.items() if one != "right" and criteria.close(step["gradients"], values[number])), None):
+                return sentence
+            return f"in step {number + 1}, the gradients are not the parts of `mean` that belong to them"
+        if step["unwaited"]:
+            return f"in step {number + 1}, {step['unwaited']} of {len(case['buckets'])} all-reduces are not waited for"
+    return None
+
+
+def emptied(seen, case, expected):
+    left = seen[0]["steps"][0]["left"]
+    return f"after the first step `in_flight` still has {left} entries: the next step would add to them, and memory would grow" if left else None
+
+
+STEP = {"buckets": [int], "means": [Array((None,))], "events": [(str, int)], "changed": bool, "shared": bool}
+DONE = {"gradients": Array((None,)), "parameters": bool, "unwaited": int, "left": int}
+MEAN = "the mean gradients, as of one big batch"
+CHECKS = (
+    Check(
+        "broadcast", PROBES + "broadcast", ({"ranks": 2},),
+        (Criterion("the parameters of rank 0 on every rank", 1, of_rank_0, "dist.broadcast(tensor, 0) overwrites `tensor` on all other ranks."),),
+        ORACLES + "broadcast", observed=lambda case: {"parameters": Array((None,))},
+    ),
+    Check(
+        "buckets", PROBES + "buckets", ({"sizes": [6, 4, 1, 5, 9, 2, 2], "most": 40}, {"sizes": [3, 30, 3], "most": 24}),
+        (
+            Criterion("each parameter in one bucket", 1, each_once, "Append every parameter to the last bucket, after the place where you may open a new one."),
+            Criterion("the last parameter first", 1, backwards, "reversed(parameters) goes through a list backwards.", needs="each parameter in one bucket"),
+            Criterion("buckets as full as they can be", 1, full, "Open a new bucket only when parameter.nbytes is more than the room left.", needs="each parameter in one bucket"),
+        ), observed=lambda case: {"buckets": [[int]]},
+    ),
+    Check(
+        "ready", PROBES + "ready", ({"ranks": 2, "buckets": [2, 1, 1], "order": [1, 2, 0, 3], "steps": 2},),
+        (
+            Criterion(MEAN, 2, one_big_batch, "torch.cat the flattened gradients, divide once, and append (bucket, mean, work)."),
+            Criterion("an all-reduce for each bucket", 1, one_all_reduce, "Count each bucket's gradients; start when none is missing.", needs=MEAN),
+            Criterion("begun while backward goes on", 2, while_backward_goes_on, "dist.all_reduce(mean, async_op=True) returns at once.", needs=MEAN),
+        ), ORACLES + "ready", observed=lambda case: {"steps": (STEP,) * case["steps"]},
+    ),
+    Check(
+        "hook", PROBES + "hook", ({"buckets": [1, 2, 1]},),
+        (Criterion("`ready` is called for each gradient", 2, every_gradient, "The function that you register gets the parameter as its only argument."),),
+        observed=lambda case: {"calls": ([(int, int, bool)],) * 2},
+    ),
+    Check(
+        "wait", PROBES + "wait", ({"buckets": [2, 1, 1]},),
+        (
+            Criterion("the means are the gradients", 2, means_in_place, "work.wait(); then mean.split(...) and view_as(parameter)."),
+            Criterion("nothing is left in flight", 1, emptied, "in_flight.clear()", needs="the means are the gradients"),
+        ), ORACLES + "wait", observed=lambda case: {"steps": (DONE,) * 2},
+    ),
+)  # fmt: skip

@@ -1,0 +1,56 @@
+"""The checks of local_sgd.py: the parameters after each block, against a simulation of the definition in one process."""
+
+import numpy
+
+from grader.checks import criteria
+from grader.checks.check import Check, Criterion
+from grader.checks.forms import Array
+
+PROBE, ORACLE = "grader.units.communication.probes.local_sgd:blocks", "grader.units.communication.oracles.local_sgd:blocks"
+TOLERANCE = 1e-6
+
+
+def as_simulated(seen, case, expected):
+    found, right = [numpy.stack(of_rank["blocks"]) for of_rank in seen], expected["right"]
+    if criteria.close(found, right, TOLERANCE):
+        return None
+    for sentence, values in expected.items():
+        if not criteria.close(values, right, TOLERANCE) and criteria.close(found, values, TOLERANCE):
+            return sentence
+    wrong = [(block, rank) for block in range(case["blocks"]) for rank in range(len(found)) if not criteria.close(found[rank][block], right[rank][block], TOLERANCE)]
+    if not wrong:
+        return None
+    block, rank = wrong[0]
+    off = numpy.abs(found[rank][block] - right[rank][block]).max()
+    return f"after block {block + 1}, the parameters of rank {rank} are not those of the definition (off by {off:.2g})"
+
+
+def one_message(seen, case, expected):
+    for rank, of_rank in enumerate(seen):
+        for number, sent in enumerate(of_rank["sent"]):
+            size = 8 * len(of_rank["blocks"][0])
+            if [name for name, _ in sent] != ["allreduce"] or sum(bytes_sent for _, bytes_sent in sent) != size:
+                shown = ", ".join(f"{name} of {bytes_sent} bytes" for name, bytes_sent in sent) or "nothing"
+                return f"in block {number + 1} rank {rank} hands over {shown}; one all-reduce of {size} bytes does it"
+    return None
+
+
+def _observed(case):
+    return {"blocks": (Array((None,)),) * case["blocks"], "sent": ([(str, int)],) * case["blocks"]}
+
+
+MEAN = "the mean of all ranks' parameters"
+CHECKS = (
+    Check(
+        "mean", PROBE, ({"gap": "mean", "ranks": 2, "period": 2, "momentum": 0.0, "blocks": 2},),
+        (
+            Criterion(MEAN, 2, as_simulated, "Divide by the number of ranks, then dist.all_reduce: it adds up in place."),
+            Criterion("one all-reduce in each block", 1, one_message, "dist.all_reduce(mean), once.", needs=MEAN),
+        ), ORACLE, observed=_observed,
+    ),
+    Check(
+        "block_momentum", PROBE, ({"gap": "block_momentum", "ranks": 2, "period": 2, "momentum": 0.5, "blocks": 4},),
+        (Criterion("blocks with momentum", 3, as_simulated, "velocity = momentum * velocity + (mean - start); start = start + velocity."),),
+        ORACLE, observed=_observed,
+    ),
+)  # fmt: skip

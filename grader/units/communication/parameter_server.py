@@ -1,0 +1,113 @@
+"""The checks of parameter_server.py. The probe plays the network, so that the order in which gradients come is known."""
+
+import numpy
+
+from grader.checks import criteria
+from grader.checks.check import Check, Criterion
+from grader.checks.forms import Array
+from grader.units.communication.numbers import numbers
+
+PROBES = "grader.units.communication.probes.parameter_server:"
+RATE = 0.125  # the learning rate; its products with whole numbers are exact
+LENGTH = 5  # numbers in `parameters`, before the last one
+
+
+def simulated(case):
+    """(the parameters after each step, [steps + 1][numbers]; the staleness of each gradient)."""
+    parameters, has, staleness = [numpy.zeros(LENGTH)], {}, []
+    for step, worker in enumerate(case["arrivals"]):
+        parameters.append(parameters[-1] - RATE * numbers(case["seed"], step, LENGTH))
+        staleness.append(step - has.get(worker, 0))
+        has[worker] = step + 1
+    return numpy.stack(parameters), staleness
+
+
+def a_step_with_each(seen, case, expected):
+    found, (right, _) = numpy.asarray(seen[0]["parameters"]), simulated(case)
+    if seen[0]["last"] != 1:
+        return f"the last number of `parameters` is {seen[0]['last']:g}; it stays 1 while the training goes on"
+    if criteria.close(found, right[1:]):
+        return None
+    wrong = {
+        "the steps go up the gradients, not down": -right[1:],
+        "the gradients are not multiplied by the learning rate `lr`": right[1:] / RATE,
+        "`parameters` does not change: make the step in place (parameters -= ...)": 0 * right[1:],
+    }
+    step = next((step for step in range(len(found)) if not criteria.close(found[step], right[step + 1])), 0)
+    return criteria.explained(found, right[1:], wrong) or f"after step {step + 1} the parameters are not those of SGD with this gradient"
+
+
+def answered_at_once(seen, case, expected):
+    (right, _), answers = simulated(case), seen[0]["answers"]
+    if len(answers) != len(case["arrivals"]):
+        return f"{len(case['arrivals'])} gradients come, and {len(answers)} answers are sent: each worker waits for one"
+    for step, (worker, sent) in enumerate(zip(case["arrivals"], answers)):
+        if sent["to"] != worker:
+            return f"gradient {step + 1} is worker {worker}'s, but worker {sent['to']} gets the answer"
+        if not criteria.close(sent["parameters"], right[step + 1]):
+            if criteria.close(sent["parameters"], right[step]):
+                return f"worker {worker} gets the parameters from before the step with its gradient: first make the step, then send"
+            return f"worker {worker} is not sent the parameters"
+    return None
+
+
+def right_staleness(seen, case, expected):
+    found, (_, right) = seen[0]["staleness"], simulated(case)
+    if found == right:
+        return None
+    steps = list(range(len(right)))
+    wrong = {
+        "the step with the gradient itself does not count: note the staleness before you count it": [one + 1 for one in right],
+        "has[worker] never changes: a worker gets new parameters with each answer": steps,
+        "has[worker] is the number of steps before the one with its own gradient; the worker gets the parameters after it": _behind(case["arrivals"]),
+        "a worker has the parameters that it was sent last, not the newest ones": [0] * len(right),
+    }
+    sentence = next((sentence for sentence, values in wrong.items() if found == values), "")
+    return criteria.because(f"`staleness` is {criteria.some(found, 8)}; for workers {criteria.some(case['arrivals'], 8)} it should be {criteria.some(right, 8)}", sentence)
+
+
+def _behind(arrivals):
+    has, found = {}, []
+    for step, worker in enumerate(arrivals):
+        found.append(step - has.get(worker, 0))
+        has[worker] = step
+    return found
+
+
+def sent_then_received(seen, case, expected):
+    for number, step in enumerate(seen[0]["steps"]):
+        what = [event for event, _ in step["events"]]
+        if what[:1] == ["receive"]:
+            return "the worker waits for an answer before it has sent its gradient: both would wait for ever"
+        if what != ["send", "receive"]:
+            shown = ", then ".join(what) or "nothing happens"
+            return f"in step {number + 1}: {shown}; a worker sends its gradient once and receives one answer"
+        if wrong := [rank for _, rank in step["events"] if rank != 0]:
+            return f"messages go to or come from rank {wrong[0]}; the server is rank 0"
+        if not step["gradient"]:
+            return f"in step {number + 1} something else than `gradient` is sent"
+        if not step["parameters"]:
+            return f"in step {number + 1} `parameters` does not have what the server has sent"
+    return None
+
+
+STEP = {"events": [(str, int)], "gradient": bool, "parameters": bool}
+EACH = "a step with each gradient"
+CHECKS = (
+    Check(
+        "serve", PROBES + "serve", ({"arrivals": [1, 2, 1, 3, 1, 1, 2, 3, 1]},),
+        (
+            Criterion(EACH, 2, a_step_with_each, "parameters -= lr * gradient"),
+            Criterion("each worker is answered at once", 2, answered_at_once, "dist.send(parameters, worker), after the step.", needs=EACH),
+            Criterion("the staleness of each gradient", 2, right_staleness, "version - has[worker]; then has[worker] = the new version.", needs=EACH),
+        ),
+        observed=lambda case: {
+            "parameters": Array((len(case["arrivals"]), LENGTH)), "last": float, "answers": [{"to": int, "parameters": Array((LENGTH,))}], "staleness": [int],
+        },
+    ),
+    Check(
+        "work", PROBES + "work", ({"steps": 3},),
+        (Criterion("a gradient for new parameters", 1, sent_then_received, "dist.send(gradient, 0), then dist.recv(parameters, 0)."),),
+        observed=lambda case: {"steps": (STEP,) * case["steps"]},
+    ),
+)  # fmt: skip

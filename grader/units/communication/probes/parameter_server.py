@@ -1,0 +1,138 @@
+"""Probes of parameter_server.py: the messages go through the probe, in one process, so that their order is always the same."""
+
+import contextlib
+from unittest import mock
+
+import numpy
+import torch
+import torch.distributed as dist
+
+from grader.box.rank import Wrong
+from grader.probes.pytorch import batch, network
+from grader.probes.script import Script
+from grader.units.communication.numbers import numbers
+from grader.units.communication.parameter_server import LENGTH, RATE
+from handson.pytorch import wire
+
+
+class Message:
+    """What isend and irecv return. A tensor that is sent must stay as it is until somebody has waited."""
+
+    def __init__(self, source=None, tensor=None):
+        self.source, self.tensor, self.waited = source, tensor, False
+        self.before = None if tensor is None else tensor.clone()
+
+    def wait(self, timeout=None):
+        self.waited = True
+        return True
+
+    def is_completed(self):
+        return self.wait()
+
+    def changed(self):
+        return not self.waited and self.tensor is not None and not torch.equal(self.tensor, self.before)
+
+    def _source_rank(self):
+        return self.source
+
+
+@contextlib.contextmanager
+def messages(ranks, rank, send, receive):
+    """torch.distributed's messages go to send(tensor, to), and come from receive(tensor, source or None), which returns the source.
+
+    Gives the list of the messages sent.
+    """
+    on_the_way = []
+
+    def sent(tensor, dst=None, *arguments, group_dst=None, **options):
+        send(tensor, group_dst if dst is None else dst)
+        on_the_way.append(Message(tensor=tensor))
+        return on_the_way[-1]
+
+    def received(tensor, src=None, *arguments, group_src=None, **options):
+        return receive(tensor, group_src if src is None else src)
+
+    instead = {
+        "send": lambda *arguments, **options: sent(*arguments, **options).wait() and None,
+        "isend": sent,
+        "recv": received,
+        "irecv": lambda *arguments, **options: Message(received(*arguments, **options)),
+        "get_world_size": lambda *_: ranks,
+        "get_rank": lambda *_: rank,
+    }
+    with contextlib.ExitStack() as stack:
+        for name, function in instead.items():
+            stack.enter_context(mock.patch.object(dist, name, function))
+        yield on_the_way
+
+
+def serve(rank, ranks, source, case):
+    """The parameters after each step, the answers {"to", "parameters"}, and the staleness that the student's server returns."""
+    arrivals, answers, unanswered, seen = list(case["arrivals"]), [], [], []
+    come = iter(enumerate(arrivals))
+
+    def receive(tensor, worker):
+        step, first = next(come, (len(arrivals), None))
+        if first is None:
+            raise Wrong("the server takes more gradients than it counts steps: `version` grows by 1 with each")
+        if first in unanswered:
+            raise Wrong(f"worker {first} has no answer yet, and the server already waits for another gradient: nobody should wait for anybody else")
+        if worker not in (None, first):
+            raise Wrong(f"the server waits for worker {worker}, but worker {first}'s gradient is there: dist.recv without a source takes the first that comes")
+        if tensor.numel() != LENGTH + 1:
+            raise Wrong(f"a gradient has {LENGTH + 1} numbers, as `parameters` has; your tensor has {tensor.numel()}")
+        unanswered.append(first)
+        tensor.copy_(torch.from_numpy(numpy.append(numbers(case["seed"], step, LENGTH), 0)))
+        return first
+
+    def send(tensor, to):
+        if to in unanswered:
+            unanswered.remove(to)
+        answers.append({"to": int(to), "parameters": tensor[:LENGTH].double().numpy().copy()})
+
+    parameters = torch.zeros(LENGTH + 1, dtype=torch.float64)
+    parameters[-1] = 1
+    script = Script(source, {}, replaced=((wire, "dismiss", lambda parameters: None),), function="serve")
+
+    def evaluate(version):
+        if any(message.changed() for message in on_the_way):
+            raise Wrong("`parameters` changes while an answer is still on its way: wait for what isend returns, or send a copy")
+        seen.append(parameters.numpy().copy())
+
+    with messages(1 + max(arrivals), 0, send, receive) as on_the_way:
+        staleness = script.run(lambda names: None, parameters, RATE, len(arrivals), evaluate)
+    if not isinstance(staleness, list) or len(seen) != len(arrivals):
+        raise Wrong(f"`version` should count the steps: after {len(arrivals)} gradients, {len(seen)} steps were made")
+    return {"parameters": numpy.stack(seen)[:, :LENGTH], "last": float(parameters[-1]), "answers": answers, "staleness": [int(one) for one in staleness]}
+
+
+def work(rank, ranks, source, case):
+    """For each step of a worker: the messages, in their order, whether its gradient was sent, and whether the answer was received."""
+    model, steps, answers = network(case["seed"]), [], []
+
+    def batches():
+        for number in range(case["steps"] + 1):
+            steps.append({"events": [], "sent": None})
+            yield batch(case["seed"], number, [3], 0)
+
+    def send(tensor, to):
+        steps[-1]["events"].append(["send", int(to)])
+        steps[-1]["sent"] = tensor.clone()
+
+    def receive(tensor, source):
+        steps[-1]["events"].append(["receive", -1 if source is None else int(source)])
+        more = len(steps) < case["steps"]
+        generator = torch.Generator().manual_seed(case["seed"] + len(steps))
+        answers.append(torch.cat([torch.randn(tensor.numel() - 1, dtype=tensor.dtype, generator=generator), tensor.new_tensor([float(more)])]))
+        tensor.copy_(answers[-1])
+        return 0
+
+    def see(names):
+        one = steps[-1]
+        one["gradient"] = one["sent"] is not None and torch.equal(one.pop("sent"), names.gradient)
+        one["parameters"] = bool(answers) and isinstance(names.parameters, torch.Tensor) and torch.equal(names.parameters, answers[-1])
+
+    with messages(2, 1, send, receive):
+        Script(source, {}, function="work").run(see, model, batches())
+    found = [{"events": one["events"], "gradient": one.get("gradient", False), "parameters": one.get("parameters", False)} for one in steps]
+    return {"steps": (found + [{"events": [], "gradient": False, "parameters": False}] * case["steps"])[: case["steps"]]}
