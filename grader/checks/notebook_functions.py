@@ -35,11 +35,11 @@ class Call:
     mistakes: dict
 
 
-def function(gap, title, hint, points=2):
-    """The check of a gap that is a function's body."""
-    return Check(
-        gap, f"{PROBES}:value", ({"gap": gap},), (Criterion(title, points, _computes, hint),), given=_given, observed=lambda case: {"values": [Array()]}
-    )
+def function(gap, title, hint, points=2, whole=""):
+    """The check of a gap that is a function's body. whole: if it must return a whole number, and not a float of its value, the reason."""
+    form = {"values": [Array()], "whole": bool}
+    case, criterion = {"gap": gap, "whole": whole}, Criterion(title, points, _computes, hint)
+    return Check(gap, f"{PROBES}:value", (case,), (criterion,), given=_given, observed=lambda case: form)
 
 
 def choice(gap, title, hint, points=1, of="prediction"):
@@ -111,6 +111,8 @@ def _computes(seen, case, expected):
         if _rounded(found, [call.right for call in made]):
             return "the number is right, but rounded: return it as it is, and round where it is printed"
         return f"for {_words(decoded(call.given))} it gives {_short(value)}; it should be {_short(call.right)}"
+    if case["whole"] and not seen[0]["whole"]:
+        return f"the numbers are right, but floats such as {float(found[0])!r}: return whole numbers, as math.ceil and // give them, since {case['whole']}"
     return None
 
 

@@ -1,6 +1,6 @@
 """Probes for the gaps of notebooks: functions are called with the inputs of a case, and predictions are read."""
 
-import re
+import operator
 
 import numpy
 
@@ -8,30 +8,50 @@ from grader.box.rank import Wrong
 from grader.probes.student import Student
 
 LARGEST = 10_000  # the most numbers that an answer may have
-HEAVY = ("handson", "grader", "torch", "pytorch_pfn_extras", "chainer")
 
 
 def value(rank, ranks, source, case):
-    """What a gap's code returns for each of case["calls"]: {"values": [array, ...]}. A call is a dictionary of encoded arguments by name."""
-    student = Student(_light(source))
+    """What a gap's code returns for each of case["calls"]: {"values": [array, ...], "whole": whether each is a whole number by its kind}. A
+    call is a dictionary of encoded arguments by name."""
+    student = Student(source)
     if not student.returns:
         raise Wrong("your code returns nothing: a function needs a `return`")
-    return {"values": [_numbers(student.run(**decoded(given)).returned) for given in case["calls"]]}
+    found = [_returned(student, given) for given in case["calls"]]
+    return {"values": list(map(_numbers, found)), "whole": all(map(_whole, found))}
 
 
 def prediction(rank, ranks, source, case):
     """The number that a gap's code assigns to the name case["name"]."""
-    found = Student(_light(source)).run()[case["name"]]
+    found = getattr(Student(source).run(), case["name"])
+    if found is None or found is ...:
+        raise Wrong(f"`{case['name']}` is {found!r}: write a number")
     number = _numbers(found)
     return {"value": float(number)} if number.ndim == 0 else _not_a_number(found)
 
 
 def word(rank, ranks, source, case):
     """The text that a gap's code assigns to the name case["name"]."""
-    found = Student(_light(source)).run()[case["name"]]
+    found = getattr(Student(source).run(), case["name"])
     if not isinstance(found, str):
         raise Wrong(f"`{case['name']}` should be a word in quotes")
     return {"value": found[:100]}
+
+
+def _returned(student, given):
+    """What the gap returns for encoded arguments. Raises Wrong if it changes one of them."""
+    arguments = decoded(given)
+    found = student.run(**arguments).returned
+    if changed := [name for name, value in decoded(given).items() if _content(arguments[name]) != _content(value)]:
+        raise Wrong(f"your code changes `{changed[0]}` itself, which the notebook uses again afterwards: leave it as it is, or work on a copy")
+    return found
+
+
+def _whole(found):
+    """Whether a value counts: 3 does, and 3.0 does not."""
+    try:
+        return operator.index(found) is not None
+    except TypeError:
+        return False
 
 
 def encoded(value):
@@ -57,13 +77,13 @@ def decoded(value):
     return tuple(map(decoded, inside)) if kind == "tuple" else {key: decoded(one) for key, one in inside}
 
 
-def _light(source):
-    """The source without heavy imports that the gap does not use: loading torch takes longer than the check."""
-    text = source["text"]
-    for name in HEAVY:
-        if name not in source["code"]:
-            text = re.sub(rf"^(from|import) {name}\b.*$", "", text, flags=re.MULTILINE)
-    return source | {"text": text}
+def _content(value):
+    """What is in an argument, in an order of its own: a list that was only sorted has the same content."""
+    if isinstance(value, numpy.ndarray):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: _content(one) for key, one in value.items()}
+    return sorted(map(_content, value), key=repr) if isinstance(value, (list, tuple)) else value
 
 
 def _numbers(found):

@@ -15,7 +15,7 @@ from unittest import mock
 
 from grader.box.rank import Wrong
 from grader.gaps import TO_DO
-from grader.probes.student import Names, Student, filled
+from grader.probes.student import Names, Student, filled, used_names
 from handson.training import banner
 
 FUNCTION = "train"
@@ -86,7 +86,7 @@ class Script:
         _Filled(source["gap"], student.tree.body, self.stand_ins, others, self.before).visit(train)
         ours = {name: function for name, (_, function) in self.stand_ins.items()} | {f"before_{name}": value for name, value in self.before.items()}
         names = vars(student.module) | {OURS + name: value for name, value in ours.items()}
-        return names, compile(ast.Module([train], []), student.file, "exec"), _used(student.tree), _given(student.tree)
+        return names, compile(ast.Module([train], []), student.file, "exec"), used_names(student.tree), _given(student.tree)
 
 
 @contextlib.contextmanager
@@ -156,7 +156,7 @@ def _moved(tree, lines):
 
 def _needed(code, source, stand_ins):
     """{other gap: statements} of the student's other gaps that give names which this gap uses, and nothing else gives."""
-    used = _used(code) - _given(code) - _given_by_script(source["given"])
+    used = used_names(code) - _given(code) - _given_by_script(source["given"])
     found = {}
     for gap, (text, line) in source["others"].items() if used else ():
         with contextlib.suppress(SyntaxError, ValueError):
@@ -164,11 +164,6 @@ def _needed(code, source, stand_ins):
             if used & (_given(tree) - {name for names, _ in stand_ins.values() for name in names.split()}):
                 found[gap] = tree.body
     return found
-
-
-def _used(tree):
-    """The names that a tree uses."""
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
 def _given(tree):

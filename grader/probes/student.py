@@ -11,6 +11,7 @@ from grader.box.stacks import STUDENT
 from grader.gaps import CELL, TO_DO
 
 RETURNED = "the value returned"
+DEFINITIONS = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef
 
 
 class Names(dict):
@@ -43,22 +44,46 @@ class Student:
         self.file = STUDENT + source["file"]
         self.module = ModuleType("student")
         sys.modules["student"] = self.module
-        for statement in _definitions(source["text"], self.file):
+        self.tree = ast.parse("\n" * (source["line"] - 1) + source["code"], self.file)
+        self.returns = _returns(self.tree)
+        for statement in self._definitions(source["text"]):
             try:
                 exec(compile(ast.Module([statement], []), self.file, "exec"), vars(self.module))
             except Exception as error:  # the gap may not need it
                 print(f"line {statement.lineno} of {source['file']} fails: {type(error).__name__}: {error}")
-        self.tree = ast.parse("\n" * (source["line"] - 1) + source["code"], self.file)
-        self.returns = _returns(self.tree)
 
     def run(self, **given):
         """Run the gap with the names `given`. Returns the Names after it."""
         names = {**vars(self.module), **given}
-        with filled():
+        with filled(), self._without_other_cells(given):
             if self.returns:
                 return Names({RETURNED: self._call(names, given)})
             exec(compile(self.tree, self.file, "exec"), names)
         return Names(names)
+
+    def _definitions(self, text):
+        """The statements of the file that define names: imports, functions, classes and, in scripts, assignments.
+
+        Assignments of a notebook are left out, since they may submit jobs, and so is what the gap does not need: loading torch takes longer
+        than most checks.
+        """
+        if self.file.endswith(".ipynb"):
+            return _needed(_definitions_in_cells(text, self.file), self.tree)
+        return [statement for statement in ast.parse(text, self.file).body if isinstance(statement, (*DEFINITIONS, ast.Assign, ast.AnnAssign))]
+
+    @contextlib.contextmanager
+    def _without_other_cells(self, given):
+        """Raises Wrong for the value of another cell of a notebook. given: the arguments that the gap has instead."""
+        try:
+            yield
+        except UnboundLocalError:
+            raise
+        except NameError as error:
+            if not self.file.endswith(".ipynb"):
+                raise
+            instead = f"use the function's arguments ({', '.join(given)})" if given else "write the answer itself: a number, or a word in quotes"
+            there = "the check knows the notebook's imports, functions and classes, but no values of other cells"
+            raise Wrong(f"there is no `{error.name}` here: {there}; {instead}") from error
 
     def _call(self, names, given):
         function = ast.parse(f"def gap({', '.join(given)}): pass", self.file)
@@ -78,19 +103,34 @@ def filled():
         raise
 
 
-def _definitions(text, file):
-    """The statements of a file that define names: imports, functions, classes and, in scripts, assignments.
+def used_names(tree):
+    """The names that a tree uses."""
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
-    Assignments of a notebook are left out, since they may submit jobs. A cell that is not valid Python does not affect other cells.
-    """
-    kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
-    if not file.endswith(".ipynb"):
-        return [statement for statement in ast.parse(text, file).body if isinstance(statement, (*kinds, ast.Assign, ast.AnnAssign))]
+
+def _definitions_in_cells(text, file):
+    """The imports, functions and classes of a notebook. A cell that is not valid Python does not affect other cells."""
     found = []
     for cell in re.split(f"^{CELL}.*$", text, flags=re.MULTILINE):
         with contextlib.suppress(SyntaxError):
-            found += [statement for statement in ast.parse(cell, file).body if isinstance(statement, kinds)]
+            found += [statement for statement in ast.parse(cell, file).body if isinstance(statement, DEFINITIONS)]
     return found
+
+
+def _needed(definitions, tree):
+    """Those of some imports, functions and classes that a tree needs, itself or through another one."""
+    wanted, needed = used_names(tree) | {"*"}, []
+    while more := [one for one in definitions if one not in needed and wanted & _gives(one)]:
+        needed += more
+        wanted = wanted.union(*map(used_names, more))
+    return [one for one in definitions if one in needed]
+
+
+def _gives(definition):
+    """The names that an import, a function or a class gives."""
+    if isinstance(definition, (ast.Import, ast.ImportFrom)):
+        return {(alias.asname or alias.name).split(".")[0] for alias in definition.names}
+    return {definition.name}
 
 
 def _returns(tree):

@@ -58,7 +58,9 @@ def said(unit, gap, seed, function):
     check = CHECKS[unit, gap]
     case = {"unit": unit, "seed": seed} | check.cases[0]
     given = [decoded(call) for call in check.given(case)["calls"]]
-    return check.criteria[0].judge([{"values": [numpy.asarray(function(**one), "float64") for one in given]}], case, None)
+    values = [function(**one) for one in given]
+    seen = {"values": [numpy.asarray(value, "float64") for value in values], "whole": not any(isinstance(value, float) for value in values)}
+    return check.criteria[0].judge([seen], case, None)
 
 
 @pytest.mark.parametrize(("unit", "gap"), gaps(Function))
@@ -87,12 +89,18 @@ def test_rounded_numbers_are_recognised(inputs, unit, gap):
     assert said(unit, gap, 0, lambda **given: round(ANSWERS[unit][gap].right(**given), 2)) == ROUNDED
 
 
+def test_a_float_is_no_number_of_times_to_repeat_a_list(inputs):
+    right = ANSWERS["multi_gpu"]["updates"].right
+    assert said("multi_gpu", "updates", 0, right) is None
+    assert "a list can't be repeated 12.0 times" in said("multi_gpu", "updates", 0, lambda **given: float(right(**given)))
+
+
 @pytest.mark.parametrize("count", [0, 1, 5, 7])
 def test_a_value_for_each_call_is_asked_for(inputs, count):
     check = CHECKS["start", "workers"]
     case = {"unit": "start", "seed": 1} | check.cases[0]
     values = [numpy.array(call.right) for call in notebook_functions.calls(case)] * 2
-    assert check.criteria[0].judge([{"values": values[:count]}], case, None) == f"it was called 6 times, and {count} values were returned"
+    assert check.criteria[0].judge([{"values": values[:count], "whole": True}], case, None) == f"it was called 6 times, and {count} values were returned"
 
 
 @pytest.mark.parametrize(("unit", "gap"), gaps(Choice))

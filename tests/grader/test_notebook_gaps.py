@@ -35,6 +35,26 @@ def test_a_gap_may_use_what_another_cell_imports_and_defines(server):
     assert statuses(text, server, "updates") == [(PASSED, "")]
 
 
+def test_the_value_of_another_cell_is_named(server):
+    code = "return len(curves) * epochs"
+    assert "no `curves` here" in statuses(solved(FILE, updates=code), server, "updates")[0][1]
+    assert "use the function's arguments (images, batchsize, workers, epochs)" in statuses(solved(FILE, updates=code), server, "updates")[0][1]
+    assert "write the answer itself" in statuses(solved(FILE, prediction_error="prediction_error = curves"), server, "prediction_error")[0][1]
+
+
+def test_what_a_gap_does_not_need_is_not_loaded(server):
+    text = "# %%\nimport torch\n\ndef heavy():\n    return torch\n\ndef light(number):\n    return number\n\n"
+    code = "import sys\n\nreturn light(several / single) + ('torch' in vars(sys)['mod' 'ules'])"
+    assert statuses(text + solved(FILE, speed_up=code), server, "speed_up") == [(PASSED, "")]
+
+
+@pytest.mark.parametrize(("code", "right"), [("arrivals -= arrivals.max(axis=1)[:, None]\nreturn -arrivals.mean(axis=0)", False),
+                                             ("arrivals = arrivals - arrivals.max(axis=1)[:, None]\nreturn -arrivals.mean(axis=0)", True)])  # fmt: skip
+def test_a_function_leaves_its_arguments_as_they_are(server, code, right):
+    ((status, message),) = statuses(solved(FILE, waiting=code), server, "waiting")
+    assert (status == PASSED) == right and ("your code changes `arrivals` itself" in message) != right
+
+
 @pytest.mark.parametrize(("code", "words"), [
     ("return None", "is there a `return`?"), ("return 'much'", "'much'"), ("return [0] * 20_000", "20,000 numbers"), ("return {1, 2}", "no number"),
 ])  # fmt: skip

@@ -4,7 +4,7 @@ from grader.instructors.notebook_answers import Function
 
 
 def _power(chance):
-    return 2 ** chance.randint(2, 8)  # with 2 ranks, some formulas agree
+    return 2 ** chance.randint(3, 8)  # with 2 or 4 ranks, some formulas agree
 
 
 def _rounds(ranks):

@@ -22,11 +22,12 @@ def _arrivals(chance):
 
 
 def _epochs(chance):
-    """A training in which the last update of an epoch has all images, all but one, a single one, or the only ones."""
+    """A training in which the last update of an epoch has all images, all but one, a single one, or the only ones. The number of full
+    updates is odd, since `round` takes 2.5 for 2, but 3.5 for 4."""
     batchsize, workers = chance.turn([16, 32]), chance.randint(3, 9)
     total = batchsize * workers
     whole, rest = chance.turn([(1, 0), (1, 1), (1, total - 1), (0, batchsize - 1), (1, 0), (1, batchsize + 1)])
-    return {"images": total * chance.randint(3, 20) * whole + rest, "batchsize": batchsize, "workers": workers, "epochs": chance.randint(3, 6)}
+    return {"images": total * (2 * chance.randint(1, 9) + 1) * whole + rest, "batchsize": batchsize, "workers": workers, "epochs": chance.randint(3, 6)}
 
 
 def _rate_of(chance):
@@ -60,6 +61,7 @@ ANSWERS = {
             "that is how many times as long it takes; the other way round": lambda single, several: single / several,
             "that is the difference of the throughputs": lambda single, several: several - single,
             "that is how much faster; twice as fast is a speed-up of 2, not of 1": lambda single, several: several / single - 1,
+            "that is in percent; twice as fast is a speed-up of 2": lambda single, several: 100 * several / single,
         },
     ),
     "efficiency": Function(
@@ -81,6 +83,7 @@ ANSWERS = {
         {
             "that is how much later each rank comes than the first one; it waits for the last": lambda arrivals: -_waits(arrivals, numpy.min).mean(axis=0),
             "the sign is wrong: a rank waits from its own arrival until that of the last one": lambda arrivals: -_waits(arrivals).mean(axis=0),
+            "those are milliseconds; seconds were asked for": lambda arrivals: 1000 * _waits(arrivals).mean(axis=0),
             "that is the sum over the steps; the mean was asked for": lambda arrivals: _waits(arrivals).sum(axis=0),
             "that is the mean over all ranks; each rank has a number of its own": lambda arrivals: _waits(arrivals).mean(),
             "that has a number for each step: take the mean over the steps, axis 0": lambda arrivals: _waits(arrivals).mean(axis=1),
@@ -107,6 +110,9 @@ ANSWERS = {
             ),
             "the updates of all workers are added up; they all make the same update together": lambda images, batchsize, workers, epochs: (
                 _updates(images, batchsize, workers, epochs) * workers
+            ),
+            "it is rounded to the nearest; the last images of an epoch make an update, however few": lambda images, batchsize, workers, epochs: (
+                round(images / (batchsize * workers)) * epochs
             ),
             "those are the updates of one epoch": lambda images, batchsize, workers, epochs: _updates(images, batchsize, workers, 1),
             "the number is not whole: the last images of an epoch make an update, too": lambda images, batchsize, workers, epochs: (

@@ -4,8 +4,9 @@ from grader.instructors.notebook_answers import Function
 
 
 def _rank(chance):
-    """A rank: the last one of the first node, the first one of a later node, or one between."""
-    per_node = chance.randint(4, 8)
+    """A rank: the last one of the first node, the first one of a later node, or one between. No node has a power of two of them, for which
+    the last bits of the rank would be right."""
+    per_node = chance.choice([5, 6, 7])
     node, place = chance.turn([(0, per_node - 1), (1, 0), (3, 2), (2, per_node - 1), (5, 1), (chance.randint(6, 9), chance.randint(1, per_node - 1))])
     return {"rank": node * per_node + place, "per_node": per_node}
 
@@ -28,12 +29,12 @@ def _throughputs(chance):
 
 def _table(chance):
     """A scaling table, and an efficiency between those of its rows or, in a third of the calls, exactly that of one. The efficiency falls
-    from row to row, except in one row."""
+    from row to row, except in one row and, in one call, from one worker to two. In one call all rows are efficient enough, and the most
+    workers are slower than half of them."""
     efficiencies = {1: 1, 2: chance.uniform(0.9, 0.99), 4: chance.uniform(0.7, 0.74), 8: chance.uniform(0.8, 0.85), 16: chance.uniform(0.3, 0.5)}
-    if exactly := chance.turn([False, False, True]):
-        efficiencies[8] = 0.75
+    efficiencies |= chance.turn([{16: 0.35}, {}, {8: 0.75}, {2: 1.1}, {}, {8: 0.75}])
     table = [[workers, 50.0 * workers * one, workers * one, one] for workers, one in efficiencies.items()]
-    return {"table": table, "least": 0.75 if exactly else chance.turn([0.65, 0.78, None, 0.87, 0.76, None])}
+    return {"table": table, "least": chance.turn([0.3, 0.78, 0.75, 0.87, 0.76, 0.75])}
 
 
 def _scaling(throughputs, speed_up=lambda rate, single: rate / single, efficiency=lambda speed_up, workers: speed_up / workers):
@@ -61,6 +62,10 @@ ANSWERS = {
             "that is the inter_rank, the number of the node": lambda rank, per_node: rank // per_node,
             "that is the rank itself; on each node, the intra_ranks begin at 0": lambda rank, per_node: rank,
             "intra_ranks begin at 0, not at 1": lambda rank, per_node: rank % per_node + 1,
+            "intra_ranks are counted up, from 0 for the first rank of a node": lambda rank, per_node: per_node - 1 - rank % per_node,
+            "a rank of a later node has the ranks of all nodes before it to take off, not of one": lambda rank, per_node: (
+                rank - per_node if rank >= per_node else rank
+            ),
         },
     ),
     "total_accuracy": Function(
@@ -104,6 +109,10 @@ ANSWERS = {
         {
             "that is the largest number of workers in the table, efficient or not": lambda table, least: max(row[0] for row in table),
             "that is the smallest number of workers that is efficient enough": lambda table, least: min(row[0] for row in table if row[3] >= least),
+            "that is the row with the best efficiency; with more workers it may still be enough": lambda table, least: max(table, key=lambda row: row[3])[0],
+            "that is the row with the highest throughput; with more workers the efficiency may still be enough": lambda table, least: max(
+                (row for row in table if row[3] >= least), key=lambda row: row[1]
+            )[0],
             "that is the efficiency; return the number of workers, which comes first in its row": lambda table, least: max(
                 row for row in table if row[3] >= least
             )[3],
@@ -139,6 +148,8 @@ ANSWERS = {
             "each rank sends (N - 1) / N of the gradients twice, not all of them to each of the others": lambda parameters, workers, megabits: (
                 _allreduce(parameters, workers, megabits) * workers
             ),
+            "mega is 1,000,000 here, not 1,048,576": lambda parameters, workers, megabits: _allreduce(parameters, workers, megabits) / 1.048576,
+            "a megabit is a million bits": lambda parameters, workers, megabits: 1e6 * _allreduce(parameters, workers, megabits),
             "those are milliseconds; seconds were asked for": lambda parameters, workers, megabits: 1000 * _allreduce(parameters, workers, megabits),
         },
     ),

@@ -7,14 +7,16 @@ from grader.instructors.notebook_answers import Choice, Function
 
 def _waits(chance):
     """How long each of some ranks waits for each other rank. The rank with the longest single wait is not the rank that waits most in all.
-    The rank that waits most, and the one it waits for, have low numbers in some calls and high ones in others."""
+    The rank that waits most, and the one it waits for, have low numbers in some calls and high ones in others. In half of the calls the
+    latter waits longest itself. With more than three ranks, the one for which all wait most is not the one that waits least."""
     ranks = list(range(chance.turn([4, 3, 5])))
     chance.shuffle(ranks)
     most = chance.turn([0, ranks[-1], max(ranks), 1, max(ranks), 2])
     others = sorted(set(ranks) - {most})
     target = others[chance.turn([1, 0, -1])]
-    longest, third = chance.sample(others, 2)
-    waits = {rank: {other: chance.uniform(0, 0.002) for other in ranks if other != rank} for rank in ranks}
+    longest = target if chance.turn([True, False]) else chance.choice([rank for rank in others if rank != target])
+    third = chance.choice([rank for rank in others if rank != longest])
+    waits = {rank: {other: chance.uniform(0, 0.002) + 0.003 * (rank == third) for other in ranks if other != rank} for rank in ranks}
     waits[most] = {other: chance.uniform(0.01, 0.014) for other in waits[most]} | {target: chance.uniform(0.0145, 0.016)}
     waits[longest][third] = 0.02
     return {"waits": waits}
@@ -143,7 +145,7 @@ ANSWERS = {
         {
             3: "these are the names, or all calls but one; add up the calls of all names, and mind that one is called twice",
             1: "that is the all-reduce of the gradients alone: which other collectives are in the list?",
-            2: "those are the calls of one name; add up the calls of all names",
+            2: "that is too few: add up the calls of all names in the list, and mind that one of them is called twice in a step",
         },
         "{:g} is not the number of calls in a step, of all names together",
     ),

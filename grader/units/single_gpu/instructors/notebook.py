@@ -11,18 +11,20 @@ def _steps(chance):
 
 def _rates(chance):
     """Batch size -> images/s, and a share. The rates rise with the batch size, and fall for the largest. The smallest batch size that is
-    good enough is neither the first nor the last of the dictionary; in two calls it has exactly `share` of the best throughput."""
+    good enough is neither the first nor the last of the dictionary; in two calls it has exactly `share` of the best throughput. The first
+    of the dictionary is always good enough, and in half of the calls the best."""
     top, exactly = 2.0 * chance.randint(150, 450), chance.turn([False, True, False])
     parts = {1: (0.1, 0.14), 2: (0.2, 0.27), 4: (0.42, 0.48), 8: (0.55, 0.58), 16: (0.75, 0.8), 32: (0.93, 0.99), 64: (1, 1), 128: (0.7, 0.72)}
     rates = {size: top * chance.uniform(*part) for size, part in parts.items()} | ({8: top / 2} if exactly else {})
     middle = [1, 2, 4, 8, 16]
     chance.shuffle(middle)
-    return {"rates": {size: rates[size] for size in (32, *middle, 64, 128)}, "share": 0.5 if exactly else chance.turn([0.4, None, 0.6, 0.65, None, 0.6])}
+    first, last = chance.turn([(32, 64), (64, 32)])
+    return {"rates": {size: rates[size] for size in (first, *middle, last, 128)}, "share": 0.5 if exactly else chance.turn([0.4, None, 0.6, 0.65, None, 0.6])}
 
 
 def _seconds(chance):
     """The seconds of the parts of an epoch, and one of them: in half of the calls that which takes longest."""
-    parts = ["load", "forward", "backward", "optimize"]
+    parts = ["load", "enlarge", "forward", "backward", "optimize", "evaluate"]
     part = chance.turn(parts)
     seconds = {one: chance.uniform(0.1, 1) for one in parts}
     longest = part if chance.turn([True, False]) else next(one for one in parts if one != part)
@@ -66,6 +68,12 @@ ANSWERS = {
                 size for size in rates if rates[size] > share * max(rates.values())
             ),
             "that is the first batch size of the dictionary that is good enough; they are in no order": lambda rates, share: _good_enough(rates, share)[0],
+            "that is the smallest with at least 90 % of the best throughput; `share` says how much is enough": lambda rates, share: min(
+                _good_enough(rates, 0.9)
+            ),
+            "that is the smallest throughput that is good enough; return the batch size, the key": lambda rates, share: min(
+                rates[size] for size in _good_enough(rates, share)
+            ),
             "that is the throughput; return the batch size, the key": lambda rates, share: rates[min(_good_enough(rates, share))],
             "the largest batch size need not have the best throughput": lambda rates, share: min(_good_enough(rates, share, rates[max(rates)])),
         },
@@ -76,6 +84,12 @@ ANSWERS = {
         {
             "that is the limit of the part that takes longest; `part` names the one that was asked for": lambda seconds, part: (
                 _limit(seconds, max(seconds, key=seconds.get))
+            ),
+            "the factor is 1 where nothing is gained, so 1 is not taken off": lambda seconds, part: _limit(seconds, part) - 1,
+            "that is in percent; the factor was asked for": lambda seconds, part: 100 * _limit(seconds, part),
+            "those are the seconds that are saved; by which factor is the epoch faster?": lambda seconds, part: seconds[part],
+            "here the part becomes twice as fast; at the limit it takes no time": lambda seconds, part: (
+                sum(seconds.values()) / (sum(seconds.values()) - seconds[part] / 2)
             ),
             "that is the part's share of the epoch": lambda seconds, part: seconds[part] / sum(seconds.values()),
             "that is what the epoch would shrink to; the speed-up is the other way round": lambda seconds, part: 1 / _limit(seconds, part),
