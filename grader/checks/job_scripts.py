@@ -9,7 +9,7 @@ from handson.pbs import directives, resources
 from handson.pbs.errors import PBSError
 from handson.pbs.options import Options, split
 
-LOOKS_LIKE_ONE = re.compile(r"\s*#+\s*(PBS|SBATCH)\s*-\S", re.IGNORECASE)
+LOOKS_LIKE_ONE = re.compile(r"\s*#+\s*(PBS|SBATCH)(\s*-\S|\s+[a-z]\s)", re.IGNORECASE)
 KEYS = {"queue": "-q", "select": "select|nodes=|ncpus|ngpus|mpiprocs|ppn|mem=", "place": "place", "group": "-W|-A|group|account", "walltime": "time"}
 SHORTEST = 60  # seconds that a training needs at least
 FIRST = ("select", "place", "walltime")  # of several lines that ask for one of these, PBS takes the first, and sbatch the last
@@ -84,6 +84,8 @@ def _is_no_directive(line):
         return "is a line for Slurm's sbatch; in a script for qsub, a directive begins with `#PBS`"
     if line.lstrip().startswith("##"):
         return "is a comment to PBS: the second # switches it off"
+    if letter := re.match(r"#PBS\s+([a-zA-Z])\s", line):
+        return f"asks for nothing: an option begins with a hyphen, `-{letter[1]}`"
     if not re.match(r"#PBS\s", line):
         return "is a comment to PBS: a directive begins with `#PBS`, in capitals, at the very start of the line, and a space"
     return None

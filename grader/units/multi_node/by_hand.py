@@ -8,6 +8,7 @@ from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 
+ROUNDING = 1e-3  # the network computes in single precision
 PROBES = "grader.units.multi_node.probes.by_hand"
 
 
@@ -85,6 +86,24 @@ def trained_together(seen, case, expected):
         return f"{problem}; DistributedDataParallel sends rank 0's to all ranks"
     if problem := criteria.equal_on_all_ranks([of_rank["end"] for of_rank in seen], "after the training parameters"):
         return f"{problem}: is each step's forward that of the DistributedDataParallel, which averages the gradients?"
+    return _first_step([of_rank["second"] - of_rank["begin"] for of_rank in seen], [of_rank["gradient"] for of_rank in seen], case["RATE"])
+
+
+def _first_step(moved, gradients, rate):
+    """None if the first step of all ranks goes along their mean gradient, else a sentence."""
+    right = -rate * numpy.mean(gradients, axis=0)
+    scale = numpy.abs(right).max()
+    for rank, (found, own) in enumerate(zip(moved, gradients)):
+        if criteria.close(found / scale, right / scale, ROUNDING):
+            continue
+        if criteria.close(found / scale, -rate * own / scale, ROUNDING):
+            return f"rank {rank} makes the first step with its own gradients: nothing averages them over the ranks"
+        times = found @ right / (right @ right)
+        if not criteria.close(found / scale, times * right / scale, ROUNDING):
+            return "the first step does not go along the mean of all ranks' gradients, as one process with all ranks' images would"
+        why = {len(moved): ": the gradients are added up over the ranks, not averaged", 1 / len(moved): ": the gradients are divided by the number of ranks twice"}
+        because = next((text for factor, text in why.items() if abs(times / factor - 1) < ROUNDING), "")
+        return f"the first step is {times:.3g} times as long as SGD makes it with the mean gradient and the rate RATE{because}"
     return None
 
 
@@ -110,16 +129,16 @@ FROM_SCRATCH = (
     Check(
         "from_scratch",
         f"{PROBES}:from_scratch",
-        ({"ranks": 3, "images": 36, "EPOCHS": 2, "BATCHSIZE": 8, "SIZE": 32},),
+        ({"ranks": 3, "images": 36, "EPOCHS": 2, "BATCHSIZE": 8, "RATE": 0.03, "SIZE": 32},),
         (
             Criterion("one process group of all ranks", 1, one_group, "torchrun has put into the environment what dist.init_process_group needs."),
             Criterion(ONCE, 2, every_image_once, "DistributedSampler(train_set) chooses each rank's part."),
             Criterion("batches of BATCHSIZE images on each rank", 1, batches_of_the_size, "DataLoader(train_set, BATCHSIZE, sampler=...)", ONCE),
             Criterion("a new order every epoch, from scratch", 1, new_order, "sampler.set_epoch(epoch), before each epoch.", ONCE),
-            Criterion("the same parameters on all ranks", 2, trained_together, "DistributedDataParallel(model) averages the gradients in backward."),
+            Criterion("on all ranks, the steps of the mean gradient", 2, trained_together, "DistributedDataParallel(model) averages the gradients in backward."),
             Criterion("rank 0 alone prints the throughput", 1, rank_0_prints, "if dist.get_rank() == 0: print(...)", ONCE),
         ),
         whole=True,
-        observed=lambda case: {"batches": [[int]], "size": int, "begin": Array((None,)), "end": Array((None,)), "lines": [str]},
+        observed=lambda case: {"batches": [[int]], "size": int, "lines": [str]} | dict.fromkeys(("begin", "second", "end", "gradient"), Array((None,))),
     ),
 )

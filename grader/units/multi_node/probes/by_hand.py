@@ -1,6 +1,7 @@
 """The probes of mpi_accuracy.py and from_scratch.py."""
 
 import contextlib
+import copy
 import io
 import os
 import socket
@@ -11,6 +12,7 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from mpi4py import MPI
 
 from grader.box.rank import Wrong
@@ -53,7 +55,7 @@ def accuracy(rank, ranks, source, case):
 
 def from_scratch(rank, ranks, source, case):
     """What `main` does, started as torchrun starts it: the images that the network trains on, the size of the process group meanwhile, the
-    parameters at the beginning and at the end, and what is printed."""
+    parameters at the beginning, after the first step and at the end, the gradient of this rank's first batch, and what is printed."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1"}
     os.environ |= {"MASTER_PORT": _port(rank), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     torch.set_num_threads(1)
@@ -72,10 +74,12 @@ def from_scratch(rank, ranks, source, case):
         if model.training and torch.is_grad_enabled():
             sizes.append(dist.get_world_size() if dist.is_initialized() else 1)
             batches.append([number.get(round(float(image.mean()) * MARKS), -1) for image in inputs[0].detach().cpu()])
+            if len(batches) <= 2:
+                trace.append(flat(model.parameters()))
             if len(batches) == 1:
-                begin.append(flat(model.parameters()))
+                gradients.append(_gradient(model, inputs[0], batches[0]))
 
-    begin, printed = [], io.StringIO()
+    trace, gradients, printed = [], [], io.StringIO()
     with contextlib.ExitStack() as patches:
         for place, name, stand_in in (
             (ConvNet, "__init__", made),
@@ -86,7 +90,7 @@ def from_scratch(rank, ranks, source, case):
             patches.enter_context(mock.patch.object(place, name, stand_in))
         patches.enter_context(contextlib.redirect_stdout(printed))
         student = Student(source).module
-        for name in ("EPOCHS", "BATCHSIZE", "SIZE"):
+        for name in ("EPOCHS", "BATCHSIZE", "RATE", "SIZE"):
             setattr(student, name, case[name])
         if not hasattr(student, "main"):
             raise Wrong("there is no function `main`")
@@ -95,7 +99,18 @@ def from_scratch(rank, ranks, source, case):
     if not batches:
         raise Wrong("no ConvNet was trained")
     lines = [line for line in printed.getvalue().splitlines() if line.strip()]
-    return {"batches": batches, "size": min(sizes), "begin": begin[0], "end": flat(models[-1].parameters()), "lines": lines[:20]}
+    trace.append(flat(models[-1].parameters()))
+    parameters = {"begin": trace[0], "second": trace[1], "end": trace[-1], "gradient": gradients[0]}
+    return {"batches": batches, "size": min(sizes), "lines": lines[:20]} | parameters
+
+
+def _gradient(model, images, numbers):
+    """The gradient of the mean loss of a batch, as one array."""
+    twin = copy.deepcopy(model)
+    twin._forward_pre_hooks.clear()
+    with torch.enable_grad():
+        F.cross_entropy(twin(images.detach()), torch.tensor(numbers, device=images.device) * 7 % 10).backward()
+    return flat(parameter.grad for parameter in twin.parameters())
 
 
 def _port(rank):
