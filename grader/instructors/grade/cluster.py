@@ -128,13 +128,22 @@ def running(profile=None, cluster_file=None):
         client.wait_for_engines(1, timeout=ANSWERING, interactive=False)
     except Exception as error:
         raise ClusterError(f"no engine of {where} answers ({error}): start the cluster with `ipcluster start`") from error
-    there = Engines(client, len(client.ids))
+    there = Engines(client, len(client.ids), controller=controller_here(profile, cluster_file))
     threading.Thread(target=there.listen, daemon=True).start()
     try:
         yield there
     finally:
         there.over.set()
         client.close()
+
+
+def controller_here(profile, cluster_file):
+    """The process of a running cluster's controller if that is on this host, else None."""
+    with suppress(Exception):  # the file of a cluster that was started elsewhere may lack it
+        found = ipyparallel.Cluster.from_file(**({"cluster_file": str(cluster_file)} if cluster_file else {"profile": profile}))
+        process = psutil.Process(found.controller.pid)
+        return process if "controller" in " ".join(process.cmdline()) else None
+    return None
 
 
 def name(profile, cluster_file):
@@ -144,10 +153,10 @@ def name(profile, cluster_file):
 
 class Engines:
     """The engines, each with a number. wanted: how many there should be; cluster: the cluster started here, whose engines are replaced when
-    they end, or None for a cluster that was running already."""
+    they end, or None for a cluster that was running already; controller: the process of the latter's controller, if it is on this host."""
 
-    def __init__(self, client, wanted, cluster=None):
-        self.client, self.wanted, self.cluster = client, wanted, cluster
+    def __init__(self, client, wanted, cluster=None, controller=None):
+        self.client, self.wanted, self.cluster, self.controller = client, wanted, cluster, controller
         self.processes = {}  # engine -> its process, if it was started here
         self.pinned = {}  # engine -> its core
         self.hosts, self.questions = {}, {}  # engine -> its host; engine -> when it was asked for its host
@@ -245,7 +254,7 @@ class Engines:
         if self.cluster is None:
             now = time.monotonic()
             self.silence, self.asked = self.silence + min(now - self.asked, LOOK), now  # min: time while this process was stopped is left out
-            return self.silence < SILENCE
+            return self.silence < SILENCE and (self.controller is None or self._queues_alive(self.controller.pid))
         process = getattr(self.cluster.controller, "process", None)
         return bool(process and process.is_running() and process.status() != psutil.STATUS_ZOMBIE) and self._queues_alive(process.pid)
 

@@ -91,7 +91,7 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
                 except ControllerLost:
                     if profile or cluster_file:
                         raise cluster.ClusterError(
-                            f"the controller of {cluster.name(profile, cluster_file)} has not answered for {cluster.SILENCE:.0f} seconds; start "
+                            f"the controller of {cluster.name(profile, cluster_file)} has lost a process, or has not answered for {cluster.SILENCE:.0f} seconds; start "
                             f"the cluster anew with `ipcluster start`: the same command goes on with the {len(left)} units that are left"
                         ) from None
                     say("The cluster's controller has ended; starting another. What was not finished is graded again.")
