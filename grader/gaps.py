@@ -103,6 +103,16 @@ def exercise(solution, kind, where="text"):
     return Exercise(tuple(lines), tuple(gaps), kind)
 
 
+@functools.lru_cache(maxsize=2)  # called for every gap of a file
+def emptied(exercise):
+    """The text of an exercise, on the same lines, in which each gap raises NotImplementedError, also where it has GIVEN lines."""
+    lines = list(exercise.lines)
+    for gap in exercise.gaps:
+        indent = lines[gap.first][: len(lines[gap.first]) - len(lines[gap.first].lstrip())]
+        lines[gap.first : gap.end] = [""] * (gap.end - gap.first - 1) + [f'{indent}raise NotImplementedError("{TO_DO}: {gap.name}")']
+    return "\n".join(lines) + "\n"
+
+
 def normal(data):
     """The bytes of a student's file as text with "\\n" line ends, spaces in place of tabs, and no byte order mark."""
     return data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n").replace("\r", "\n").expandtabs(4)

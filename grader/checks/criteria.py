@@ -25,8 +25,8 @@ def explained(found, right, misconceptions):
 
 
 def explained_by(found, expected):
-    """As `explained`, for an oracle's values: a dictionary of "right" and of misconceptions, as `explained` takes them."""
-    return explained(found, expected["right"], {sentence: values for sentence, values in expected.items() if sentence != "right"})
+    """As `explained`, for an oracle's values: a dictionary of "right" and of misconceptions, as `explained` takes them; "start" is no matter."""
+    return explained(found, expected["right"], {sentence: values for sentence, values in expected.items() if sentence not in ("right", "start")})
 
 
 def images_counted(images, right, misconceptions, who=""):

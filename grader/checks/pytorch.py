@@ -89,14 +89,23 @@ def mean_gradients(seen, case, expected):
             "the gradients are summed over the ranks, not averaged": expected["sum"],
             "each rank divides its own gradients by the number of ranks, and nothing adds them up": expected["own"][rank] / len(seen),
         }
-        if 1 < (nodes := len(seen) // case.get("ranks_per_node", len(seen))) < len(seen):
+        if 1 < (nodes := len(seen) // (per_node := case.get("ranks_per_node", len(seen)))) < len(seen):
+            wrong["the mean is taken over the ranks of each node alone"] = expected["own"][rank - rank % per_node :][:per_node].mean(axis=0)
             wrong["the sum over the ranks is divided by the number of nodes, not of ranks"] = expected["sum"] / nodes
         problem = criteria.explained(of_rank["gradients"], expected["mean"], wrong if len(seen) > 1 else {})
         if problem is not None:
             found, right = (numpy.abs(values).max() for values in (of_rank["gradients"], expected["mean"]))
-            problem = problem or "the gradients are not the mean of all ranks' gradients"
+            problem = problem or _mean_of_some(of_rank["gradients"], expected["mean"], expected["own"][rank]) or "the gradients are not the mean of all ranks' gradients"
             return f"{problem} (on rank {rank} the largest is {found:.3g}; of the mean it is {right:.3g})"
     return None
+
+
+def _mean_of_some(found, mean, own):
+    """A sentence if some gradients are the mean over the ranks, and the remaining ones the rank's own; else None."""
+    averaged = numpy.isclose(found, mean, 1e-8, 1e-8)
+    if averaged.all() or not averaged.any() or not numpy.allclose(found[~averaged], own[~averaged], 1e-8, 1e-8):
+        return None
+    return "the gradients of some parameters are the mean, those of the remaining ones the rank's own: all of them need it"
 
 
 def step_as_one_batch(seen, case, expected):

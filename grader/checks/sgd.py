@@ -23,35 +23,58 @@ def trace(start, gradients, **rule):
     return numpy.stack(parameters)
 
 
-def updates(library):
-    """A judge: the parameters before and after updates with the oracle's gradients are those of SGD with args.lr and momentum 0.9.
+def updates(library, double_buffering=False):
+    """A judge: the parameters before and after updates with the oracle's gradients are those of SGD with args.lr and momentum 0.9. It judges
+    the cases with double buffering, or those without.
 
-    With several ranks, their gradients' mean counts, and the first update only makes the parameters equal, as ChainerMN's does.
+    With several ranks, their gradients' mean counts, and the first update only makes the parameters equal, as ChainerMN's does. With double
+    buffering the second only starts an all-reduce, and each later one takes the gradients before its own.
     """
 
     def judge(seen, case, expected):
-        start, gradients, lr = expected["start"], numpy.mean(expected["gradients"], axis=0), case["lr"]
-        several = case["unit"] == "multi_node"
-        right = trace(start, gradients[several:], lr=lr)
+        start, of_ranks, lr, late = expected["start"], expected["gradients"], case["lr"], case.get("double_buffering", False)
+        if late != double_buffering:
+            return None
+        mean, several = of_ranks.mean(axis=0), case["unit"] == "multi_node"
+
+        def after(gradients, late=late):
+            return numpy.stack([*[start] * (several + late), *trace(start, gradients[several : len(gradients) - late], lr=lr)])
+
         for rank, found in enumerate(of_rank["parameters"] for of_rank in seen):
-            if found.shape != (len(gradients) + 1, len(start)) or not criteria.close(found[0], start):
+            if found.shape != (len(mean) + 1, len(start)) or not criteria.close(found[0], start):
                 return "your code changes the parameters of `model`, or their number: it should only make the optimizer"
-            if several and len(seen) > 1 and criteria.close(found, trace(start, expected["gradients"][rank], lr=lr)):
-                return "each rank updates with its own gradients: nothing takes their mean (keep what create_multi_node_optimizer returns)"
-            if several and not criteria.close(found[1], start):
-                return "the first update changes the parameters; that of a multi-node optimizer only makes them equal on all ranks"
-            found = found[several:]
-            if not criteria.close(found, right):
-                moved, should = (numpy.abs(values[-1] - start).max() for values in (found, right))
-                mistake = _mistake(found, gradients[several:], lr, library, case.get("workers", len(seen)), several)
-                sentence = mistake or "the updates are not those of SGD with momentum"
-                return (
-                    f"{sentence}: {len(right) - 1} updates move parameters by up to {moved:.2g}; with learning rate "
-                    f"{lr} and momentum {MOMENTUM} by up to {should:.2g}"
-                )
+            if criteria.close(found, after(mean)):
+                continue
+            if several and (problem := _with_other_ranks(found, rank, case, start, of_ranks, after)):
+                return problem
+            found, right = found[several + late :], after(mean)[several + late :]
+            moved, should = (numpy.abs(values[-1] - start).max() for values in (found, right))
+            mistake = _mistake(found, mean[several:], lr, library, case.get("workers", len(seen)), several)
+            sentence = mistake or "the updates are not those of SGD with momentum"
+            return (
+                f"{sentence}: {len(right) - 1} updates move parameters by up to {moved:.2g}; with learning rate "
+                f"{lr} and momentum {MOMENTUM} by up to {should:.2g}"
+            )
         return None
 
     return judge
+
+
+def _with_other_ranks(found, rank, case, start, of_ranks, after):
+    """What a rank of several does wrong together with the other ranks, or None. after(gradients, late): the parameters that follow."""
+    late, per_node = case.get("double_buffering", False), case["ranks_per_node"]
+    of_node = of_ranks[rank - rank % per_node :][:per_node].mean(axis=0)
+    if len(of_ranks) > 1 and criteria.close(found, trace(start, of_ranks[rank], lr=case["lr"])):
+        return "each rank updates with its own gradients: nothing takes their mean (keep what create_multi_node_optimizer returns)"
+    if criteria.close(found, after(of_ranks.mean(axis=0), late=not late)):
+        if late:
+            return "double buffering is not switched on: args.double_buffering goes to create_multi_node_optimizer"
+        return "double buffering applies each batch's gradients one update later; whether it is on is for args.double_buffering to say"
+    if criteria.close(found, after(of_node)):
+        return f"rank {rank} updates with the mean of the ranks of its node alone: create_multi_node_optimizer needs `comm`, which has all ranks"
+    if not criteria.close(found[1], start):
+        return "the first update changes the parameters; that of a multi-node optimizer only makes them equal on all ranks"
+    return None
 
 
 def _mistake(found, gradients, lr, library, workers, averaged):
@@ -63,15 +86,15 @@ def _mistake(found, gradients, lr, library, workers, averaged):
         return f"{still} of {len(first)} parameters do not change: the optimizer needs all of `model`"
     if criteria.close(first, -lr * gradients[0]):
         return "the parameters go up the gradient, not down (`maximize`)"
-    rate = _ratio(first, gradients[0])
-    decay = _ratio(first / lr - gradients[0], found[0])
+    rate = ratio(first, gradients[0])
+    decay = ratio(first / lr - gradients[0], found[0])
     if decay and abs(decay) > 1e-9:
         return f"weight decay of {decay:.3g} is added, which nothing asks for"
     if rate is None:
         return None
     if any(criteria.close(rate / lr, factor) for factor in (1 + MOMENTUM, 1 + MOMENTUM + MOMENTUM**2)):  # PyTorch's way, Chainer's way
         return "it uses Nesterov's momentum; the lecture's is the plain one"
-    next_rate = _ratio(second - MOMENTUM * first, gradients[1])
+    next_rate = ratio(second - MOMENTUM * first, gradients[1])
     if next_rate is not None and not criteria.close(next_rate / rate, 1, 1e-4):
         if criteria.close(rate, lr):
             return f"the gradients are dampened ({1 - next_rate / lr:.3g} of them is lost): leave `dampening` at 0"
@@ -85,13 +108,23 @@ def _mistake(found, gradients, lr, library, workers, averaged):
         if workers > 1 and criteria.close(rate, lr * workers):
             return "the learning rate is multiplied by the number of workers: this script trains with args.lr"
         return f"the learning rate is {rate:.4g}, not args.lr, which is {lr:g}"
-    momentum = _ratio(second / lr - gradients[1], first / lr)
+    momentum = ratio(second / lr - gradients[1], first / lr)
     if momentum is None:
         return None
     return "it updates without momentum" if abs(momentum) < 1e-9 else f"the momentum is {momentum:.3g}, not {MOMENTUM}"
 
 
-def _ratio(one, other):
+def of_gradient(found, right, start, step):
+    """How many times as far as it should an update goes along its gradient; None if it goes another way. found, right: the parameters after
+    each update; start: those before; step: the first update in which they differ."""
+    trace = [start, start, *right]
+    coasting = trace[step + 1] + MOMENTUM * (trace[step + 1] - trace[step])
+    return ratio(found[step] - coasting, right[step] - coasting)
+
+
+def ratio(one, other):
     """The number that `other` is multiplied by to give `one`, or None if there is none."""
+    if not other.any():
+        return None
     ratio = float(one @ other / (other @ other))
     return ratio if numpy.allclose(one, ratio * other, rtol=1e-6, atol=1e-9) else None

@@ -5,7 +5,7 @@ import re
 
 import numpy
 
-from grader.checks import criteria
+from grader.checks import criteria, sgd
 from grader.checks.forms import Array
 
 
@@ -15,8 +15,8 @@ EVALUATION = {"found": (float, float), "counts seconds": bool}
 
 
 def seconds(case):
-    """The time of a run, drawn anew: with it, the throughput is another one for each seed."""
-    return {"seconds": round(case["seconds"] * random.Random(case["seed"]).uniform(0.5, 2), 3)}
+    """The time of a run, drawn anew: with it, the throughput is another one for each seed. And the number of test images, 3 for each rank."""
+    return {"seconds": round(case["seconds"] * random.Random(case["seed"]).uniform(0.5, 2), 3), "test_images": 3 * case.get("ranks", 1)}
 
 
 def right_gpu(seen, case, expected):
@@ -32,6 +32,8 @@ def right_gpu(seen, case, expected):
         return None
     if len(seen) == 1:
         return f"with args.gpu = {gpu}, GPU {chosen[0]} is used, not the first of them"
+    if chosen == [gpu[rank % per_node - 1] for rank in range(len(seen))]:
+        return f"with args.gpu = {gpu} on each node, ranks 0 to {len(seen) - 1} use GPUs {chosen}: intra_ranks begin at 0, as places in a list do"
     if len(set(chosen)) == 1:
         return f"all {len(seen)} ranks use GPU {chosen[0]}; each rank of a node needs one of its own"
     if chosen == [rank % per_node for rank in range(len(seen))]:
@@ -71,6 +73,10 @@ def one_big_batch(seen, case, expected):
         return "the parameters never change"
     step = next(step for step in range(found.shape[1]) if not criteria.close(found[:, step], right[:, step]))
     difference = numpy.abs(found[:, step] - right[:, step]).max()
+    rank = next(rank for rank in range(len(found)) if not criteria.close(found[rank, step], right[rank, step]))
+    along = sgd.of_gradient(found[rank], right[rank], expected["start"], step)
+    if not problem and along:
+        problem = f"this step goes {along:.3g} times as far along the gradients as it should: are they clipped, or the loss divided or multiplied?"
     several = case.get("workers", len(seen)) > 1
     right = "one process that takes the images of all workers as one batch" if several else "the right update"
     return criteria.because(f"after step {step + 1} parameters differ by up to {difference:.2g} from those of {right}", problem)
@@ -79,7 +85,10 @@ def one_big_batch(seen, case, expected):
 def ranks_stay_equal(seen, case, expected):
     for step in range(len(seen[0]["parameters"])):
         if problem := criteria.equal_on_all_ranks([of_rank["parameters"][step] for of_rank in seen], f"after step {step + 1} parameters"):
-            return f"{problem} (does each rank update with its own gradients only?)"
+            still = [rank for rank, of_rank in enumerate(seen) if not numpy.ptp(of_rank["parameters"], axis=0).any()]
+            if 0 < len(still) < len(seen):
+                return f"the parameters of {criteria.ranks(still)} never change: every rank makes the step"
+            return f"{problem} (are the gradients averaged over all ranks?)"
     return None
 
 
@@ -102,6 +111,7 @@ def images_of_all(seen, case, expected):
             "`images` has one epoch less: epochs are counted from 0, and the last one's number is not how many there are": sum(lengths) * (epochs - 1),
             "`images` has the number of steps, not of images": steps * epochs,
             "len(train_set) has images that the split leaves out, and that no worker sees: count those of the parts": case.get("images", 0) * epochs,
+            "the images of the evaluation are counted, too; the throughput is that of the training": (sum(lengths) + case["test_images"]) * epochs,
             "the whole data set is counted once for every worker": case.get("images", 0) * workers * epochs,
             "`images` is args.batchsize times the epochs: count the images of all steps": case["batchsize"] * epochs,
         }

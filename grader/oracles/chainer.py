@@ -18,12 +18,14 @@ def optimizer(rank, ranks, case):
 
 
 def updater(rank, ranks, case):
-    """{"right": the parameters (ranks, updates, parameters) after each update of one process that takes the workers' batches as one
-    batch; sentence on a misconception: the parameters that it leads to}."""
+    """{"start": the parameters at first; "right": those (ranks, updates, parameters) after each update of one process that takes the workers'
+    batches as one batch; sentence on a misconception: the parameters that it leads to}."""
     workers, several_nodes = case.get("workers", case.get("ranks", 1)), case["unit"] == "multi_node"
     rules = {"right": {}}
     rules["the images come to the network as they are stored: batches do not go through `convert`"] = {"converted": False}
     rules["it trains with the batches of the test set"] = {"test_set": True}
+    rules["each batch makes two updates: an updater makes one of each"] = {"times": 2}
+    rules["the loss is divided by the number of images once more: `model` gives their mean"] = {"factor": 1 / case["batchsize"]}
     if workers > 1 and several_nodes:
         rules["each rank updates with its own gradients: `optimizer`, which takes their mean, is not what updates"] = {"alone": True}
         rules["the gradients are divided by the number of ranks once too often: the multi-node optimizer takes their mean already"] = {"factor": 1 / workers}
@@ -32,7 +34,8 @@ def updater(rank, ranks, case):
         rules["the learning rate is divided by the number of devices twice: MultiprocessParallelUpdater does it by itself"] = {"factor": 1 / workers}
         rules["the gradients of the devices are added, and the learning rate is not divided by their number: leave to "
               "MultiprocessParallelUpdater what it changes"] = {"factor": workers}  # fmt: skip
-    return {sentence: _of_ranks(case, workers, several_nodes, **how) for sentence, how in rules.items()}
+    found = {sentence: _of_ranks(case, workers, several_nodes, **how) for sentence, how in rules.items()}
+    return found | {"start": flat(network(seed_of(case)))}
 
 
 def _of_ranks(case, workers, several_nodes, alone=False, only_main=False, **how):
@@ -42,16 +45,16 @@ def _of_ranks(case, workers, several_nodes, alone=False, only_main=False, **how)
     return numpy.stack([_train(case, workers, [0] if only_main else range(workers), begin=several_nodes, **how)] * ranks)
 
 
-def _train(case, of_all, workers, begin=False, factor=1.0, converted=True, test_set=False):
+def _train(case, of_all, workers, begin=False, factor=1.0, converted=True, test_set=False, times=1):
     """The parameters after each update with the batches of some of all the workers. begin: ChainerMN's first update only makes the
-    parameters equal."""
+    parameters equal; times: how often each batch updates."""
     model, convert, lengths = network(seed_of(case)), Double() if converted else concat_examples, [case["batchsize"] * case["updates"]] * of_all
     everything = pictures(sum(lengths), case["seed"] + test_set)
     iterators = [serial(part(everything, lengths, worker), case) for worker in workers]
     velocity, trace = 0, []
     for update in range(case["updates"]):
         batch = [sample for iterator in iterators for sample in iterator.next()]
-        if update > 0 or not begin:
+        for _ in range(times - (begin and update == 0)):
             model.cleargrads()
             model(*convert(batch, None)).backward()
             velocity, change = sgd.step(velocity, flat(model, "grad"), lr=case["lr"] * factor)

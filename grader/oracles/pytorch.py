@@ -15,8 +15,8 @@ from handson.training.data import enlarge
 
 
 def step(rank, ranks, case):
-    """{"right": the parameters (1, steps, numbers) after each step of one process on the whole batch; sentence on a misconception: the
-    parameters that it leads to}."""
+    """{"start": the parameters at first; "right": those (1, steps, numbers) after each step of one process on the whole batch; sentence on a
+    misconception: the parameters that it leads to}."""
     rules = {"right": {}}
     rules["the gradients are not cleared: those of the last step are still in them (`optimizer.zero_grad()`)"] = {"clear": False}
     rules["the gradients are cleared only once an epoch: each step begins with `optimizer.zero_grad()`"] = {"clear": "in an epoch's first step"}
@@ -42,7 +42,7 @@ def step(rank, ranks, case):
         rules["the loss is the sum over the images of the batch, not their mean"] = {"scale": "total"}
         rules["the loss is divided by the number of images twice"] = {"weights": "twice"}
         rules["the sum is divided by args.batchsize, but batches can be smaller: divide by the number of images"] = {"weights": "batchsize"}
-    return {sentence: _train(case, **rule)[None] for sentence, rule in rules.items()}
+    return {sentence: _train(case, **rule)[None] for sentence, rule in rules.items()} | {"start": flat(_given(case)[0].parameters())}
 
 
 def _given(case):

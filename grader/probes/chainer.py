@@ -21,10 +21,11 @@ from grader.probes import whole
 from grader.probes.communicator import join
 from grader.probes.marks import marks, told
 from grader.probes.script import Enough, Script
-from handson.chainer import communicators, reports
+from handson.chainer import communicators, optimizers, reports
 from handson.chainer import data as handson_data
 from handson.chainer import devices as handson_devices
 from handson.chainer import model as handson_model
+from handson.chainer.mean_gradients import MeanGradients
 from handson.chainer.optimizers import create_multi_node_optimizer
 from handson.training import banner, data, options
 from handson.training.data import ImageDataset
@@ -51,7 +52,7 @@ def _dataset(images, labels):
 def samples(batch, case):
     """The numbers of the samples in a batch or a part of the case's `dataset`. Raises Wrong."""
     pairs = list(batch)
-    found = told([image.flat[0] for image, _ in pairs], case["images"], case["seed"])
+    found = told([image.flat[0] for image, _ in pairs], case["images"], case["seed"], case.get("tests", 0))
     if others := sum(int(label) != number % 10 for number, (_, label) in zip(found, pairs)):
         raise Wrong(f"{others} of {len(found)} images have the label of another image: cut images and labels alike")
     return found
@@ -117,6 +118,15 @@ def enlarge(images, size):
     return size * images.copy()  # only of arrays: students receive this function, and a product is an answer
 
 
+class AtOnce(MeanGradients):
+    """In place of MeanGradients: what would be on its way while the next batch is computed arrives at once."""
+
+    start = MeanGradients.all_reduce
+
+    def wait(self):
+        pass
+
+
 class Gpu(chainer.backend.CpuDevice):
     """Stands for a GPU, with its number: what the replaced `devices.use` returns."""
 
@@ -179,6 +189,7 @@ class Place:
         self.comm = [join(rank, ranks, case.get("ranks_per_node", ranks))] if several_nodes else []
         self.sets = (None, None) if several_nodes and rank > 0 else (train_set, self.test_set)
         replaced = (handson_model, "ConvNet", Network), (handson_data, "Enlarge", Double), (data, "enlarge", enlarge), (reports, "resume", self._resume)
+        replaced += ((optimizers, "MeanGradients", AtOnce),)
         self.script = Script(source, self._stand_ins(several_nodes) | stand_ins, before or {}, (*Script.replaced, *replaced))
 
     def run(self, see, begin=lambda names: None, **options):
@@ -253,8 +264,8 @@ def iterators(rank, ranks, source, case):
     workers = workers_of(ranks, case)
     lengths = [case["images"] // workers] * workers if several else [case["images"]] * ranks
     everything = dataset(case["images"] if several else sum(lengths), case["seed"])
-    marked = case | {"images": len(everything)}
-    place = Place(rank, ranks, source, case, everything, lengths)
+    marked = case | {"images": len(everything), "tests": 2 * ranks}
+    place = Place(rank, ranks, source, case, everything, lengths, dataset(marked["tests"], case["seed"] + 1), [2] * ranks)
 
     def make(seed, before):
         numpy.random.seed(before)  # a run's order must not depend on random numbers that were drawn before it
@@ -338,7 +349,7 @@ def optimizer(rank, ranks, source, case):
             trace.append(flat(model))
         raise Enough
 
-    Place(rank, ranks, source, case, pictures(workers, 0), [1] * workers).run(see)
+    Place(rank, ranks, source, case, pictures(workers, 0), [1] * workers).run(see, **{name: case[name] for name in ["double_buffering"] if name in case})
     return {"parameters": numpy.stack(trace)}
 
 
@@ -373,7 +384,8 @@ def throughput(rank, ranks, source, case):
         raise Enough
 
     everything = dataset(case.get("images", sum(case["lengths"])))
-    Place(rank, ranks, source, case, everything, case["lengths"], first_epoch=case["first_epoch"], before={"seconds": case["seconds"]}).run(see)
+    test_lengths, before = [case["test_images"] // ranks] * ranks, {"seconds": case["seconds"]}
+    Place(rank, ranks, source, case, everything, case["lengths"], None, test_lengths, case["first_epoch"], before).run(see)
     return {"images": found[0], "throughput": found[1]}
 
 

@@ -10,10 +10,13 @@ def marks(samples, seed, most=1 << 24):
     return numpy.random.default_rng(seed).choice(most, samples, replace=False)
 
 
-def told(found, samples, seed):
-    """The numbers of the samples that have the marks `found`. Raises Wrong if one of these is no sample's mark."""
+def told(found, samples, seed, tests=0):
+    """The numbers of the samples that have the marks `found`. Raises Wrong if one of these is no sample's mark. tests: the number of test
+    images, if these have the marks of the next seed."""
     number = {int(mark): sample for sample, mark in enumerate(marks(samples, seed))}
     found = [float(mark) for mark in found]
     if strange := [mark for mark in found if mark not in number]:
+        if set(strange) <= set(map(float, marks(tests, seed + 1))):
+            raise Wrong(f"{len(strange)} of {len(found)} images are of the test set")
         raise Wrong(f"{len(strange)} of {len(found)} images are none of the data set's, or have been changed")
     return [number[mark] for mark in found]

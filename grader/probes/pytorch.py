@@ -26,6 +26,10 @@ from handson.training import data, options
 from handson.training.data import ImageDataset
 
 
+SIZE = 2  # args.size
+TESTS = 9  # images of the test set
+
+
 def join(rank, ranks, ranks_per_node=None):
     """Form a process group and return this rank's communicator. Every rank gets another random seed, as in real runs. ranks_per_node: for the
     script for several nodes, whose communicator knows more."""
@@ -63,7 +67,7 @@ def part(whole, lengths, rank):
 def samples(shard, case):
     """The numbers of the samples in a shard of the case's `dataset`. Raises Wrong."""
     pairs = [shard[number] for number in range(len(shard))]
-    found = told([image.flatten()[0] for image, _ in pairs], case["images"], case["seed"])
+    found = told([image.flatten()[0] for image, _ in pairs], case["images"], case["seed"], TESTS)
     if others := sum(int(label) != number % 10 for number, (_, label) in zip(found, pairs)):
         raise Wrong(f"{others} of {len(found)} images have the label of another image: cut images and labels alike")
     return found
@@ -111,9 +115,9 @@ def batch(seed, step, lengths, rank):
     return images.split(list(lengths))[rank], labels.split(list(lengths))[rank]
 
 
-def enlarge(images, size=None):
-    """In place of data.enlarge: what goes through `prepare` is doubled, so that it shows in the results."""
-    return 2 * images
+def enlarge(images, size=SIZE):
+    """In place of data.enlarge: what goes through `prepare` is multiplied by the size, which is 2, so that it shows in the results."""
+    return size * images.clone()  # only of tensors: students receive this function, and a product is an answer
 
 
 def seed_of(case):
@@ -130,7 +134,7 @@ def arguments(ranks, case):
     """`args` as options.parse and announce leave them."""
     unit = case["unit"]
     args = options.training_parser(f"00_{unit}/pytorch/train_cifar_{unit}.py", list(range(ranks))).parse_args([])
-    vars(args).update({name: case[name] for name in ("batchsize", "lr", "gpu") if name in case}, seed=seed_of(case), size=2, dataset="numbers")
+    vars(args).update({name: case[name] for name in ("batchsize", "lr", "gpu") if name in case}, seed=seed_of(case), size=SIZE, dataset="numbers")
     vars(args).update(workers=ranks, nodes=-(-ranks // case.get("ranks_per_node", ranks)), devices=f"{ranks} virtual GPUs")
     vars(args).update(communicator="gloo" if unit == "multi_node" else "", network="")
     vars(args).update(epoch=case.get("epochs", 4), out=Path(tempfile.mkdtemp(dir=".")), resume=None)
@@ -208,7 +212,7 @@ def device(rank, ranks, source, case):
 
 def split(rank, ranks, source, case):
     """The shard and the lengths of one rank, and its shard in a run with another seed ("other"), if case["another_seed"]."""
-    place, found = Place(rank, ranks, source, case, dataset(case["images"], case["seed"])), {}
+    place, found = Place(rank, ranks, source, case, dataset(case["images"], case["seed"]), dataset(TESTS, case["seed"] + 1)), {}
 
     def see(names):
         shard, lengths = names.shard, names.lengths
@@ -304,8 +308,8 @@ def throughput(rank, ranks, source, case):
         found.extend(names.as_number(name) for name in ("images", "throughput"))
         raise Enough
 
-    whole_set = dataset(sum(case["lengths"]))
-    Place(rank, ranks, source, case, whole_set, first_epoch=case["first_epoch"], before={"seconds": case["seconds"]}).run(see)
+    whole_set, test_set = dataset(sum(case["lengths"])), examples(case["test_images"], 0)
+    Place(rank, ranks, source, case, whole_set, test_set, first_epoch=case["first_epoch"], before={"seconds": case["seconds"]}).run(see)
     return {"images": found[0], "throughput": found[1]}
 
 

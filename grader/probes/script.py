@@ -24,6 +24,11 @@ CAUSES = {  # words of an error that does not name its cause: the cause
     "modified by an inplace operation": "`optimizer.step()` changes parameters that `loss.backward()` still needs: backward comes first",
     "does not have a grad_fn": "`loss` does not lead back to the parameters: it was computed under no_grad, or detached (.item(), .detach(), .data)",
     "backward through the graph a second time": "backward goes through the same graph twice: call it once for each forward pass",
+    "is not in list": "`index` looks for a value in a list; what stands at a place is in square brackets, as in args.gpu[0]",
+    "'NoneType' object has no attribute 'flatten'": "at the all-reduce there are no gradients: `zero_grad` after `backward` removes them",
+    "mat1 and mat2 shapes": "the network gets images of another shape than `prepare` makes of them",
+    "running_mean should contain": "the network gets images of another shape than `prepare` makes of them",
+    "Network.forward() takes 2 positional": "the loss is computed by `model`, the classifier; its network (`model.predictor`) takes images alone",
     "only for scalar outputs": "`loss` has a number for each image: make it one number before `backward()`",
     "Expected to have finished reduction": "`replica` goes forward again before the gradients of its last pass are averaged: a backward pass follows "
     "each forward pass, and evaluation goes through `model`",
@@ -38,7 +43,7 @@ class Enough(BaseException):
 class Script:
     """A student's gap in the function `function` of a script.
 
-    source: as for Student, and the gap's name (gap), the text that was given out (given), the line of the student's file for each of its
+    source: as for Student, and the gap's name (gap), the text that was given out, its gaps emptied (given), the line of the student's file for each of its
     lines (lines), and the student's code in the other gaps (others: {gap: [code, line]}). stand_ins: {other gap: (the names that it
     gives, function)}; the function's parameters are names of the script, and it returns a value for each of the names it gives.
     before: {name: value} set just before the gap. replaced: (module, name, value) of what is another thing while the script runs.
@@ -99,7 +104,7 @@ def _causes(nothing, made_here):
         if name := next((name for name in made_here if f"'{name}'" in str(error)), None):
             raise Wrong(f"this gap assigns or imports `{name}`, so that `{name}` has no value in the lines of `train` above: use another name") from error
         raise
-    except (RuntimeError, TypeError, AttributeError) as error:
+    except (RuntimeError, TypeError, AttributeError, ValueError) as error:
         cause = next((cause for words, cause in CAUSES.items() if words in str(error)), None)
         if nothing and "'NoneType'" in str(error):
             cause = f"`{nothing[0]}` is None on this rank: only rank 0 has the data"

@@ -187,6 +187,14 @@ def mended(change=lambda text: text):
     return found(change(given.text), "mend", given)
 
 
+def test_emptied_each_gap_raises_on_the_same_lines_also_one_with_working_code():
+    given = gaps.exercise(MENDED, ".py")
+    text = gaps.emptied(given)
+    assert len(text.splitlines()) == len(given.lines) and "work()" not in text
+    ((number, line),) = [(number, line) for number, line in enumerate(text.splitlines()) if "raise" in line]
+    assert line == '    raise NotImplementedError("PUT YOUR CODE: mend")' and number == given.gap("mend").end - 1
+
+
 @pytest.mark.parametrize("change", [
     lambda text: text,
     lambda text: text.replace("  # for the others", ""),

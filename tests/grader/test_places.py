@@ -39,7 +39,7 @@ def script(gap, code, above="", **others):
     fragments = {one.name: gaps.find(EXERCISE, one.name, text) for one in EXERCISE.gaps}
     source = {"file": "script.py", "text": text, "code": fragments[gap].code, "line": fragments[gap].line, "gap": gap}
     given = {name: [one.code, one.line] for name, one in fragments.items() if name != gap and one.code}
-    return Script(source | {"given": EXERCISE.text, "lines": gaps.lines_of(EXERCISE, text), "others": given}, STAND_INS)
+    return Script(source | {"given": gaps.emptied(EXERCISE), "lines": gaps.lines_of(EXERCISE, text), "others": given}, STAND_INS)
 
 
 def seen(gap, code, name=None, steps=2, **others):

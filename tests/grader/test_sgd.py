@@ -48,3 +48,38 @@ def test_the_right_updates_are_right():
 )
 def test_a_mistake_is_named(rule, sentence):
     assert sentence in judged(**rule)
+
+
+RANKS = RANDOM.normal(size=(4, 4, 50))  # of two nodes with two ranks each, in four updates
+LATE = numpy.stack([START, START, *sgd.trace(START, RANKS.mean(axis=0)[1:-1], lr=LR)])
+AT_ONCE = numpy.stack([START, *sgd.trace(START, RANKS.mean(axis=0)[1:], lr=LR)])
+OF_NODES = [numpy.stack([START, *sgd.trace(START, RANKS[first : first + 2].mean(axis=0)[1:], lr=LR)]) for first in (0, 0, 2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("found", "late", "sentence"),
+    [
+        ([AT_ONCE] * 4, False, None),
+        ([LATE] * 4, True, None),
+        ([LATE] * 4, False, "one update later"),
+        ([AT_ONCE] * 4, True, "double buffering is not switched on"),
+        (OF_NODES, False, "rank 0 updates with the mean of the ranks of its node alone"),
+        ([sgd.trace(START, of_rank, lr=LR) for of_rank in RANKS], False, "each rank updates with its own gradients"),
+        ([sgd.trace(START, RANKS.mean(axis=0), lr=LR)] * 4, False, "the first update changes the parameters"),
+        ([AT_ONCE - START] * 4, False, "it should only make the optimizer"),
+    ],
+)
+def test_what_ranks_do_together_is_named(found, late, sentence):
+    case = {"lr": LR, "unit": "multi_node", "ranks_per_node": 2, "double_buffering": late}
+    said = sgd.updates("Chainer", late)([{"parameters": one} for one in found], case, {"start": START, "gradients": RANKS})
+    assert said is None if sentence is None else sentence in said
+
+
+@pytest.mark.parametrize(("factor", "step"), [(0.25, 0), (3, 1), (-1, 2)])
+def test_how_far_an_update_goes_along_its_gradient_is_found_also_under_momentum(factor, step):
+    gradients = GRADIENTS[0].copy()
+    right = sgd.trace(START, gradients, lr=LR)[1:]
+    gradients[step] *= factor
+    found = sgd.trace(START, gradients, lr=LR)[1:]
+    assert sgd.of_gradient(found, right, START, step) == pytest.approx(factor)
+    assert sgd.of_gradient(found + RANDOM.normal(size=50), right, START, step) is None

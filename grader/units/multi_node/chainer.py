@@ -54,7 +54,14 @@ DEVICE_OF_RANK = Check(
     (Criterion("a GPU for each rank of a node", 1, training.right_gpu, "comm.intra_rank is this rank's number on its node."),),
     observed=lambda case: {"gpu": object},
 )
-BIG_BATCH = Criterion("the update of one big batch", 2, sgd.updates("Chainer"), "The multi-node optimizer takes the mean of the gradients.")
+BIG_BATCH = Criterion("the update of one big batch", 1.5, sgd.updates("Chainer"), "The multi-node optimizer takes the mean of the gradients.")
+BUFFERED = Criterion(
+    "double buffering where it is asked for",
+    0.5,
+    sgd.updates("Chainer", double_buffering=True),
+    "create_multi_node_optimizer has an argument `double_buffering`; the option is args.double_buffering.",
+    BIG_BATCH.title,
+)
 RETURNED = "create_multi_node_optimizer(optimizer, comm) returns the one to go on with."
 EQUAL = Criterion("equal parameters on all ranks", 1, equal_after_updates, RETURNED, BIG_BATCH.title)
 EQUAL_PARTS = "equal training parts"
@@ -88,7 +95,11 @@ CHECKS = (
     DEVICE_OF_RANK,
     SCATTER,
     iterator(ON_TWO_NODES | {"images": 23, "batchsize": 5}),
-    optimizer((EQUAL, BIG_BATCH), {"ranks": 3, "ranks_per_node": 2, "updates": 4, "lr": 0.037, "batchsize": 8}),
+    optimizer(
+        (EQUAL, BIG_BATCH, BUFFERED),
+        {"ranks": 3, "ranks_per_node": 2, "updates": 4, "lr": 0.037, "batchsize": 8},
+        ON_TWO_NODES | {"updates": 5, "lr": 0.037, "batchsize": 8, "double_buffering": True, "edge": "--double-buffering"},
+    ),
     updater((UPDATE, CONVERTED), ON_TWO_NODES | {"batchsize": 4, "updates": 3, "lr": 0.037}),
     EVALUATOR,
     throughput(

@@ -24,9 +24,12 @@ def evaluation(rank, ranks, case):
     own = numpy.stack([mean(part) for part in parts])
     batches = [[mean(part[at : at + case["batchsize"]]) for at in range(0, len(part) or 1, case["batchsize"])] for part in parts]
     size = len(lengths)
+    nodes = [number // case["ranks_per_node"] for number in range(size)]
+    of_nodes = [mean(sum((part for part, other in zip(parts, nodes) if other == node), [])) for node in nodes]
     return {
         "right": numpy.stack([mean(data)] * size),
         "every rank has the result of its own part of the test set: nothing puts the parts together": own,
+        "the parts are put together within each node alone: create_multi_node_evaluator needs `comm`, which has all ranks": numpy.stack(of_nodes),
         "it is the mean of the ranks' means, in which an image on a rank with fewer of them weighs more: keep the `evaluator` "
         "that the script has made, and make that a multi-node one": numpy.stack([own.mean(axis=0)] * size),
         "it is the mean of the batches' means, in which an image in a small last batch weighs more: keep the `evaluator` that "

@@ -15,12 +15,15 @@ def scatter(rank, ranks, source, case):
     tests = {"images": case["test_images"], "seed": case["seed"] + 1}
     place = Place(rank, ranks, source, case, dataset(case["images"], case["seed"]), [1] * ranks, dataset(**tests))
 
-    def test_samples(test_set):
+    def samples_of(name, part, own, other, others):
         try:
-            return samples(test_set, tests)
-        except Wrong:
-            samples(test_set, case)
-            raise Wrong("`test_set` has images of the training set") from None
+            return samples(part, own)
+        except Wrong as wrong:
+            try:
+                samples(part, other)
+            except Wrong:
+                raise wrong from None
+            raise Wrong(f"`{name}` has images of the {others} set") from None
 
     def run(seed):
         found = []
@@ -29,7 +32,8 @@ def scatter(rank, ranks, source, case):
             for name in ("train_set", "test_set"):
                 if not hasattr(names[name], "__len__"):
                     raise Wrong(f"`{name}` is {names[name]!r:.60} on this rank: every rank must call scatter_dataset, and keep what it returns")
-            found.extend((samples(names.train_set, case), test_samples(names.test_set)))
+            found.append(samples_of("train_set", names.train_set, case, tests, "test"))
+            found.append(samples_of("test_set", names.test_set, tests, case, "training"))
             raise Enough
 
         place.run(see, seed=seed)

@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils.data import DistributedSampler
 
-from grader.probes.pytorch import batch, flat, network
+from grader.probes.pytorch import enlarge as doubled
+from grader.probes.pytorch import examples, flat, network, seed_of
 from grader.units.profiling.probes.pytorch import LR, labels_of, pictures, raw
 from handson.pytorch.model import ConvNet
 from handson.training.data import enlarge
@@ -13,30 +14,35 @@ from handson.training.data import enlarge
 
 def marks(rank, ranks, case):
     """The parameters after each step of a training of all ranks' images as one batch, (steps, numbers)."""
-    model, trace = network(case["seed"]), []
+    model, everything, trace = network(case["seed"]), examples(case["images"], case["seed"]), []
     optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
-    for step in range(case["steps"]):
-        images, labels = map(torch.cat, zip(*(batch(case["seed"], step, case["lengths"], worker) for worker in range(len(case["lengths"])))))
+    for numbers in (torch.cat(parts) for of_epoch in _epochs(case) for parts in of_epoch):
         optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
+        F.cross_entropy(model(doubled(everything.images[numbers])), everything.labels[numbers]).backward()
         optimizer.step()
         trace.append(flat(model.parameters()))
     return {"parameters": numpy.stack(trace)}
 
 
-def training(rank, ranks, case):
-    """A training of case["ranks"] ranks, computed in one process, rank after rank: the parameters at the end, the mean loss of each epoch,
-    and the number of steps in an epoch."""
-    seed, workers, images, labels = case["seed"] % 1000, case["ranks"], _images(case), labels_of(case["images"])
-    samplers = [DistributedSampler(labels, workers, number, seed=seed) for number in range(workers)]
-    torch.manual_seed(seed)
-    model, losses = ConvNet(10), []
-    optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=0.9)
+def _epochs(case):
+    """For each epoch: for each step, the numbers of each rank's images."""
+    samplers = [DistributedSampler(range(case["images"]), case["ranks"], rank, seed=seed_of(case)) for rank in range(case["ranks"])]
     for epoch in range(case["epochs"]):
         for sampler in samplers:
             sampler.set_epoch(epoch)
+        yield list(zip(*(torch.tensor(list(sampler)).split(case["batchsize"]) for sampler in samplers)))
+
+
+def training(rank, ranks, case):
+    """A training of case["ranks"] ranks, computed in one process, rank after rank: the parameters at the end, the mean loss of each epoch,
+    and the number of steps in an epoch."""
+    images, labels = _images(case), labels_of(case["images"])
+    torch.manual_seed(seed_of(case))
+    model, losses = ConvNet(10), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=0.9)
+    for of_epoch in _epochs(case):
         of_steps = []
-        for parts in zip(*(torch.tensor(list(sampler)).split(case["batchsize"]) for sampler in samplers)):
+        for parts in of_epoch:
             optimizer.zero_grad()
             loss = sum(F.cross_entropy(model(images[part]), labels[part], reduction="sum") for part in parts) / sum(map(len, parts))
             loss.backward()

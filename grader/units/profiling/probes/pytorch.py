@@ -3,10 +3,7 @@
 import collections
 import contextlib
 import mmap
-import tempfile
 import zlib
-from pathlib import Path
-from types import SimpleNamespace
 from unittest import mock
 
 import numpy
@@ -18,11 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from grader.box.rank import Wrong
 from grader.probes.marks import marks as marks_of
-from grader.probes.pytorch import batch, flat, join, network
+from grader.probes.pytorch import arguments, enlarge, examples, flat, join, network
+from grader.probes.script import Enough, Script
 from grader.probes.student import Student
-from handson.pytorch import devices
+from handson.pytorch import devices, steps
 from handson.pytorch.model import ConvNet
-from handson.training import results
+from handson.training import data, results
 from handson.training.data import ImageDataset
 
 SIZE = 64  # pixels of an image in a file
@@ -36,23 +34,31 @@ MARKS = 4096  # marks are below this; images hold them divided by it, so that a 
 LR = 0.002  # low, so that rounding errors stay small
 
 
+def steps_of(case):
+    """The number of steps that a rank makes: DistributedSampler gives each as many images."""
+    images = -(-case["images"] // case["ranks"])
+    return -(-images // case["batchsize"]) * case["epochs"]
+
+
 def marks(rank, ranks, source, case):
     """For each training step: the ranges that it entered, those that it left open, and those that were open during each part of its work.
     Also the parameters after each step."""
-    comm, lengths = join(rank, ranks), case["lengths"]
-    model = network(case["seed"])
+    comm, model = join(rank, ranks), network(case["seed"])
     optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
-    ranges = Ranges()
+    ranges, noted, trace = Ranges(), [], []
     ranges.watch(model, optimizer)
-    steps, trace = [], []
+
+    def see(names):
+        noted.append(ranges.taken())
+        trace.append(flat(model.parameters()))
+        if len(noted) == steps_of(case):
+            raise Enough
+
+    replaced = (steps, "network", lambda *arguments: (torch.device("cpu"), model, optimizer)), (data, "enlarge", enlarge)
+    script = Script(source, {}, replaced=(*Script.replaced, *replaced))
     with ranges.instead_of_torchs():
-        student = Student(source)
-        for number in range(case["steps"]):
-            images, labels = batch(case["seed"], number, lengths, rank)
-            student.run(model=model, optimizer=optimizer, images=images, labels=labels, comm=comm)
-            steps.append(ranges.taken())
-            trace.append(flat(model.parameters()))
-    return {"steps": steps, "parameters": numpy.stack(trace)}
+        script.run(see, comm, arguments(ranks, case), examples(case["images"], case["seed"]), None, begin=lambda names: ranges.taken())
+    return {"steps": noted, "parameters": numpy.stack(trace)}
 
 
 class Ranges:
@@ -137,9 +143,8 @@ def training(rank, ranks, source, case):
         seen.device.holds([*model.parameters(), *model.buffers()])
         models.append(model)
 
-    comm, seed, out = join(rank, ranks), case["seed"] % 1000, Path(tempfile.mkdtemp(dir="."))
-    args = SimpleNamespace(unit="profiling", script="profiled", track="pytorch", workers=ranks, nodes=1, dataset="pictures", size=64, batchsize=case["batchsize"], epoch=case["epochs"])
-    vars(args).update(lr=LR, seed=seed, out=out, gpu=list(range(ranks)), devices=f"{ranks} virtual GPUs", communicator="", network="")
+    comm, args = join(rank, ranks), arguments(ranks, case)
+    vars(args).update(lr=LR, size=64, dataset="pictures")
     with mock.patch.object(ConvNet, "__init__", note), seen.counting():
         train = getattr(Student(source).module, "train", None)
         if train is None:
@@ -147,7 +152,7 @@ def training(rank, ranks, source, case):
         train(comm, args, seen.dataset(), None)
     if not models:
         raise Wrong("no ConvNet was made")
-    log = results.read(out).log if any(out.iterdir()) else []
+    log = results.read(args.out).log if any(args.out.iterdir()) else []
     return {
         "batches": seen.batches,
         "decoded": seen.decoded.tolist(),
