@@ -24,6 +24,7 @@ from grader.verdict import (
     Verdict,
 )
 
+ONLY_IF = "this counts only if"  # begins the message of a criterion that nothing is wrong with but another one
 BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT)  # if several ranks failed, the first of these statuses is reported
 LONGEST_FILE = 60_000  # characters
 MOST_LINES = 3_000
@@ -68,7 +69,7 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
                     points={PASSED: criterion.points, GRADER_FAULT: None}.get(status, 0),
                     max_points=criterion.points,
                     message=observing.bounded_text(message),
-                    hint="" if status == PASSED else criterion.hint,
+                    hint="" if status == PASSED or message.startswith(ONLY_IF) else criterion.hint,
                     output=_output(outcome),
                     seconds=outcome.seconds if outcome else 0.0,
                     cpu_seconds=outcome.cpu_seconds if outcome else 0.0,
@@ -139,7 +140,7 @@ def _with_needs(check, found, note):
     while left_out := {title for title in counting if needs[title] and needs[title] not in counting}:
         counting -= left_out
     return [
-        (FAILED, f'this counts only if "{needs[title]}" passes, too{note}', outcome) if status == PASSED and title not in counting else (status, message, outcome)
+        (FAILED, f'{ONLY_IF} "{needs[title]}" passes, too{note}', outcome) if status == PASSED and title not in counting else (status, message, outcome)
         for title, (status, message, outcome) in zip(needs, found)
     ]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from handson.notebook import contents
+from handson.profiling import analysis
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -66,3 +67,15 @@ def test_the_glossary_is_in_the_alphabets_order_and_explains_what_it_refers_to()
 def test_every_training_of_a_notebook_gets_the_options_that_the_student_chose(name):
     given = re.findall(r'OPTIONS(?:=|": f?")([^"]*)"', "\n".join(cells(name, "code")))
     assert given and all("{OPTIONS}" in options for options in given)
+
+
+def test_every_column_of_the_table_of_a_profile_is_explained():
+    text = "\n".join(cells("04_profiling", "markdown"))
+    columns = analysis.table([])[0].split("ms a step")[1].split()
+    assert {"busy", "waiting", "overlap"} < set(columns)
+    assert [column for column in columns if not re.search(rf"^\| {column} \||\*{column}\* is ", text, re.MULTILINE)] == []
+
+
+def test_what_is_for_the_fast_has_no_points():
+    before, found, fast = (ROOT / "notebooks/03_multi_node.ipynb").read_text("utf-8").partition("# For the fast")
+    assert found and "# PUT YOUR CODE" in before and "# PUT YOUR CODE" not in fast

@@ -17,6 +17,12 @@ from handson.pbs import jobs
 PATIENCE = 60  # seconds
 
 
+@pytest.fixture(autouse=True)
+def idle(monkeypatch):
+    """However busy this machine is, no sentence mentions it."""
+    monkeypatch.setattr(following, "BUSY", 10**6)
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder to submit jobs in, to an embedded PBS of its own whose jobs have all ended afterwards."""
@@ -323,6 +329,20 @@ def test_the_status_of_a_job_is_put_into_words(status, says):
 def slurm(folder, real, *states):
     real("qsub", "# Slurm's\necho 12")
     real("scontrol", answers(folder, *(SCONTROL.format(folder=folder, state=state, reason=reason, code=code) for state, reason, code in states)))
+
+
+def test_a_job_that_is_only_slow_says_that_it_is(monkeypatch):
+    monkeypatch.setattr(following, "BUSY", 4)
+    cores, said = len(os.sched_getaffinity(0)), []
+    for running in (1, 40 * cores):
+        monkeypatch.setattr(following.linux, "running", lambda: running)
+        monkeypatch.setattr(following, "START", 0)
+        explain = following._silence("7", said.append)
+        explain(1)
+        explain(2)
+        said.append(following._problem("-29"))
+    busy = f"; this machine is busy ({40 * cores} processes want {cores} core{'s' * (cores > 1)}), so that everything takes longer"
+    assert [sentence.endswith(busy) for sentence in said] == [False, False, True, True]
 
 
 def test_slurm_names_the_output_after_the_script(folder, real):

@@ -11,6 +11,7 @@ from grader.instructors.grade.grading import grade
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.release import notebook
 from grader.instructors.known_answers import known, solved
+from grader.judging import ONLY_IF
 from grader.verdict import FAILED, NOT_FOUND, PASSED, counted
 
 ENGINES = 2
@@ -31,7 +32,7 @@ def tour(folder, trusted, say):
             verdicts = counted([verdict for verdict in verdicts if verdict.status != NOT_FOUND])
             points, most = sum(verdict.points or 0 for verdict in verdicts), sum(verdict.max_points for verdict in verdicts)
             wrong = [verdict for verdict in verdicts if verdict.status != PASSED]
-            first = min(wrong, key=lambda verdict: (verdict.status != FAILED, verdict.message.startswith("this counts only if")), default=None)
+            first = min(wrong, key=lambda verdict: (verdict.status != FAILED, verdict.message.startswith(ONLY_IF)), default=None)
             table.add_row(student, unit, f"{points:g}", f"{most:g}", f"{first.gap}: {first.message or first.status}" if first else "everything right")
             fine &= expected[student][unit](points, most)
     console = Console()

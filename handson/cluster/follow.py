@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from handson import linux
 from handson.errors import OneSentence
 from handson.ipython import in_notebook
 from handson.pbs import command, jobs, scheduler
@@ -23,6 +24,7 @@ LIMIT = 3600  # seconds to wait for a job, unless the caller says otherwise
 PATIENCE = 60  # seconds for a batch system to answer
 DELIVERY = 60  # seconds, after a job's end, until its output must be there
 START = 3  # seconds of a job without output, after which that is explained
+BUSY = 4  # processes that want each core, from which on a job is said to be slow
 CARE = 2  # seconds after which to check again that the embedded PBS still has a scheduler
 SILENCE = 60  # seconds without an answer, in the midst of a job, after which that is said
 AWAY = re.compile("connect|contact|time|communicat|has not answered", re.IGNORECASE)  # of a batch system whose server cannot be reached
@@ -142,9 +144,19 @@ def _silence(job_id, say):
         since = since or now
         if now > since + START and not said:
             said = True
-            say(f"job {job_id} has printed nothing yet: Python takes some seconds to start on all ranks, and some batch systems bring the output at the end")
+            usual = "Python takes some seconds to start on all ranks, and some batch systems bring the output at the end"
+            say(f"job {job_id} has printed nothing yet: {usual}{_busy()}")
 
     return explain
+
+
+def _busy():
+    """That this machine is busy, so that a job may only be slow, as the end of a sentence; "" where it is not."""
+    with contextlib.suppress(OSError):
+        running, cores = linux.running(), len(os.sched_getaffinity(0))
+        if running > BUSY * cores:
+            return f"; this machine is busy ({running} processes want {cores} core{'s' * (cores > 1)}), so that everything takes longer"
+    return ""
 
 
 def _look(system, job_id, before, output):
@@ -209,7 +221,7 @@ def _problem(status):
         return "was deleted before it ran"
     status = int(status)
     if status == -29:
-        return "was ended as it ran longer than its walltime (status -29)"
+        return f"was ended as it ran longer than its walltime (status -29){_busy()}"
     if status == 256 + signal.SIGTERM:
         return f"was deleted while it ran (status {status})"
     number = status - 256 if status > 256 else status - 128

@@ -193,7 +193,7 @@ def send(pids, number):
             pass
 
 
-def kill_all(find, ended, seconds=5):
+def kill_all(find, ended, seconds=30):
     """Send KILL to what `find()` finds until it finds nothing; False when something is left after `seconds`. `ended`: see `reap`."""
     end = time.monotonic() + seconds
     while pids := find():

@@ -95,6 +95,15 @@ def test_without_a_file_or_a_place_nothing_is_found(verdicts, text):
     assert set(statuses(found).values()) == {NOT_FOUND}
 
 
+def test_a_criterion_that_fails_with_another_one_alone_gives_no_hint(server):
+    """Nothing is wrong with it: a hint would tell a student to change what is right."""
+    text = solved(SINGLE.file, throughput="images = len(train_set)\nthroughput = images / seconds")
+    checks = tuple(check for check in SINGLE.checks if check.gap == "throughput")
+    wrong, right = judge("single_gpu", (replace(SINGLE, checks=checks),), lambda file: text, server)
+    assert wrong.hint and (right.status, right.hint) == (FAILED, "")
+    assert right.message == f'this counts only if "{wrong.check}" passes, too'
+
+
 @pytest.mark.parametrize(
     ("code", "status", "words"),
     [

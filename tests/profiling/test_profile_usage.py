@@ -122,4 +122,5 @@ def test_ctrl_c_ends_with_a_summary(tmp_path):
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=60)
     assert process.returncode == 130 and "% busy on average" in out
+    assert "\033" not in out, "only a screen is overwritten"
     assert len((tmp_path / "samples.jsonl").read_text().splitlines()) >= 2
