@@ -106,9 +106,10 @@ def test_batch_commands_and_cluster_tools_start_without_slow_libraries(name):
 
 
 @pytest.mark.parametrize(("room", "others"), [
-    ("training", ["notebook", "pytorch", "chainer"]),  # both tracks stand on it
-    ("pytorch", ["notebook", "chainer", "pbs"]),
-    ("chainer", ["notebook", "pytorch", "pbs"]),
+    ("training", ["notebook", "pytorch", "chainer", "cntk"]),  # both tracks stand on it
+    ("pytorch", ["notebook", "chainer", "cntk", "pbs"]),
+    ("chainer", ["notebook", "pytorch", "cntk", "pbs"]),
+    ("cntk", ["notebook", "chainer", "pbs"]),
     ("cluster", ["notebook", "pytorch", "chainer"]),
     ("pbs", ["notebook", "pytorch", "chainer", "profiling"]),
     ("profiling", ["notebook", "pytorch", "chainer"]),

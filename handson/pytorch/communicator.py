@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import sys
+import time
 import traceback
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from handson.errors import EndTogether, OneSentence, TrackError, in_a_sentence, 
 from handson.pytorch import devices
 from handson.pytorch.batches import division_problem
 from handson.pytorch.workers import Communicator, leave, loopback, lost_peer, stop_together
-from handson.training import data, mpi, supervisor, virtual_gpus, watchdog
+from handson.training import data, mpi, options, supervisor, virtual_gpus, watchdog
 from handson.training.options import Stopped
 
 MEETING = timedelta(seconds=mpi.MEETING)  # for all ranks to start and to find each other
@@ -85,7 +86,7 @@ def meet(args):
     except BaseException as error:
         error = in_a_sentence(error)
         if isinstance(error, OneSentence):
-            say(error)
+            _say_once(error)
             leave(error.status)
         if lost_peer(error):
             print(f"{supervisor.name()} lost its connection to another rank, which has died", file=sys.stderr)
@@ -94,6 +95,16 @@ def meet(args):
             print(f"{supervisor.name()} failed; all ranks end", file=sys.stderr)
         leave(1)
     _finish(0)
+
+
+def _say_once(error):
+    """Print a sentence with the rank that it is about; rank 0 alone prints one that all ranks have found."""
+    if not getattr(error, "on_all_ranks", False):
+        say(f"{supervisor.name()}: {error}")
+    elif options.launcher_rank() == 0:
+        say(error)
+    else:
+        time.sleep(3)  # until rank 0 has printed it
 
 
 def _started_by_torchrun():

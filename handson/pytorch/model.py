@@ -46,3 +46,24 @@ class DeepNet(nn.Sequential):
     def __init__(self, classes=10):
         inner = [conv_block(64, 64, kernel=3, stride=1) for _ in range(12)]
         super().__init__(conv_block(3, 64, kernel=5, stride=4), nn.MaxPool2d(2), *inner, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes))
+
+
+class SmallNet(nn.Sequential):
+    """Images (N, channels, H, W) of pixels from 0 to 255 to class scores (N, classes). It normalises nothing, so that the gradients of a
+    batch are the sum of its images' gradients, however many workers share them."""
+
+    def __init__(self, shape, classes=10):
+        channels, height, width = shape
+        super().__init__(
+            nn.Conv2d(channels, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(32 * -(-height // 2) * -(-width // 2), 64),
+            nn.ReLU(),
+            nn.Linear(64, classes),
+        )
+
+    def forward(self, pixels):
+        return super().forward(pixels / 255)

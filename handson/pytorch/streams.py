@@ -12,7 +12,7 @@ class ImageFiles(Dataset):
 
     def __init__(self, map_file, classes=None):
         self.files = MapFile(map_file, classes)
-        self.path, self.shape = self.files.path, self.files.shape
+        self.path, self.name, self.shape = self.files.path, self.files.path.parent.name, self.files.shape
 
     def __len__(self):
         return len(self.files)

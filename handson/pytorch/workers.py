@@ -117,6 +117,16 @@ class Communicator:
         dist.all_gather_object(things, thing)
         return things
 
+    def gather(self, thing):
+        """A list with every rank's `thing` on rank 0, None on the others."""
+        things = [None] * self.size if self.rank == 0 else None
+        dist.gather_object(thing, things)
+        return things
+
+    def barrier(self):
+        """Wait until all ranks are here."""
+        dist.barrier()
+
     def scatter(self, parts):
         """Rank 0's `parts`, one for each rank: returns this rank's. The values of other ranks are ignored."""
         mine = [None]

@@ -26,14 +26,17 @@ def folder_of(dataset):
 def write(dataset, folder=None, say=print):
     """Write the images of a data set as PNG files, with a map file for each part: folder/train.txt and test.txt. Returns the folder.
 
-    All of it gets its name at the end; a folder that exists already is replaced. Raises DataError.
+    All of it gets its name at the end; a folder that is there already is kept. Raises DataError.
     """
     from PIL import Image
 
     folder = folder_of(dataset) if folder is None else Path(folder)
+    if (folder / "train.txt").exists() and (folder / "test.txt").exists():
+        say(f"the images are ready: {folder}")
+        return folder
     parts = dict(zip(("train", "test"), data.load_arrays(dataset)))
     aside = folder.with_name(f"{folder.name}.{os.urandom(4).hex()}.part")
-    if folder.exists() and not (folder / "train.txt").exists():
+    if folder.exists():
         raise DataError(f"{folder} exists and holds no images of the course: give another folder with -o, or remove it")
     try:
         for name, part in parts.items():
@@ -44,8 +47,6 @@ def write(dataset, folder=None, say=print):
                     pixels = (255 * image).round().astype("uint8")
                     Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)).save(aside / path)
                     file.write(f"{path}\t{label}\n".encode())
-        if folder.exists():
-            shutil.rmtree(folder)
         aside.rename(folder)
     except OSError as error:
         raise DataError(f"{folder} cannot hold the images ({error.strerror or error}): make room, or give another folder with -o") from None

@@ -19,7 +19,8 @@
 # - write what DistributedDataParallel does: all-reduces that begin while backward goes on,
 # - write communication hooks that send fewer bytes, or send them during the next step,
 # - let ranks communicate seldom (local SGD, block momentum), or not wait for each other (a parameter server),
-# - judge from seconds to an accuracy whether that pays.
+# - judge from seconds to an accuracy whether that pays,
+# - kill a node, and let the training end as if nothing had happened.
 #
 # Words that are new to you are in the [glossary](../docs/glossary.md).
 
@@ -284,7 +285,7 @@ fast = communication.trainings(f"{FOLDER}/results/fast")
 communication.throughputs(slow | {"plain, no limit": fast["plain"]})
 
 # %% [markdown]
-# Each method sends all bits in the first 12 steps (a *warm start*; CNTK calls it `distributed_after`), so the bytes do not fall as far
+# Each method sends all bits in the first 12 steps (a *warm start*), so the bytes do not fall as far
 # as your formula says. `float16-double-buffering` is what the report on ChainerMN in the cloud used: there it made 4.03 of 1.84
 # iterations a second.
 #
@@ -374,6 +375,97 @@ print(f"predicted: {prediction_sooner} times sooner than plain")
 communication.to_accuracy(slow, 0.9, fast)
 
 # %% [markdown]
+# ## In CNTK's words
+#
+# Microsoft's CNTK had gradients of one bit and block momentum in 2016, as *distributed learners* around a local one. CNTK itself no longer
+# runs; `handson.cntk` gives its vocabulary over PyTorch and MPI. Its data are a stream: a *map file* names the images, and each worker
+# reads its partition of each minibatch from their files, so that data may be larger than the memory. Fill the gaps of
+# `pytorch/train_cntk.py`, and write the images into files:
+
+# %%
+# !python -m handson images digits
+
+# %% [markdown]
+# Three runs on a network of 20 Mbit/s: all bits; one bit, after a warm start of 1,500 samples in which every worker trains alone on all of
+# them (`distributed_after`); and block momentum, which sends nothing but models, once in 750 samples.
+
+# %%
+# How many images will block momentum train on for each image with all bits, in the same time?
+### BEGIN SOLUTION prediction_blocks: write `prediction_blocks = ` and your number, 1 for as many
+prediction_blocks = 3
+### END SOLUTION
+print(f"I expect {prediction_blocks} times as many images per second.")
+
+# %%
+from handson.notebook import sessions
+
+RUNS = {"all bits": "--bits 32", "1 bit": "--bits 1 --warm-up 1500", "block momentum": "--block-size 750"}
+SLOW = "none" if NETWORK == "none" else "20mbit"
+for name, options in RUNS.items():
+    variables = f"HANDSON_NETWORK={SLOW},SCRIPT=train_cntk.py,NAME=cntk_{name.replace(' ', '_')},OPTIONS={options}"
+    follow(submit(FOLDER, "-v", variables, "-j", "oe", "run_script.sh"))
+runs = sessions.runs({name: f"{FOLDER}/results/cntk_{name.replace(' ', '_')}" for name in RUNS})
+sessions.show(runs)
+
+# %%
+ratio = runs["block momentum"].throughput / runs["all bits"].throughput
+print(f"predicted: {prediction_blocks} times as many images per second; measured: {ratio:.1f}")
+
+# %% [markdown]
+# With all bits, every step waits for the network. Block momentum trains alone for twelve steps; what it pays is a loss that falls later.
+# In the same words, `--by-hand` runs your loop with `next_minibatch` in place of the session.
+#
+# ## A node dies
+#
+# A training on many nodes meets failures. It goes on from a *checkpoint*, and should end exactly as if nothing had happened. For that, the
+# checkpoint needs all that the next step depends on: also what each rank still owes (its residuals), its random numbers, and how many
+# images of the epoch are behind it. Fill the two gaps of `pytorch/train_restarts.py`; it trains with your `one_bit`.
+#
+# First a run that nothing interrupts, then one whose second node you kill. There, `torchrun --max-restarts` starts all ranks again.
+
+# %%
+from handson.notebook import restarts
+
+for name in ("whole", "killed"):
+    restarts.begin_anew(f"{FOLDER}/results/{name}")
+follow(submit(FOLDER, "-v", "OPTIONS=-e 3 -o results/whole", "-j", "oe", "run_restarts.sh"))
+
+# %%
+job = submit(FOLDER, "-v", "OPTIONS=-e 3 -o results/killed", "-j", "oe", "run_restarts.sh")
+if NETWORK != "none":  # there are virtual nodes
+    restarts.kill_node(job, "node2", f"{FOLDER}/results/killed/checkpoint.pt")
+follow(job)
+
+# %% [markdown]
+# Do both end with the same numbers? This compares all that is in the two last checkpoints:
+
+# %%
+for part, difference in restarts.differences(f"{FOLDER}/results/whole", f"{FOLDER}/results/killed").items():
+    print(f"{part:20} differs by {difference:g}")
+
+# %% [markdown]
+# How often should a checkpoint be written? Each one takes time. But after a failure, what was done since the last one is done again: half
+# an interval on average.
+
+
+# %%
+def lost_share(interval, checkpoint, between):
+    """The share of the time that is lost, if a checkpoint is written every `interval` seconds and takes `checkpoint` seconds.
+
+    between: seconds between two failures, on average; much longer than `interval`.
+    """
+    ### BEGIN SOLUTION lost_share: return the share: what checkpoints take of an interval, and what failures cost of the time between them
+    return checkpoint / interval + interval / 2 / between
+    ### END SOLUTION
+
+
+# %%
+restarts.lost_shares(lost_share, checkpoint=30, betweens=(6 * 3600, 24 * 3600, 7 * 24 * 3600))
+
+# %% [markdown]
+# The best interval is the square root of 2 x *checkpoint* x *between* (J. W. Young, "A first order approximation to the optimum
+# checkpoint interval", 1974). Twice the nodes fail twice as often.
+#
 # ## Check
 #
 # Save the notebook (Ctrl-S) and run the cell.
@@ -390,3 +482,5 @@ check("communication")
 # - Write a ring, DistributedDataParallel in four functions, and a communication hook for it.
 # - Say what it costs to communicate seldom, or with stale gradients.
 # - Say from a figure whether a method that saves bytes pays.
+# - Train from a stream of files, and in CNTK's words.
+# - Write a checkpoint that loses nothing, and say how often.

@@ -20,4 +20,6 @@ CHECKS = (
     prediction("prediction_sooner", 0.1, 100, "1 means as soon as plain, 2 in half of its seconds"),
     prediction("prediction_period", 1, 36, "H is a number of steps, from 1 to 36"),
     prediction("prediction_staleness", 0, 100, "write a number of steps, 0 or more"),
+    prediction("prediction_blocks", 0.1, 1000, "1 means as many images per second as with all bits"),
+    function("lost_share", "the share of the time that is lost", "A checkpoint in each interval; after a failure, half an interval is done again."),
 )

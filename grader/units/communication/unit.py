@@ -1,6 +1,6 @@
 """What the unit is made of: the checks of each of its files, by their places in its folder of solutions."""
 
-from grader.units.communication import all_reduce, data_parallel, hooks, local_sgd, notebook, parameter_server
+from grader.units.communication import all_reduce, cntk, data_parallel, hooks, local_sgd, notebook, parameter_server, restarts
 
 CHECKS = {
     "pytorch/all_reduce.py": all_reduce.CHECKS,
@@ -8,5 +8,7 @@ CHECKS = {
     "pytorch/hooks.py": hooks.CHECKS,
     "pytorch/local_sgd.py": local_sgd.CHECKS,
     "pytorch/parameter_server.py": parameter_server.CHECKS,
+    "pytorch/train_cntk.py": cntk.CHECKS,
+    "pytorch/train_restarts.py": restarts.CHECKS,
     "notebook": notebook.CHECKS,
 }

@@ -113,4 +113,18 @@ ANSWERS = {
             "top-1-percent sends one value of a hundred": _hook_but("top-1-percent", lambda n: 8 * n),
         },
     ),
+    "lost_share": Function(
+        lambda chance: {"interval": chance.uniform(60, 1800), "checkpoint": chance.uniform(1, 50), "between": chance.uniform(20_000, 200_000)},
+        lambda interval, checkpoint, between: checkpoint / interval + interval / 2 / between,
+        {
+            "a failure loses half an interval on average, not a whole one": lambda interval, checkpoint, between: checkpoint / interval + interval / between,
+            "failures cost time, too: what was done since the last checkpoint": lambda interval, checkpoint, between: checkpoint / interval,
+            "the checkpoints take time, too: one in each interval": lambda interval, checkpoint, between: interval / 2 / between,
+            "those are seconds; return a share of the time": lambda interval, checkpoint, between: checkpoint + interval / 2,
+            "a checkpoint is written once in an interval, not once between two failures": lambda interval, checkpoint, between: (
+                checkpoint / between + interval / 2 / between
+            ),
+            "the two losses add up": lambda interval, checkpoint, between: checkpoint / interval * interval / 2 / between,
+        },
+    ),
 }

@@ -1,0 +1,170 @@
+"""Probes of train_cntk.py: its functions run on real ranks, with images in files, and what the network is trained on is noted."""
+
+import contextlib
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import numpy
+import torch
+from PIL import Image
+
+from grader.box.rank import Wrong
+from grader.probes.communicator import Group
+from grader.probes.pytorch import Network, flat, join, network
+from grader.probes.student import Student
+from handson import cntk
+from handson.cntk import workers
+from handson.cntk.learners import Learner
+from handson.errors import OneSentence
+
+CLASSES = 10
+CRITERION = cntk.cross_entropy_with_softmax, cntk.classification_error
+
+
+def pixels(case, part="train"):
+    """The images (samples, 2, 2) of a case, uint8, which all differ, and their labels (samples,)."""
+    chance, samples = numpy.random.RandomState((case["seed"] + len(part)) % 2**32), case["samples"]
+    images = chance.randint(0, 256, (samples, 2, 2)).astype("uint8")
+    images[:, 0, 0] = numpy.arange(samples)  # by which an image is recognised
+    return images, chance.randint(0, CLASSES, samples)
+
+
+class PixelNet(Network):
+    """Takes pixels from 0 to 255."""
+
+    def forward(self, images):
+        return super().forward(images.double() / 255)
+
+
+@contextlib.contextmanager
+def together(rank, ranks, case):
+    """All workers of handson.cntk are the ranks of this check. Gives a folder with train.txt and test.txt."""
+    join(rank, ranks)
+    folder = Path(f"images_{rank}")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for part in ("train", "test"):
+        images, labels = pixels(case, part)
+        for number, image in enumerate(images):
+            Image.fromarray(image).save(folder / f"{part}{number}.png")
+        (folder / f"{part}.txt").write_text("".join(f"{part}{number}.png\t{label}\n" for number, label in enumerate(labels)))
+    group = Group(rank, range(ranks))
+    with mock.patch.object(workers, "world", lambda: group), mock.patch.object(workers, "finalize", lambda: None):
+        try:
+            yield folder
+        except OneSentence as problem:
+            raise Wrong(str(problem)) from problem
+
+
+def stream(path, samples, randomize=True):
+    """The MinibatchSource that the solution makes."""
+    streams = cntk.StreamDefs(features=cntk.StreamDef(field="image"), labels=cntk.StreamDef(field="label", shape=CLASSES))
+    return cntk.MinibatchSource(cntk.ImageDeserializer(path, streams), randomize=randomize, max_samples=samples)
+
+
+def local_learner(model, case):
+    return cntk.momentum_sgd(model.parameters(), case["lr"], momentum=0.9, unit_gain=False)
+
+
+def source(rank, ranks, source, case):
+    """What the student's source gives: the numbers of the images in their order, and their labels."""
+    with together(rank, ranks, case) as folder:
+        given = {"map_file": folder / "train.txt", "classes": CLASSES, "randomize": case["randomize"], "max_samples": case["max_samples"]}
+        made = Student(source).run(**given).returned
+        if not isinstance(made, cntk.MinibatchSource):
+            raise Wrong(f"create_source should return a MinibatchSource; it returns {type(made).__name__}")
+        for name in ("features", "labels"):
+            if not hasattr(made.streams, name):
+                raise Wrong(f"the source has no stream called {name!r}: its streams are {', '.join(vars(made.streams)) or 'none'}")
+        numbers, labels = [], []
+        while len(numbers) <= 10 * case["samples"] and (minibatch := made.next_minibatch(case["minibatch"])):
+            images, one_hot = minibatch[made.streams.features], minibatch[made.streams.labels]
+            if images.shape[1:] != (1, 2, 2) or one_hot.shape != (len(images), CLASSES):
+                raise Wrong(f"`features` should be images and `labels` vectors of {CLASSES} numbers; their shapes are {tuple(images.shape)} and {tuple(one_hot.shape)}")
+            numbers += [int(image[0, 0, 0]) for image in images]
+            labels += one_hot.argmax(dim=1).tolist()
+        return {"numbers": numbers, "labels": labels}
+
+
+def learner(rank, ranks, source, case):
+    """The parameters after each minibatch with the student's learner."""
+    with together(rank, ranks, case) as folder:
+        model = network(case["seed"] % 1000, PixelNet)
+        args = SimpleNamespace(bits=case["bits"], warm_up=case["warm_up"], block_size=case["block_size"], lr=case["lr"])
+        made = Student(source).run(local=local_learner(model, case), parameters=list(model.parameters()), args=args).returned
+        if not isinstance(made, Learner):
+            raise Wrong(f"create_learner should return a learner; it returns {type(made).__name__}")
+        trainer, trace, given = cntk.Trainer(model, CRITERION, made), [], stream(folder / "train.txt", case["max_samples"])
+        streams = {"features": given.streams.features, "labels": given.streams.labels}
+        while True:
+            part = (ranks, rank) if given.given >= case["warm_up"] else (1, 0)
+            if not (minibatch := given.next_minibatch(case["minibatch"], streams, *part)):
+                break
+            trainer.train_minibatch(minibatch)
+            trace.append(flat(model.parameters()))
+        return {"parameters": numpy.stack(trace)}
+
+
+def loop(rank, ranks, source, case):
+    """The numbers of the images that this rank trains on, [[int] of each step], and how many minibatches the source has given."""
+    with together(rank, ranks, case) as folder:
+        steps, asked = [], []
+        trainer = _noting(steps, network(case["seed"] % 1000, PixelNet), case)
+        given = stream(folder / "train.txt", case["max_samples"])
+        original = given.next_minibatch
+
+        def counted(*arguments, **options):
+            asked.append(1)
+            if len(asked) > case["max_samples"]:
+                raise Wrong("the loop does not end: an empty minibatch, {}, says that the source is exhausted")
+            return original(*arguments, **options)
+
+        given.next_minibatch = counted
+        Student(source).run(trainer=trainer, source=given, minibatch_size=case["minibatch"], streams={"features": given.streams.features, "labels": given.streams.labels})
+        return {"steps": steps, "parameters": flat(trainer.model.parameters())}
+
+
+def _noting(steps, model, case):
+    """A Trainer that notes the images of each minibatch."""
+
+    class Noting(cntk.Trainer):
+        def train_minibatch(self, arguments, **options):
+            steps.append([int(image[0, 0, 0]) for image in arguments.get("features", ())])
+            return super().train_minibatch(arguments, **options)
+
+    return Noting(model, CRITERION, cntk.data_parallel_distributed_learner(local_learner(model, case)), cntk.ProgressPrinter())
+
+
+def session(rank, ranks, source, case):
+    """What three runs of the student's session do: of two epochs; of three, with args.restore; of two again, without.
+
+    {"steps": their steps with [image] each, "parameters", "saved": samples seen at each checkpoint, "lines": of progress, "tested": images}
+    """
+    runs = []
+    with together(rank, ranks, case) as folder:
+        out = Path("out")
+        out.mkdir(exist_ok=True)
+        for sweeps, restore in ((2, False), (3, True), (2, False)):
+            steps, saved, tested = [], [], []
+            trainer = _noting(steps, network(case["seed"] % 1000, PixelNet), case)
+            original = trainer.save_checkpoint
+
+            def save(filename, external_state=None):
+                saved.append(trainer.total_number_of_samples_seen)
+                original(filename, external_state)
+
+            trainer.save_checkpoint = save
+            trainer.test_minibatch = lambda arguments: tested.extend(int(image[0, 0, 0]) for image in arguments["features"]) or 0.5
+            train, test = stream(folder / "train.txt", sweeps * case["samples"]), stream(folder / "test.txt", case["samples"], False)
+            given = {
+                "trainer": trainer, "source": train, "test_source": test, "checkpoint": out / "model.ckpt",
+                "streams": {"features": train.streams.features, "labels": train.streams.labels},
+                "args": SimpleNamespace(batchsize=case["batchsize"], samples=case["samples"], restore=restore, out=out, epoch=sweeps),
+            }  # fmt: skip
+            Student(source).run(**given)
+            [printer] = trainer.progress_writers
+            runs.append({"steps": steps, "saved": saved, "tested": tested, "lines": len(printer.log), "parameters": flat(trainer.model.parameters())})
+        torch.distributed.barrier()
+    return {"runs": runs}

@@ -1,0 +1,35 @@
+"""The checks of train_restarts.py: a training that is interrupted ends as one that is not."""
+
+import numpy
+
+from grader.checks import criteria
+from grader.checks.check import Check, Criterion
+from grader.checks.forms import Array
+
+PROBE, ORACLE = "grader.units.communication.probes.restarts:restart", "grader.units.communication.oracles.restarts:restart"
+
+
+def as_uninterrupted(seen, case, expected):
+    right = expected["right"]
+    wrong = {sentence: values for sentence, values in expected.items() if sentence != "right" and not criteria.close(values, right)}
+    for rank, of_rank in enumerate(seen):
+        problem = criteria.explained(of_rank["parameters"], right, wrong)
+        if problem is not None:
+            difference = numpy.abs(of_rank["parameters"] - right).max()
+            where = f"{case['steps'] - case['stop']} steps after a restart, parameters of rank {rank} differ by up to {difference:.2g} from those of a run without one"
+            return criteria.because(where, problem)
+    return None
+
+
+CASE = {"ranks": 2, "samples": 20, "batchsize": 3, "lr": 0.1, "noise": 0.5, "steps": 7, "stop": 2}
+
+
+def _check(gap, hint):
+    judged = Criterion("a restart loses nothing", 3, as_uninterrupted, hint)
+    return Check(gap, PROBE, (CASE,), (judged,), ORACLE, observed=lambda case: {"parameters": Array((None,))})
+
+
+CHECKS = (
+    _check("state", "Model, optimizer and batches are the same on all ranks; residuals and random numbers are each rank's own."),
+    _check("restore", "Five things: model, optimizer, batches, residuals (fill the dictionary that is given), random numbers."),
+)

@@ -1,0 +1,258 @@
+"""Distributed learners: each wraps a local learner, and says what the workers send each other, and when."""
+
+import math
+
+import numpy
+import torch
+
+from handson.cntk import workers
+from handson.cntk.learners import Learner
+from handson.errors import TrackError
+
+
+class Communicator:
+    """What a worker knows of all workers."""
+
+    @staticmethod
+    def num_workers():
+        """How many workers there are."""
+        return workers.world().size
+
+    @staticmethod
+    def rank():
+        """The number of this worker."""
+        return workers.world().rank
+
+    @staticmethod
+    def is_main():
+        """Whether this is worker 0, which prints and writes."""
+        return workers.world().rank == 0
+
+    @staticmethod
+    def barrier():
+        """Wait until all workers are here."""
+        workers.world().barrier()
+
+    @staticmethod
+    def finalize():
+        """The end of all communication: wait for the other workers, then leave MPI."""
+        workers.finalize()
+
+
+class DistributedLearner(Learner):
+    """Wraps a local learner. Until `distributed_after` samples have been seen, every worker takes the whole minibatches and sends nothing."""
+
+    def __init__(self, learner, distributed_after):
+        if isinstance(learner, DistributedLearner):
+            raise TrackError("a distributed learner wraps a local one, such as momentum_sgd(...), not another distributed learner")
+        if distributed_after < 0:
+            raise TrackError(f"distributed_after is a number of samples, 0 or more, not {distributed_after}")
+        self.learner, self.parameters, self.optimizer = learner, learner.parameters, learner.optimizer
+        self.distributed_after, self.equal = distributed_after, False
+
+    def partitions(self, samples_seen):
+        comm = workers.world()
+        return (comm.size, comm.rank) if samples_seen >= self.distributed_after else (1, 0)
+
+    def update(self, sums, samples_seen):
+        if samples_seen < self.distributed_after:
+            return self.learner.update(sums, samples_seen)
+        if not self.equal:
+            self._compare()
+        return self.update_together(sums)
+
+    def _compare(self):
+        """Once, before the first communication: the parameters must be equal on all workers. Raises TrackError."""
+        flat = _flat(parameter.data for parameter in self.parameters)
+        checksums = workers.world().allgather([float(flat.sum()), float(numpy.abs(flat).sum())])
+        if others := [rank for rank, one in enumerate(checksums) if one != checksums[0]]:
+            cause = "each worker must take whole minibatches (num_data_partitions=1) until then" if self.distributed_after else "make the network from the same seed"
+            raise TrackError(f"the parameters of worker {others[0]} differ from those of worker 0 when the workers begin to communicate: {cause}", on_all_ranks=True)
+        self.equal = True
+
+    def state(self):
+        shared, own = self.learner.state()
+        return shared | {"equal": self.equal}, own
+
+    def restore(self, shared, own):
+        if "optimizer" not in shared:
+            raise TrackError("the checkpoint is of a run with block momentum: delete it, or begin without restoring it")
+        self.learner.restore(shared, own)
+        self.equal = shared["equal"]
+
+
+class DataParallel(DistributedLearner):
+    """Every step uses the gradients of all workers. bits: 32, or 1 with error feedback (Seide et al., Interspeech 2014)."""
+
+    def __init__(self, learner, distributed_after, bits):
+        super().__init__(learner, distributed_after)
+        self.bits = bits
+        self.residual = numpy.zeros(sum(parameter.numel() for parameter in self.parameters), _type_of(self.parameters)) if bits == 1 else None
+
+    def update_together(self, sums):
+        gradients = _flat(_gradient(parameter) for parameter in self.parameters)
+        if self.bits == 1:
+            gradients, sums = self._one_bit(gradients), _sum(numpy.array(sums, dtype="float64"))
+        else:
+            total = _sum(numpy.concatenate([gradients, numpy.asarray(sums, gradients.dtype)]))
+            gradients, sums = total[:-3], total[-3:]
+        sums = [int(sums[0]), float(sums[1]), float(sums[2])]
+        if sums[0]:
+            _fill((parameter.grad for parameter in self.parameters), gradients)
+            self.learner.step(sums[0])
+        return sums
+
+    def _one_bit(self, gradients):
+        """The sum over the workers of what each sends: for each parameter one bit a number, and the means of those above and below 0."""
+        owed = gradients + self.residual
+        above = owed >= 0
+        values = [_two_values(numbers, signs) for numbers, signs in zip(self._parts(owed), self._parts(above))]
+        self.residual = owed - self._restored(above, values)
+        messages = workers.world().allgather((values, numpy.packbits(above)))
+        return sum(self._restored(numpy.unpackbits(bits, count=len(owed)).astype(bool), values) for values, bits in messages)
+
+    def _restored(self, above, values):
+        parts = [numpy.where(signs, high, low) for signs, (high, low) in zip(self._parts(above), values)]
+        return numpy.concatenate(parts).astype(self.residual.dtype)
+
+    def _parts(self, flat):
+        return numpy.split(flat, numpy.cumsum([parameter.numel() for parameter in self.parameters])[:-1])
+
+    def state(self):
+        shared, own = super().state()
+        return shared, own if self.residual is None else own | {"residual": torch.from_numpy(self.residual.copy())}
+
+    def restore(self, shared, own):
+        super().restore(shared, own)
+        if self.residual is None:
+            return
+        found = own.get("residual")
+        if found is None or len(found) != len(self.residual):
+            has = "no residual" if found is None else f"a residual of {len(found):,} numbers"
+            raise TrackError(f"worker {workers.world().rank}: the checkpoint has {has}, and the network {len(self.residual):,} parameters: "
+                             "it is of another network, or of a run with another num_quantization_bits")  # fmt: skip
+        self.residual = found.numpy()
+
+
+class BlockMomentum(DistributedLearner):
+    """Workers train alone for a block, then filter the change of their mean model: K. Chen and Q. Huo, "Scalable training of deep learning
+    machines by incremental block training with intra-block parallel optimization and blockwise model-update filtering", ICASSP 2016.
+
+        change = block_momentum * change + block_learning_rate * (mean of the workers' models - where they began)
+        model += change; the next block begins at `model`, with Nesterov's momentum at model + block_momentum * change.
+    """
+
+    def __init__(self, learner, block_size, momentum, rate, nesterov, reset, distributed_after):
+        super().__init__(learner, distributed_after)
+        self.block_size, self.momentum, self.rate, self.nesterov, self.reset_momentum = block_size, momentum, rate, nesterov, reset
+        self.model = self.begin = self.change = None
+        self.in_block = 0  # samples of all workers since the last block
+
+    def update_together(self, sums):
+        if self.model is None:
+            self.model = self.begin = _flat(parameter.data for parameter in self.parameters)
+            self.change = numpy.zeros_like(self.model)
+        self.learner.update(sums, 0)
+        sums = [float(one) for one in _sum(numpy.array(sums, dtype="float64"))]
+        self.in_block += int(sums[0])
+        if self.in_block >= self.block_size:
+            self._end_block(self.nesterov)
+        return [int(sums[0]), *sums[1:]]
+
+    def finish(self):
+        """The last block may be shorter; after it, all workers have the same model, without a look ahead."""
+        if self.model is not None:
+            if self.in_block:
+                self._end_block(nesterov=False)
+            _fill((parameter.data for parameter in self.parameters), self.model)
+
+    def _end_block(self, nesterov):
+        mean = _sum(_flat(parameter.data for parameter in self.parameters)) / workers.world().size
+        self.change = self.momentum * self.change + self.rate * (mean - self.begin)
+        self.model = self.model + self.change
+        self.begin = self.model + self.momentum * self.change if nesterov else self.model
+        _fill((parameter.data for parameter in self.parameters), self.begin)
+        self.in_block = 0
+        if self.reset_momentum:
+            self.learner.reset()
+
+    def state(self):
+        """Within a block, each worker has a model and a momentum of its own."""
+        shared, own = super().state()
+        block = {name: None if getattr(self, name) is None else torch.from_numpy(getattr(self, name).copy()) for name in ("model", "begin", "change")}
+        own |= {"optimizer": shared.pop("optimizer"), "parameters": [parameter.data.clone() for parameter in self.parameters]}
+        return shared | {"block": block, "in_block": self.in_block}, own
+
+    def restore(self, shared, own):
+        if "block" not in shared:
+            raise TrackError("the checkpoint is of a run without block momentum: delete it, or begin without restoring it")
+        super().restore(shared | {"optimizer": own["optimizer"]}, own)
+        for name, value in shared["block"].items():
+            setattr(self, name, None if value is None else value.numpy())
+        for parameter, value in zip(self.parameters, own["parameters"], strict=True):
+            parameter.data.copy_(value)
+        self.in_block = shared["in_block"]
+
+
+def data_parallel_distributed_learner(learner, distributed_after=0, num_quantization_bits=32, use_async_buffered_parameter_update=False):
+    """A distributed learner whose workers exchange gradients in every minibatch.
+
+    distributed_after: samples after which they begin to (a warm start); num_quantization_bits: 32, or 1: a sign for each gradient, with
+    error feedback. Raises TrackError.
+    """
+    if use_async_buffered_parameter_update:
+        raise TrackError("use_async_buffered_parameter_update is not there in handson.cntk; hooks.py has double buffering")
+    if num_quantization_bits not in (1, 32):
+        raise TrackError(f"num_quantization_bits is 1 or 32 here, not {num_quantization_bits}; CNTK itself had all numbers in between")
+    return DataParallel(learner, distributed_after, num_quantization_bits)
+
+
+def block_momentum_distributed_learner(
+    learner, block_size, block_momentum_as_time_constant=None, use_nestrov_momentum=True, reset_sgd_momentum_after_aggregation=True,
+    block_learning_rate=1.0, distributed_after=0,
+):  # fmt: skip
+    """A distributed learner whose workers exchange models, once in `block_size` samples (of all workers together).
+
+    block_momentum_as_time_constant: in samples; the block momentum is exp(-block_size / it). None: 1 - 1 / number of workers. (CNTK spells
+    the Nesterov option so.) Raises TrackError.
+    """
+    if block_size < 1:
+        raise TrackError(f"block_size is a number of samples above 0, not {block_size}")
+    time_constant = block_momentum_as_time_constant
+    momentum = 1 - 1 / workers.world().size if time_constant is None else math.exp(-block_size / time_constant) if time_constant > 0 else 0.0
+    return BlockMomentum(learner, block_size, momentum, block_learning_rate, use_nestrov_momentum, reset_sgd_momentum_after_aggregation, distributed_after)
+
+
+def _two_values(numbers, above):
+    """The means of the numbers that are above 0 and of those that are not; 0 for the mean of none."""
+    return [float(some.mean()) if len(some) else 0.0 for some in (numbers[above], numbers[~above])]
+
+
+def _gradient(parameter):
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return parameter.grad
+
+
+def _type_of(parameters):
+    return str(parameters[0].dtype).removeprefix("torch.")
+
+
+def _flat(tensors):
+    """All numbers of some tensors, as one NumPy array of its own."""
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).cpu().numpy()
+
+
+def _fill(tensors, flat):
+    """Put the numbers that `_flat` gave back into tensors."""
+    begin = 0
+    for tensor in tensors:
+        tensor.copy_(torch.from_numpy(flat[begin : begin + tensor.numel()]).view_as(tensor))
+        begin += tensor.numel()
+
+
+def _sum(array):
+    """The sum of the workers' arrays, on every worker."""
+    total = numpy.empty_like(array)
+    workers.world().Allreduce(array, total)
+    return total

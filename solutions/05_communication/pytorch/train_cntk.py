@@ -1,0 +1,96 @@
+"""Train in the words of CNTK: mpiexec -n 2 python train_cntk.py --help"""
+
+import time
+
+import torch
+
+from handson import cntk
+from handson.cntk import workers
+from handson.pytorch.model import SmallNet
+from handson.pytorch.streams import ImageFiles
+from handson.training import map_files, options, results
+from handson.training.banner import announce
+
+CLASSES = 10
+
+
+def create_source(map_file, classes, randomize, max_samples):
+    """A stream of images and labels, which are read from the files of a map file while the training goes on."""
+    ### BEGIN SOLUTION source: return a MinibatchSource of an ImageDeserializer; its StreamDefs are `features`, the field "image", and `labels`, the field "label" of shape `classes`
+    deserializer = cntk.ImageDeserializer(
+        map_file, cntk.StreamDefs(features=cntk.StreamDef(field="image"), labels=cntk.StreamDef(field="label", shape=classes))
+    )
+    return cntk.MinibatchSource(deserializer, randomize=randomize, max_samples=max_samples)
+    ### END SOLUTION
+
+
+def create_learner(parameters, args):
+    """SGD with momentum on each worker, and around it what makes it distributed."""
+    local = cntk.momentum_sgd(parameters, args.lr, momentum=0.9, unit_gain=False)
+    ### BEGIN SOLUTION learner: return a distributed learner around `local`: with block momentum if args.block_size is not 0, else data-parallel with args.bits, after args.warm_up samples
+    if args.block_size:
+        return cntk.block_momentum_distributed_learner(local, block_size=args.block_size)
+    return cntk.data_parallel_distributed_learner(local, num_quantization_bits=args.bits, distributed_after=args.warm_up)
+    ### END SOLUTION
+
+
+def run_session(trainer, source, test_source, args):
+    """Let CNTK's training session do it all."""
+    streams = {"features": source.streams.features, "labels": source.streams.labels}
+    checkpoint = args.out / "model.ckpt"
+    ### BEGIN SOLUTION session: train by a training_session: minibatches of args.batchsize for each worker; progress and a checkpoint after every args.samples; go on from the checkpoint if args.restore; test with test_source
+    cntk.training_session(
+        trainer=trainer,
+        mb_source=source,
+        mb_size=args.batchsize * cntk.Communicator.num_workers(),
+        model_inputs_to_streams=streams,
+        progress_frequency=args.samples,
+        checkpoint_config=cntk.CheckpointConfig(filename=checkpoint, frequency=args.samples, restore=args.restore),
+        test_config=cntk.TestConfig(test_source),
+    ).train()
+    ### END SOLUTION
+
+
+def run_loop(trainer, source, minibatch_size):
+    """The same loop by hand. minibatch_size: samples of all workers; those of the warm start, if any, are over."""
+    streams = {"features": source.streams.features, "labels": source.streams.labels}
+    ### BEGIN SOLUTION loop: until the source gives an empty minibatch: take this worker's partition of the next one (num_data_partitions, partition_index), and train with it
+    partition = {"num_data_partitions": cntk.Communicator.num_workers(), "partition_index": cntk.Communicator.rank()}
+    while minibatch := source.next_minibatch(minibatch_size, streams, **partition):
+        trainer.train_minibatch(minibatch)
+    ### END SOLUTION
+
+
+def train(comm, args):
+    folder = map_files.folder_of(args.dataset)
+    images, test_images = ImageFiles(folder / "train.txt", CLASSES), ImageFiles(folder / "test.txt", CLASSES)
+    args.samples = len(images)
+    announce("multiple nodes", args, images, comm.devices, comm)
+    source = create_source(images.path, CLASSES, randomize=True, max_samples=args.epoch * args.samples)
+    test_source = create_source(test_images.path, CLASSES, randomize=False, max_samples=len(test_images))
+
+    torch.manual_seed(args.seed)
+    model = SmallNet(images.shape, CLASSES)
+    criterion = cntk.cross_entropy_with_softmax, cntk.classification_error
+    printer = cntk.ProgressPrinter(num_epochs=args.epoch)
+    trainer = cntk.Trainer(model, criterion, create_learner(model.parameters(), args), printer)
+
+    start = time.perf_counter()
+    if args.by_hand:
+        run_loop(trainer, source, args.batchsize * comm.size)
+    else:
+        run_session(trainer, source, test_source, args)
+    seconds = time.perf_counter() - start
+    trainer.summarize_training_progress()
+    if cntk.Communicator.is_main() and printer.samples:
+        results.report(args, printer.samples / seconds, printer.samples, seconds, printer.log)
+
+
+def main():
+    args = options.parse(gpus=None, add_options=workers.add_options)
+    train(workers.meet(args), args)
+    cntk.Communicator.finalize()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""CNTK's vocabulary: every name of the documents, updates by their definitions, checkpoints that lose nothing, one sentence for what is wrong."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import numpy
+import pytest
+import torch
+from ranks import on_ranks
+
+from grader.probes.communicator import Group
+from grader.units.communication.oracles import cntk as oracle
+from grader.units.communication.probes import cntk as probes
+from handson import cntk
+from handson.cntk import workers
+from handson.errors import OneSentence, TrackError
+from handson.pytorch import checkpoints
+from handson.pytorch.checkpoints import CheckpointError
+from handson.training import map_files
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "solutions/05_communication/pytorch/train_cntk.py"
+CASE = {"seed": 5, "samples": 20, "minibatch": 9, "max_samples": 40, "lr": 0.1, "bits": 32, "warm_up": 0, "block_size": 0}
+LIMIT = 120  # seconds
+
+SEED_NAMES = {
+    "Communicator": "num_workers rank finalize",
+    "CheckpointConfig": "",
+    "MinibatchSource": "next_minibatch streams",
+    "ImageDeserializer StreamDef StreamDefs TestConfig Trainer training_session data_parallel_distributed_learner": "",
+    "block_momentum_distributed_learner momentum_sgd": "",
+}
+
+
+def test_every_name_of_the_documents_is_there():
+    for names, attributes in SEED_NAMES.items():
+        for name in names.split():
+            assert callable(getattr(cntk, name))
+    assert all(hasattr(cntk.Communicator, name) for name in SEED_NAMES["Communicator"].split())
+    assert hasattr(cntk.MinibatchSource, "next_minibatch")
+
+
+def test_a_name_that_is_missing_is_one_sentence():
+    with pytest.raises(AttributeError, match="handson.cntk has no 'layers': it has only what CNTK's documents .* name .*; for the rest, use PyTorch"):
+        cntk.layers
+    assert issubclass(cntk.Missing, OneSentence) and not hasattr(cntk, "relu")
+    with pytest.raises(ImportError):
+        from handson.cntk import relu  # noqa: F401
+
+
+def learner(case, model):
+    local = probes.local_learner(model, case)
+    if case["block_size"]:
+        more = {"use_nestrov_momentum": case.get("nesterov", True), "reset_sgd_momentum_after_aggregation": case.get("reset", True)}
+        return cntk.block_momentum_distributed_learner(local, case["block_size"], **more)
+    return cntk.data_parallel_distributed_learner(local, num_quantization_bits=case["bits"], distributed_after=case["warm_up"])
+
+
+def trained(comm, case, folder, max_samples=None, config=None):
+    """The parameters of this worker after a session, and the session's trainer."""
+    model = probes.network(case["seed"] % 1000, probes.PixelNet)
+    source = probes.stream(folder / "train.txt", max_samples or case["max_samples"])
+    streams = {"features": source.streams.features, "labels": source.streams.labels}
+    trainer = cntk.Trainer(model, probes.CRITERION, learner(case, model))
+    cntk.training_session(trainer, source, case["minibatch"], streams, checkpoint_config=config).train()
+    return probes.flat(model.parameters())
+
+
+def a_run(comm, case):
+    with probes.together(comm.rank, comm.size, case) as folder:
+        return trained(comm, case, folder)
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_with_32_bits_the_parameters_are_those_of_one_big_batch(in_folder, size):
+    """Also with a last minibatch of two samples, of which a third worker gets none."""
+    found = on_ranks(a_run, size, CASE)
+    right = oracle.big_batch(0, 1, CASE | {"ranks": size})["parameters"]
+    assert numpy.abs(numpy.stack(found) - right).max() < 1e-12
+
+
+@pytest.mark.parametrize("warm_up", [0, 18])
+def test_one_bit_is_what_its_definition_says(in_folder, warm_up):
+    case = CASE | {"bits": 1, "warm_up": warm_up, "ranks": 3}
+    assert numpy.abs(numpy.stack(on_ranks(a_run, 3, case)) - oracle.simulate(case)[:, -1]).max() < 1e-12
+
+
+@pytest.mark.parametrize("more", [{}, {"nesterov": False}, {"reset": False}])
+def test_block_momentum_is_what_its_definition_says(in_folder, more):
+    case = CASE | {"block_size": 20, "max_samples": 40, "samples": 20, "minibatch": 10, "ranks": 2} | more
+    found = on_ranks(a_run, 2, case)
+    assert numpy.abs(found[0] - found[1]).max() == 0
+    if "nesterov" in more:  # else the training ends without the look ahead
+        assert numpy.abs(numpy.stack(found) - oracle.simulate(case)[:, -1]).max() < 1e-12
+
+
+def interrupted(comm, case, stop):
+    """The parameters of a session that ends after `stop` samples and is restored, and those of one that does not."""
+    with probes.together(comm.rank, comm.size, case) as folder:
+        config = cntk.CheckpointConfig(Path("model.ckpt"), frequency=case["minibatch"])
+        with mock.patch.object(cntk.Trainer, "train_minibatch", _until(stop)):
+            with pytest.raises(KeyboardInterrupt):
+                trained(comm, case, folder, config=config)
+        return trained(comm, case, folder, config=config), trained(comm, case, folder)
+
+
+def _until(stop):
+    original = cntk.Trainer.train_minibatch
+
+    def train_minibatch(trainer, arguments):
+        if trainer.total_number_of_samples_seen >= stop:
+            raise KeyboardInterrupt
+        return original(trainer, arguments)
+
+    return train_minibatch
+
+
+@pytest.mark.parametrize("more", [{}, {"bits": 1, "warm_up": 9}, {"block_size": 30}])
+def test_a_restored_session_ends_as_an_uninterrupted_one(in_folder, more):
+    """Number for number, also in the middle of an epoch and of a block."""
+    for restored, whole in on_ranks(interrupted, 2, CASE | more | {"minibatch": 6}, 18):
+        assert (restored == whole).all()
+
+
+def restored_badly(comm, case, other):
+    with probes.together(comm.rank, comm.size, case) as folder:
+        trained(comm, case, folder, config=cntk.CheckpointConfig(Path("model.ckpt")))
+        try:
+            trained(comm, case | other, folder, config=cntk.CheckpointConfig(Path("model.ckpt")))
+        except (TrackError, CheckpointError) as problem:
+            return str(problem)
+
+
+def test_a_residual_that_does_not_fit_is_one_sentence_with_the_worker(in_folder):
+    for rank, sentence in enumerate(on_ranks(restored_badly, 2, CASE, {"bits": 1})):
+        assert sentence.startswith(f"worker {rank}: the checkpoint has no residual, and the network 130 parameters")
+
+
+def unequal(comm, case):
+    with probes.together(comm.rank, comm.size, case) as folder:
+        try:
+            trained(comm, case | {"seed": case["seed"] + comm.rank}, folder)
+        except TrackError as problem:
+            return str(problem)
+
+
+def test_networks_that_differ_are_one_sentence(in_folder):
+    for sentence in on_ranks(unequal, 2, CASE):
+        assert sentence.startswith("the parameters of worker 1 differ from those of worker 0") and "from the same seed" in sentence
+
+
+@pytest.mark.parametrize(("call", "sentence"), [
+    (lambda: cntk.data_parallel_distributed_learner(None, num_quantization_bits=4), "num_quantization_bits is 1 or 32 here, not 4"),
+    (lambda: cntk.data_parallel_distributed_learner(None, use_async_buffered_parameter_update=True), "is not there in handson.cntk"),
+    (lambda: cntk.MinibatchSource([None], frame_mode=True), "has no option 'frame_mode' in handson.cntk"),
+    (lambda: cntk.training_session(None, None, [8, 16], dict.fromkeys(["features", "labels"])), "mb_size is a whole number .*schedules are not there"),
+    (lambda: cntk.training_session(None, None, 8, dict.fromkeys(["features", "labels"]), cv_config=1), "use test_config"),
+    (lambda: cntk.block_momentum_distributed_learner(None, block_size=0), "block_size is a number of samples above 0"),
+    (lambda: cntk.ImageDeserializer("train.txt", cntk.StreamDefs(features=cntk.StreamDef("picture"))), "the field 'image' or 'label'"),
+    (lambda: cntk.ImageDeserializer("train.txt", cntk.StreamDefs(labels=cntk.StreamDef("label"))), "needs the number of classes"),
+    (lambda: cntk.training_session(None, None, 8, {"features": 1}), "needs the inputs 'features' and 'labels', not 'features'"),
+])  # fmt: skip
+def test_what_cannot_be_is_one_sentence(call, sentence):
+    with mock.patch.object(workers, "world", lambda: Group(0, range(1))), pytest.raises(TrackError, match=sentence):
+        call()
+
+
+class Alone:
+    """One worker."""
+
+    rank, size = 0, 1
+    gather = allgather = staticmethod(lambda thing: [thing])
+    barrier = staticmethod(lambda: None)
+
+
+def test_a_checkpoint_that_was_cut_off_leaves_the_one_before(tmp_path, capsys):
+    path = tmp_path / "model.ckpt"
+    for step in (1, 2):
+        checkpoints.save(path, {"step": step}, {"residual": torch.ones(3)}, Alone)
+    assert checkpoints.load(path, Alone)[0] == {"step": 2}
+    path.write_bytes(path.read_bytes()[:100])
+    assert checkpoints.load(path, Alone)[0] == {"step": 1}
+    assert f"rank 0: the checkpoint {path} is cut off or damaged" in capsys.readouterr().err
+    checkpoints.before(path).write_bytes(b"")
+    with pytest.raises(CheckpointError, match="rank 0: the checkpoint .*model.ckpt is cut off .*there is no whole checkpoint before it: delete"):
+        checkpoints.load(path, Alone)
+
+
+def test_a_checkpoint_of_another_number_of_ranks_is_refused(tmp_path):
+    checkpoints.save(tmp_path / "model.ckpt", {}, {}, Alone)
+    other = type("Two", (Alone,), {"size": 2, "allgather": staticmethod(lambda thing: [thing, thing])})
+    with pytest.raises(CheckpointError, match="is of 1 ranks, and this run has 2"):
+        checkpoints.load(tmp_path / "model.ckpt", other)
+
+
+def test_a_write_that_fails_leaves_the_last_checkpoint(tmp_path):
+    path = tmp_path / "model.ckpt"
+    checkpoints.save(path, {"step": 1}, {}, Alone)
+    with mock.patch.object(torch, "save", side_effect=OSError("No space left on device")), pytest.raises(OSError):
+        checkpoints.save(path, {"step": 2}, {}, Alone)
+    assert checkpoints.load(path, Alone)[0] == {"step": 1}
+    assert [one.name for one in tmp_path.iterdir()] == ["model.ckpt"]
+
+
+def mpiexec(data, out, *options):
+    command = [Path(sys.executable).with_name("mpiexec"), "-n", "2", sys.executable, SCRIPT, "-o", out, *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=os.environ | {"HANDSON_DATA": str(data)})
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    map_files.write("digits", folder / "digits_files", say=lambda line: None)
+    return folder
+
+
+@pytest.mark.slow
+def test_the_script_trains_by_mpiexec_and_leaves_a_checkpoint(data, tmp_path):
+    first = mpiexec(data, tmp_path, "-e", "1", "-b", "100", "--bits", "1", "--warm-up", "400")
+    assert first.returncode == 0, first.stderr
+    assert "Finished Epoch[1 of 1]: [Training] loss = " in first.stdout and "Finished Evaluation [1]" in first.stdout
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert (result["script"], result["images"], result["workers"]) == ("train_cntk", 1500, 2)
+    assert checkpoints.exists(tmp_path / "model.ckpt")
+
+
+@pytest.mark.slow
+def test_a_worker_whose_image_is_gone_ends_all_with_its_rank_and_the_file(data, tmp_path):
+    broken = tmp_path / "digits_files"
+    broken.mkdir()
+    for name in ("train", "test"):
+        (broken / name).symlink_to(data / "digits_files" / name)
+        (broken / f"{name}.txt").write_text((data / f"digits_files/{name}.txt").read_text().replace(f"{name}/00007.png", f"{name}/gone.png"))
+    run = mpiexec(tmp_path, tmp_path / "out", "-e", "1")
+    assert run.returncode and "Traceback" not in run.stderr
+    assert "train/gone.png (train.txt, line 8) does not exist: restore it, or remove its line" in run.stderr
+    assert " of 2 on " in run.stderr
