@@ -16,11 +16,16 @@ NOTEBOOK = "notebook"  # how unit.py names the unit's notebook
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a unit: its path below the course's folder, its track ("" if both tracks share it), and the checks of its gaps."""
+    """One file of a unit: its path below the course's folder, its track ("" if students of both tracks work on it), and the checks of its gaps."""
 
     file: str
     track: str
     checks: tuple
+
+    @property
+    def folder(self):
+        """The track in whose folder the file is, or "": by it, its hidden cases and known answers are named."""
+        return next((track for track in TRACKS if f"/{track}/" in self.file), "")
 
 
 def _found():
@@ -30,14 +35,16 @@ def _found():
         topic = folder.split("_", 1)[1]
         if (Path(__file__).parent / "units" / topic).is_dir():
             checks = importlib.import_module(f"grader.units.{topic}.unit").CHECKS
-            units[topic] = tuple(_part(folder, name, of_file) for name, of_file in checks.items())
+            units[topic] = tuple(_part(folder, name, checks) for name in checks)
     return units
 
 
 def _part(folder, name, checks):
+    """The Part of one of the files in `checks`. A script is its track's if the other track has one of this name; else it is everybody's."""
     file = f"notebooks/{folder}.ipynb" if name == NOTEBOOK else f"exercises/{folder}/{name}"
-    track = name.split("/")[0]
-    return Part(file, track if track in TRACKS else "", checks)
+    track, _, script = name.partition("/")
+    in_both = all(f"{one}/{script}" in checks for one in TRACKS)
+    return Part(file, track if in_both else "", checks[name])
 
 
 UNITS = _found()

@@ -51,7 +51,7 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
             text, missing = None, f"{part.file}: {problem}"
         if text and (len(text) > LONGEST_FILE or text.count("\n") > MOST_LINES):
             text, missing = None, f"{part.file} is longer than what a student writes: copy your answers into the one given out"
-        added = {check.gap: (hidden or {}).get((unit, part.track, check.gap), ()) for check in part.checks}
+        added = {check.gap: (hidden or {}).get((unit, part.folder, check.gap), ()) for check in part.checks}
         seeds = {check.gap: seed if shared is None or not check.oracle else shared for check in part.checks}
         cases = {check.gap: _cases(unit, check, added[check.gap], seeds[check.gap]) if text is not None else [] for check in part.checks}
         given = {check.gap: _source(check, part, text) if text is not None else (None, NOT_FOUND, missing) for check in part.checks}

@@ -13,4 +13,4 @@ export PATH="${PBS_O_PATH:-$PATH}"
 eval "$(handson-launcher)"
 
 # $PBS_NODEFILE is a file with a line for each process, the name of its host; `wc -l` counts the lines.
-mpiexec -n $(wc -l <"$PBS_NODEFILE") -hostfile "$PBS_NODEFILE" python pytorch/train_hooks.py $OPTIONS
+mpiexec -n $(wc -l <"$PBS_NODEFILE") -hostfile "$PBS_NODEFILE" python "${TRACK:-pytorch}/train_hooks.py" $OPTIONS

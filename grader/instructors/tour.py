@@ -48,7 +48,7 @@ def _hand_in(folder):
         for part in parts:
             _write(folder / "solutions" / part.file, solved(part.file))
             _write(folder / "untouched" / part.file, exercises.given_out(part.file).text)
-            scripts = [mutant for mutant in known(unit, part.track)[0] if part.file.endswith(".py") and mutant["gap"] in {check.gap for check in part.checks}]
+            scripts = [mutant for mutant in known(unit, part.folder)[0] if part.file.endswith(".py") and mutant["gap"] in {check.gap for check in part.checks}]
             if scripts:
                 mutant = scripts[len(scripts) // 2]
                 student = f"{part.track or 'both tracks'}: {mutant['name']}"

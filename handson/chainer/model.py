@@ -1,5 +1,7 @@
 """The network that all tasks train, in Chainer: the same layers as handson.pytorch.model, as a test verifies."""
 
+import functools
+
 import chainer
 import chainer.functions as F
 import chainer.links as L
@@ -43,6 +45,26 @@ class ConvNet(chainer.Sequential):
             adaptive_average_pooling,
             L.Linear(4 * 4 * 64, classes),
         )
+
+
+class WideNet(chainer.Sequential):
+    """Images (N, 3, H, W), H = W a multiple of 16, to class scores (N, classes): most of its 136,000 parameters are in one dense layer."""
+
+    def __init__(self, classes=10):
+        super().__init__(
+            conv_block(3, 8, kernel=5, stride=1),
+            functools.partial(F.max_pooling_2d, ksize=2),
+            conv_block(8, 16, kernel=5, stride=1),
+            max_pooling_to_8,
+            L.Linear(8 * 8 * 16, 128),
+            F.relu,
+            L.Linear(128, classes),
+        )
+
+
+def max_pooling_to_8(images):
+    """The largest values of a grid of 8 x 8 regions: (N, C, H, W) -> (N, C, 8, 8); H = W is a multiple of 8."""
+    return F.max_pooling_2d(images, images.shape[2] // 8)
 
 
 def adaptive_average_pooling(images, size=4):

@@ -1,6 +1,5 @@
-"""Trains with several methods of communication, one after the other in the same processes: what train_hooks.py needs beside its lesson."""
+"""What train_hooks.py needs beside its lesson. Both tracks share handson.training.compared_methods, whose names are here, too."""
 
-import copy
 import itertools
 import time
 
@@ -10,9 +9,20 @@ from torch.optim.swa_utils import update_bn
 from torch.utils.data import DataLoader, DistributedSampler
 
 from handson.errors import TrackError
-from handson.pytorch import devices, extensions, wire
+from handson.pytorch import devices, extensions
 from handson.pytorch.workers import stop_together
-from handson.training import data, options, results, watchdog
+from handson.training import compared_methods, data, options, watchdog
+from handson.training.compared_methods import one_run, runs  # noqa: F401 - for scripts
+
+
+def add_options(methods):
+    """Options beside those of all training scripts, for options.parse."""
+
+    def add(parser):
+        compared_methods.add_options(methods)(parser)
+        parser.add_argument("--warm-up", type=options.natural, default=2, metavar="STEPS", help="steps with all bits before a method begins (2)")
+
+    return add
 
 
 class Forgetful(dict):
@@ -22,39 +32,9 @@ class Forgetful(dict):
         pass
 
 
-def add_options(methods):
-    """Options beside those of all training scripts, for options.parse."""
-
-    def add(parser):
-        names = [*methods, "all"]
-        add = parser.add_argument
-        add("--method", choices=names, nargs="+", default=["plain"], metavar="NAME", help=f"one or more of: {', '.join(names)} (plain)")
-        add("--seeds", type=options.positive(int, 100), default=1, metavar="N", help="train each method with N seeds, from --seed on (1)")
-        add("--warm-up", type=options.natural, default=12, metavar="STEPS", help="steps with all bits before a method begins (12)")
-        parser.set_defaults(size=32, batchsize=64, lr=0.1, epoch=6, methods=list(methods))
-
-    return add
-
-
 def device(comm, args):
-    """The device of this rank, among those of its node. (In other words than task 3, whose students find the line themselves.)"""
-    of_node = dict(enumerate(args.gpu))
-    return devices.use(of_node[comm.intra_rank])
-
-
-def runs(args):
-    """(method, seed) of each training."""
-    methods = args.methods if "all" in args.method else args.method
-    return [(method, args.seed + number) for number in range(args.seeds) for method in methods]
-
-
-def one_run(args, method, seed):
-    """The options of one of several trainings: its seed, and a folder of its own."""
-    args = copy.copy(args)
-    args.seed, args.communicator = seed, method
-    args.out = args.out / f"{method}_{seed}"
-    args.out.mkdir(parents=True, exist_ok=True)
-    return args
+    """The device of this rank: `args.gpu` lists those of its node."""
+    return devices.use(list(args.gpu)[comm.intra_rank])
 
 
 def after_warm_up(hook, steps, plain):
@@ -113,43 +93,22 @@ def settle(model, train_set, args, device, batches=4):
     return F.cross_entropy(model(images), labels)
 
 
-class Progress:
-    """Rank 0's table of a training, with the seconds of training alone and the bytes that its node has sent.
+def wait(state):
+    """Wait for the all-reduces that a hook's state has in flight: those of double buffering, (tensor, work) of each bucket."""
+    for one in state.values() if isinstance(state, dict) else ():
+        if isinstance(one, tuple):
+            one[1].wait()
 
-    together: all ranks make one, and `add` together.
-    """
+
+class Progress(compared_methods.Progress):
+    """The table of a training with PyTorch. together: all ranks make one, and `add` together."""
 
     def __init__(self, comm, method, together=True):
-        self.comm, self.log, self.seconds, self.bytes, self.together = comm, [], 0.0, 0, together
-        if comm.rank == 0:
-            print(f"\nMethod: {method}\nepoch  main/loss  validation/main/accuracy  elapsed_time  MB sent", flush=True)
-        self._go_on()
-
-    def _go_on(self):
-        if self.together:
-            torch.distributed.barrier()
-        self.begin, self.sent = time.perf_counter(), wire.interface_bytes()
+        super().__init__(comm, method, torch.distributed.barrier if together else lambda: None)
 
     def add(self, loss, model, test_set, size):
         """One more epoch is over. Rank 0 evaluates, while the clock stands still. loss: a number, or a function that computes it meanwhile."""
-        self.seconds += time.perf_counter() - self.begin
-        self.bytes += wire.interface_bytes() - self.sent
-        if self.comm.rank == 0:
-            row = {
-                "epoch": len(self.log) + 1,
-                "main/loss": float(loss() if callable(loss) else loss),
-                "validation/main/accuracy": accuracy(model, test_set, size),
-                "elapsed_time": self.seconds,
-                "bytes": self.bytes,
-            }
-            self.log.append(row)
-            print("{:<6} {:<9.4f}  {:<24.4f}  {:<12.2f}  {:.2f}".format(*list(row.values())[:4], self.bytes / 1e6), flush=True)
-        self._go_on()
-
-    def report(self, args, images):
-        """Print the throughput and write the result, on rank 0."""
-        if self.comm.rank == 0:
-            results.report(args, images / self.seconds, images, self.seconds, self.log)
+        super().add(loss, lambda: accuracy(model, test_set, size))
 
 
 @torch.no_grad()

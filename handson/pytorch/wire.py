@@ -6,7 +6,6 @@ import statistics
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 
 import numpy
 import torch
@@ -39,12 +38,6 @@ def receive(like, source):
     received = torch.empty_like(like)
     dist.irecv(received, source).wait()
     return received
-
-
-def interface_bytes():
-    """Bytes that this node's network interfaces have sent so far, without loopback (source: proc(5), /proc/net/dev)."""
-    lines = [line.split(":") for line in Path("/proc/net/dev").read_text().splitlines()[2:]]
-    return sum(int(numbers.split()[8]) for name, numbers in lines if name.strip() != "lo")
 
 
 def measure(algorithms):

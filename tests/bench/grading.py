@@ -89,7 +89,7 @@ def measure(folder):
 def _class(folder, file, students=STUDENTS):
     """Hand in for some students, right and wrong answers in turn."""
     unit, part = next((unit, part) for unit, parts in UNITS.items() for part in parts if part.file == file)
-    mutants = [mutant for mutant in known(unit, part.track)[0] if mutant["gap"] in {check.gap for check in part.checks}]
+    mutants = [mutant for mutant in known(unit, part.folder)[0] if mutant["gap"] in {check.gap for check in part.checks}]
     mutants = [mutant for mutant in mutants if mutant.get("status", "failed") == "failed"]
     for number in range(students):
         mutant = mutants[number % len(mutants)]

@@ -19,7 +19,7 @@ def small_class(folder, unit="single_gpu"):
     part = UNITS[unit][place]
     hand_in(folder, "ann", unit, {place: solved(part.file)})
     hand_in(folder, "bob", unit, {place: exercises.given_out(part.file).text})
-    mutants = known(unit, part.track)[0][:3]
+    mutants = known(unit, part.folder)[0][:3]
     for number, mutant in enumerate(mutants):
         hand_in(folder, f"mutant{number}", unit, {place: solved(part.file, **{mutant["gap"]: mutant["code"]})})
     return 2 + len(mutants)

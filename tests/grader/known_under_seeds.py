@@ -18,7 +18,7 @@ def entries():
     for unit, parts in UNITS.items():
         for part in parts:
             checks = {check.gap: check for check in part.checks if not callable(check.probe)}
-            for wrong, of_kind in zip((True, False), known(unit, part.track)):
+            for wrong, of_kind in zip((True, False), known(unit, part.folder)):
                 for entry in of_kind:
                     if (name := entry.get("check", entry["gap"])) in checks:
                         yield unit, part, checks[name], entry, wrong
@@ -29,7 +29,7 @@ def unexpected(unit, part, check, entry, wrong, seeds, server):
     found, seeds = {}, list(seeds)
     text = solved(part.file, **{entry["gap"]: entry["code"]})
     source = judging._source(check, part, text)
-    added = () if wrong else hidden.cases().get((unit, part.track, check.gap), ())
+    added = () if wrong else hidden.cases().get((unit, part.folder, check.gap), ())
     count = max(1, (TOGETHER_WHOLE if check.whole else TOGETHER) // (len(check.cases) + len(added)))
     for first in range(0, len(seeds), count):
         cases = {seed: judging._cases(unit, check, added, seed) for seed in seeds[first : first + count]}

@@ -18,7 +18,7 @@ def cases(kind):
         pytest.param(unit, part, entry, id=f"{unit}-{part.track}-{entry['gap']}-{entry['name']}")
         for unit, parts in UNITS.items()
         for part in parts
-        for entry in known(unit, part.track)[kind]
+        for entry in known(unit, part.folder)[kind]
         if entry["gap"] in {check.gap for check in part.checks}
     ]
 
@@ -66,13 +66,13 @@ def test_every_criterion_has_a_mutant():
     meant, there_are = set(), set()
     for unit, parts in UNITS.items():
         for part in parts:
-            meant |= {(part.track, mutant.get("check", mutant["gap"]), mutant["criterion"]) for mutant in known(unit, part.track)[0]}
+            meant |= {(part.track, mutant.get("check", mutant["gap"]), mutant["criterion"]) for mutant in known(unit, part.folder)[0]}
             there_are |= {(part.track, check.gap, criterion.title) for check in part.checks for criterion in check.criteria}
     assert there_are - meant == set()
 
 
 def test_hidden_cases_are_of_checks_that_there_are():
-    there_are = {(unit, part.track, check.gap) for unit, parts in UNITS.items() for part in parts for check in part.checks}
+    there_are = {(unit, part.folder, check.gap) for unit, parts in UNITS.items() for part in parts for check in part.checks}
     assert hidden.cases().keys() <= there_are
 
 

@@ -1,4 +1,4 @@
-"""What DistributedDataParallel sends in place of full gradients: communication hooks, which train_hooks.py registers.
+"""What DistributedDataParallel sends in place of all bits of the gradients: communication hooks, which train_hooks.py registers.
 
 A hook gets the state that it was registered with, and a bucket: ``bucket.buffer()`` is one long tensor with this rank's gradients. It
 returns a future of the tensor that takes their place: the mean over the ranks, as well as it is known.
@@ -14,16 +14,6 @@ def plain(state, bucket):
     """All bits of all gradients, as without a hook."""
     gradients = bucket.buffer().div_(dist.get_world_size())
     return dist.all_reduce(gradients, async_op=True).get_future().then(lambda future: future.value()[0])
-
-
-def half(dtype, bucket):
-    """Half the bytes: the gradients travel as `dtype`, float16 or bfloat16."""
-    gradients = bucket.buffer()
-    ### BEGIN SOLUTION half: `future`: of the mean. Divide by the number of ranks *before* you convert, since float16 overflows above 65,504; all-reduce; convert back when it has come
-    sent = (gradients / dist.get_world_size()).to(dtype)
-    future = dist.all_reduce(sent, async_op=True).get_future().then(lambda done: done.value()[0].to(gradients.dtype))
-    ### END SOLUTION
-    return future
 
 
 def one_bit(residuals, bucket):
@@ -58,19 +48,3 @@ def top_k(residuals, bucket, share=0.01):
     for other_values, other_places in gather([values, places.int()]):
         mean.index_add_(0, other_places, other_values)
     return done(mean / dist.get_world_size())
-
-
-def late(pending, bucket, dtype=torch.float32):
-    """Double buffering: the all-reduce of these gradients goes on during the next step; the mean of the step before is used now.
-
-    pending: bucket.index() -> (tensor, work) of the all-reduce that was started last. In the first step there is none: zeros.
-    """
-    gradients, index = bucket.buffer(), bucket.index()
-    ### BEGIN SOLUTION late: wait for the all-reduce of the step before, whose mean is `mean` (zeros at first); start that of these gradients, divided by the number of ranks and as `dtype`
-    mean, work = pending.get(index, (torch.zeros_like(gradients), None))
-    if work:
-        work.wait()
-    sent = (gradients / dist.get_world_size()).to(dtype)
-    pending[index] = sent, dist.all_reduce(sent, async_op=True)
-    ### END SOLUTION
-    return done(mean.to(gradients.dtype))

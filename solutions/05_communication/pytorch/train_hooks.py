@@ -1,13 +1,15 @@
-"""Train with DistributedDataParallel and the communication hooks of hooks.py: mpiexec -n 2 python train_hooks.py --help"""
+"""Train with DistributedDataParallel and the communication hooks of hooks.py and half_and_late.py: mpiexec -n 2 python train_hooks.py --help"""
 
 from functools import partial
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
+import half_and_late
 import hooks
 from handson.pytorch import compared_methods
 from handson.pytorch.communicator import meet
@@ -18,13 +20,14 @@ from handson.training.banner import announce
 
 METHODS = {  # name -> the hook, and what makes its state
     "plain": (hooks.plain, lambda: None),
-    "float16": (hooks.half, lambda: torch.float16),
-    "bfloat16": (hooks.half, lambda: torch.bfloat16),
+    "float16": (half_and_late.half, lambda: torch.float16),
+    "bfloat16": (half_and_late.half, lambda: torch.bfloat16),
     "1-bit": (hooks.one_bit, dict),
     "1-bit-without-feedback": (hooks.one_bit, compared_methods.Forgetful),
     "top-1-percent": (hooks.top_k, dict),
-    "double-buffering": (hooks.late, dict),
-    "float16-double-buffering": (partial(hooks.late, dtype=torch.float16), dict),
+    "powersgd": (powerSGD_hook, partial(PowerSGDState, None, matrix_approximation_rank=2, start_powerSGD_iter=2)),  # torch's own
+    "double-buffering": (half_and_late.late, dict),
+    "float16-double-buffering": (partial(half_and_late.late, dtype=torch.float16), dict),
 }
 
 
@@ -35,9 +38,10 @@ def train(comm, args, method, train_set, test_set):
 
     torch.manual_seed(args.seed)
     model = WideNet(len(train_set.classes)).to(device)
-    replica = DistributedDataParallel(model, bucket_cap_mb=1)  # so that a layer has a bucket of its own
+    replica = DistributedDataParallel(model, broadcast_buffers=False)  # or each forward pass would wait for statistics of rank 0
     hook, make_state = METHODS[method]
-    replica.register_comm_hook(make_state(), compared_methods.after_warm_up(hook, args.warm_up, hooks.plain))
+    state = make_state()
+    replica.register_comm_hook(state, compared_methods.after_warm_up(hook, args.warm_up, hooks.plain))
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
 
     progress = compared_methods.Progress(comm, method)
@@ -49,6 +53,7 @@ def train(comm, args, method, train_set, test_set):
             loss = F.cross_entropy(replica(images), labels)
             loss.backward()
             optimizer.step()
+        compared_methods.wait(state)  # or an all-reduce would hide behind the evaluation
         progress.add(loss.detach(), model, test_set, args.size)
     progress.report(args, len(train_set) * args.epoch)
 

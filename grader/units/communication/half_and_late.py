@@ -1,0 +1,46 @@
+"""The checks of half_and_late.py, PyTorch: the hooks against a simulation of their definition, and what they send."""
+
+from grader.checks.check import Check, Criterion
+from grader.units.communication.hooks import ORACLE, PROBE, as_simulated, observed
+
+
+def half_the_bytes(seen, case, expected):
+    most = 2 * sum(case["lengths"])
+    for rank, of_rank in enumerate(seen):
+        for sent in of_rank["sent"]:
+            total = sum(size for _, size in sent)
+            if total > most:
+                return f"rank {rank} hands {total} bytes to the all-reduce of {sum(case['lengths'])} gradients; as {case['dtype']} they have {most}"
+            if not total:
+                return f"rank {rank} sends nothing"
+    return None
+
+
+def in_flight(seen, case, expected):
+    for rank, of_rank in enumerate(seen):
+        for number, sent in enumerate(of_rank["sent"]):
+            if len(sent) != len(case["lengths"]):
+                return f"in step {number + 1} rank {rank} starts {len(sent)} all-reduces for {len(case['lengths'])} buckets: one for each, in every step"
+    return None
+
+
+HALF = (
+    Criterion("the mean of the gradients", 2, as_simulated(2e-2, "the mean"), "Divide by dist.get_world_size(), convert with .to(dtype), and back when it has come."),
+    Criterion("half the bytes", 1, half_the_bytes, "What goes into dist.all_reduce must have the short type already.", needs="the mean of the gradients"),
+)
+CHECKS = (
+    Check(
+        "half", PROBE,
+        (
+            {"function": "half", "dtype": "float16", "ranks": 2, "lengths": [5, 9], "steps": 2},
+            {"function": "half", "dtype": "float16", "ranks": 2, "lengths": [4], "steps": 1, "large": True},
+        ), HALF, ORACLE, observed=observed,
+    ),
+    Check(
+        "late", PROBE, ({"function": "late", "ranks": 2, "lengths": [4, 7], "steps": 4},),
+        (
+            Criterion("the mean of the step before", 2, as_simulated(1e-5, "the mean"), "pending[index] has what was started in the step before."),
+            Criterion("an all-reduce for each bucket, in every step", 1, in_flight, "dist.all_reduce(tensor, async_op=True) starts one.", needs="the mean of the step before"),
+        ), ORACLE, observed=observed,
+    ),
+)  # fmt: skip

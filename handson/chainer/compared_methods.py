@@ -1,0 +1,27 @@
+"""What the Chainer track's train_hooks.py needs beside its lesson. Both tracks share handson.training.compared_methods, whose names are here, too."""
+
+from chainer.iterators import SerialIterator
+
+from handson.chainer.evaluators import Evaluator
+from handson.training import compared_methods, watchdog
+from handson.training.compared_methods import add_options, one_run, runs  # noqa: F401 - for scripts
+
+
+def wait(optimizer):
+    """Wait for the all-reduce that an optimizer with double buffering has in flight."""
+    if "in_flight" in vars(optimizer):
+        optimizer.wait()
+
+
+class Progress(compared_methods.Progress):
+    """The table of a training with Chainer."""
+
+    def __init__(self, comm, method):
+        super().__init__(comm, method, comm.mpi_comm.Barrier)
+
+    def add(self, loss, model, test_set, convert, device):
+        """One more epoch is over. Rank 0 evaluates, while the clock stands still."""
+        watchdog.progress()
+        iterator = SerialIterator(test_set, 256, repeat=False, shuffle=False)
+        evaluator = Evaluator(iterator, model, converter=convert, device=device)
+        super().add(loss, lambda: float(evaluator()["main/accuracy"]))
