@@ -31,6 +31,7 @@ def step(rank, ranks, case):
             rules["the loss is multiplied by the number of nodes, not by comm.size, the number of ranks"] = {"scale": nodes / size}
         rules["the gradients are multiplied by the number of ranks once too often: DistributedDataParallel takes their mean over the ranks "
               "already"] = {"scale": size}  # fmt: skip
+        rules["rank 0 updates with its own gradients alone: `outputs` come from `replica`, which averages them"] = {"scale": size, "ranks": 1}
         rules["the gradients are the sum over the images, not the mean: divide by `total`"] = {"scale": images}
         rules["each rank divides by its own number of images: a rank with fewer images then weighs as much as one with more; divide by "
               "`total`"] = {"weights": "own"}  # fmt: skip
@@ -58,14 +59,14 @@ def _given(case):
     return network(seed), len(steps), steps * case["epochs"]
 
 
-def _train(case, clear=True, update=1, scale=1.0, weights="total", softmax=False):
+def _train(case, clear=True, update=1, scale=1.0, weights="total", softmax=False, ranks=None):
     (model, steps_of_epoch, steps), trace = _given(case), []
     optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
     for number, of_ranks in enumerate(steps):
         total = sum(len(labels) for _, labels in of_ranks)
         if clear is True or clear and number % steps_of_epoch == 0:
             optimizer.zero_grad()
-        for images, labels in of_ranks:
+        for images, labels in of_ranks[:ranks]:
             outputs, size, own = model(images), len(of_ranks), len(labels)
             loss = F.cross_entropy(outputs.softmax(dim=1) if softmax else outputs, labels, reduction="sum")
             divisors = {"total": total, "own": own * size, "twice": own * total, "mean": total * size, "epoch": sum(case["lengths"])}

@@ -17,7 +17,7 @@ from test_grade import ROOT, UNIT, results
 from grader import exercises
 from grader.course import UNITS
 from grader.instructors.grade import grading
-from grader.instructors.grade.cluster import ClusterError
+from grader.instructors.grade.cluster import ClusterError, Engines, controller_here
 from grader.instructors.known_answers import solved
 from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, PASSED
 from handson.pbs import directives, resources
@@ -131,12 +131,29 @@ def test_without_a_cluster_the_grader_says_how_to_start_one(tmp_path):
     assert done.returncode != 0 and "ipcluster start" in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("victim", ["controller", "queue", "engines"])
+def test_a_controller_on_this_host_that_loses_a_process_counts_as_lost(monkeypatch):
+    monkeypatch.setattr("grader.instructors.grade.cluster.LOOK", 0.0)
+    with subprocess.Popen(["bash", "-c", "sleep 60 & sleep 60 & wait; wait"]) as started:
+        process = psutil.Process(started.pid)
+        end = time.monotonic() + LIMIT
+        while len(process.children()) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+        engines = Engines(client=None, wanted=1, controller=process)
+        assert engines.controller_alive() and engines.controller_alive()
+        queues = process.children()
+        queues[0].kill()
+        psutil.wait_procs(queues[:1], timeout=LIMIT)
+        assert not engines.controller_alive()
+        for left in (*queues[1:], process):
+            left.kill()
+
+
+@pytest.mark.parametrize("victim", ["controller", "engines"])
 def test_a_controller_or_engines_that_die_are_told_in_a_sentence_and_what_is_graded_is_kept(tmp_path, monkeypatch, victim):
-    """Of a cluster that runs already: the grader does not start another one. The engines die as with `qdel`: all at once. A queue is one of
-    the controller's processes; where the controller is on another host, only its silence shows that it has ended."""
-    if victim == "controller":
-        monkeypatch.setattr("grader.instructors.grade.cluster.controller_here", lambda *where: None)
+    """Of a cluster that runs already: the grader does not start another one. The engines die as with `qdel`: all at once. If the
+    controller is on another host, only its silence shows that it has ended."""
+    found = controller_here
+    monkeypatch.setattr("grader.instructors.grade.cluster.controller_here", lambda *where: None)
     monkeypatch.setattr("grader.instructors.grade.cluster.ASK", 0.2)
     monkeypatch.setattr("grader.instructors.grade.cluster.SILENCE", 5.0)
     students, handed_in, out, said, killed = 6, tmp_path / "handed_in", tmp_path / "out", [], []
@@ -146,6 +163,7 @@ def test_a_controller_or_engines_that_die_are_told_in_a_sentence_and_what_is_gra
     def grade(cluster, say):
         with ipyparallel.Cluster(n=1, profile_dir=str(tmp_path / cluster), cluster_id="", controller_args=HEARTBEATS) as client:
             first = client[:].apply_sync(os.getpid)[0] if victim == "engines" else client.cluster.controller.pid
+            assert found(None, client.cluster.cluster_file).pid == client.cluster.controller.pid
             grading.grade(handed_in, out, cluster_file=client.cluster.cluster_file, units=[UNIT], say=lambda line: say(line, first))
 
     def kill(line, first):
@@ -153,12 +171,11 @@ def test_a_controller_or_engines_that_die_are_told_in_a_sentence_and_what_is_gra
         if "units graded" in line and not killed:
             killed.append(time.monotonic())
             process = psutil.Process(first)
-            below = process.children(recursive=True)
-            for process in below[-1:] if victim == "queue" else [*below, process]:  # those that carry the results, too: not one more comes
+            for process in [*process.children(recursive=True), process]:  # those that carry the results, too: not one more comes
                 process.kill()
 
     gone = "has lost a process, or has not answered for 5 seconds; .*`ipcluster start`.* goes on"
-    words = {"controller": gone, "queue": gone, "engines": "answers any more: start engines, .*; it goes on"}
+    words = {"controller": gone, "engines": "answers any more: start engines, .*; it goes on"}
     with pytest.raises(ClusterError, match=f"one/security/cluster-.json {words[victim]}"):
         grade("one", kill)
     assert time.monotonic() - killed[0] < 30
