@@ -169,7 +169,7 @@ def _look(system, job_id, before, output):
         return replace(before or Job(), silence=str(silence))
     if now is None and before is None and not (output and os.path.exists(output)):
         name = {"embedded": "the embedded PBS", "pbs": "PBS", "slurm": "Slurm"}[system]
-        raise JobFailed(f"{name} knows no job {job_id}, or does so no more: `qstat` shows the jobs there are")
+        raise JobFailed(f"{name} knows no job {job_id}, or has forgotten it: `qstat -x` shows the jobs that it knows")
     return now or Job(over=True, output=before and before.output)
 
 
