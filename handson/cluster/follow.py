@@ -24,7 +24,6 @@ LIMIT = 3600  # seconds to wait for a job, unless the caller says otherwise
 PATIENCE = 60  # seconds for a batch system to answer
 DELIVERY = 60  # seconds, after a job's end, until its output must be there
 START = 3  # seconds of a job without output, after which that is explained
-BUSY = 4  # processes that want each core, from which on a job is said to be slow
 CARE = 2  # seconds after which to check again that the embedded PBS still has a scheduler
 SILENCE = 60  # seconds without an answer, in the midst of a job, after which that is said
 AWAY = re.compile("connect|contact|time|communicat|has not answered", re.IGNORECASE)  # of a batch system whose server cannot be reached
@@ -154,7 +153,7 @@ def _busy():
     """That this machine is busy, so that a job may only be slow, as the end of a sentence; "" where it is not."""
     with contextlib.suppress(OSError):
         running, cores = linux.running(), len(os.sched_getaffinity(0))
-        if running > BUSY * cores:
+        if running > linux.BUSY * cores:
             return f"; this machine is busy ({running} processes want {cores} core{'s' * (cores > 1)}), so that everything takes longer"
     return ""
 
