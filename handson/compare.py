@@ -123,7 +123,8 @@ def disturbed(results):
     runs = [run for run in results if run.busy]
     sentences = [f"{run.folder or run.name}: {run.busy}, so its times say little." for run in runs[:SHOWN]]
     if len(runs) > SHOWN:
-        sentences.append(f"The machine was busy during {len(runs) - SHOWN} more runs.")
+        more = len(runs) - SHOWN
+        sentences.append(f"The machine was busy during {more} more run{'s' * (more > 1)}.")
     if runs:
         sentences.append("Repeat such a run while the machine does nothing else. To leave a run out, delete its folder, or move it out of `results`.")
     return sentences

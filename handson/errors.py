@@ -50,6 +50,8 @@ class DiskFull(OneSentence, OSError):
 class OpenGap(OneSentence, NotImplementedError):
     """A gap of the running script that has no code yet. Who forgot TRACK in a job reads how to run the script of the other track."""
 
+    on_all_ranks = True
+
     def __init__(self, gap):
         script = Path(sys.argv[0])
         other = script.parent.with_name("chainer") / script.name

@@ -178,6 +178,9 @@ def busy_ticks():
     return {int(row[0][3:]): sum(int(row[column]) for column in (1, 2, 3, 6, 7)) for row in rows}
 
 
+BUSY = 8  # processes that want each core, from which on a machine is called busy
+
+
 def running():
     """How many processes and threads of this machine are computing or wait for a core, without the one that asks. Raises OSError where
     there is no /proc."""

@@ -178,6 +178,8 @@ def test_runs_on_a_busy_machine_are_named_with_how_to_leave_them_out():
     assert first == "results/single_gpu_pytorch_7: node1 busy: 14 processes wanted 2 cores, so its times say little."
     assert "To leave a run out, delete its folder, or move it out of `results`." in last
     assert disturbed(lecture()) == []
+    assert "The machine was busy during 1 more run." in disturbed([a_run(usage=usage)] * 6)
+    assert "The machine was busy during 2 more runs." in disturbed([a_run(usage=usage)] * 7)
 
 
 @pytest.mark.parametrize(("workers", "nodes", "words"), [(4, 2, "4(2x2)"), (3, 2, "3(2+1)"), (8, 3, "8(3+3+2)")])

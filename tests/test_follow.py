@@ -20,7 +20,7 @@ PATIENCE = 60  # seconds
 @pytest.fixture(autouse=True)
 def idle(monkeypatch):
     """However busy this machine is, no sentence mentions it."""
-    monkeypatch.setattr(following, "BUSY", 10**6)
+    monkeypatch.setattr(following.linux, "BUSY", 10**6)
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_a_job_that_does_not_end_is_an_error_after_the_limit(folder):
 
 
 def test_a_job_that_there_is_none_of(folder):
-    with pytest.raises(JobFailed, match="^the embedded PBS knows no job 77, or does so no more: `qstat` shows the jobs there are$"):
+    with pytest.raises(JobFailed, match="^the embedded PBS knows no job 77, or has forgotten it: `qstat -x` shows the jobs that it knows$"):
         follow(77)
 
 
@@ -332,7 +332,7 @@ def slurm(folder, real, *states):
 
 
 def test_a_job_that_is_only_slow_says_that_it_is(monkeypatch):
-    monkeypatch.setattr(following, "BUSY", 4)
+    monkeypatch.setattr(following.linux, "BUSY", 8)
     cores, said = len(os.sched_getaffinity(0)), []
     for running in (1, 40 * cores):
         monkeypatch.setattr(following.linux, "running", lambda: running)
@@ -369,7 +369,7 @@ def test_output_that_never_comes_is_an_error(folder, real, monkeypatch):
 def test_a_job_that_slurm_has_forgotten(folder, real):
     real("qsub", "# Slurm's\necho 12")
     real("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    with pytest.raises(JobFailed, match="^Slurm knows no job 12, or does so no more"):
+    with pytest.raises(JobFailed, match="^Slurm knows no job 12, or has forgotten it"):
         follow(12)
     (folder / "kept").write_text("from then\n")
     follow(12, folder / "kept", say=(said := Said()))

@@ -24,7 +24,6 @@ LIMIT = 3600  # seconds to wait for a job, unless the caller says otherwise
 PATIENCE = 60  # seconds for a batch system to answer
 DELIVERY = 60  # seconds, after a job's end, until its output must be there
 START = 3  # seconds of a job without output, after which that is explained
-BUSY = 4  # processes that want each core, from which on a job is said to be slow
 CARE = 2  # seconds after which to check again that the embedded PBS still has a scheduler
 SILENCE = 60  # seconds without an answer, in the midst of a job, after which that is said
 AWAY = re.compile("connect|contact|time|communicat|has not answered", re.IGNORECASE)  # of a batch system whose server cannot be reached
@@ -154,7 +153,7 @@ def _busy():
     """That this machine is busy, so that a job may only be slow, as the end of a sentence; "" where it is not."""
     with contextlib.suppress(OSError):
         running, cores = linux.running(), len(os.sched_getaffinity(0))
-        if running > BUSY * cores:
+        if running > linux.BUSY * cores:
             return f"; this machine is busy ({running} processes want {cores} core{'s' * (cores > 1)}), so that everything takes longer"
     return ""
 
@@ -169,7 +168,7 @@ def _look(system, job_id, before, output):
         return replace(before or Job(), silence=str(silence))
     if now is None and before is None and not (output and os.path.exists(output)):
         name = {"embedded": "the embedded PBS", "pbs": "PBS", "slurm": "Slurm"}[system]
-        raise JobFailed(f"{name} knows no job {job_id}, or does so no more: `qstat` shows the jobs there are")
+        raise JobFailed(f"{name} knows no job {job_id}, or has forgotten it: `qstat -x` shows the jobs that it knows")
     return now or Job(over=True, output=before and before.output)
 
 

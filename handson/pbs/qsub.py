@@ -82,7 +82,8 @@ def read_script(names, executable):
     from handson.pbs.options import JOB_NAME
 
     if len(names) > (0 if executable is not None else 1):
-        raise PBSError(status=2, usage=True)
+        hint = f"these would be several scripts: {', '.join(names)}; quote a value that has spaces, as in -v \"OPTIONS=--epoch 2\""
+        raise PBSError(status=2, usage=True, hint=hint if executable is None else "")
     if executable is not None:
         if not executable:
             raise PBSError(status=2, usage=True)

@@ -6,6 +6,7 @@ runner lives it holds the lock in the job's directory, handed over by the schedu
 
 import contextlib
 import json
+import math
 import os
 import resource
 import signal
@@ -22,6 +23,7 @@ from handson.pbs import attributes, ending, placement, processes, scheduler, sto
 
 BARE_PATH = "/usr/local/bin:/usr/bin:/bin"  # where the login shell sets none
 LOGIN = 20  # seconds for the login shell to say its PATH
+OVERTIME, AGAIN = 10, 5  # times its walltime that a job may run on a busy machine; seconds between two looks at that
 PERSISTENCE = 60  # seconds to go on trying to record the end of a job on a full disk
 
 
@@ -203,18 +205,24 @@ def watch(job, shell, bell, holder):
     """Wait until the job's shell ends, is deleted or has used its walltime; leave no process of the job behind. Returns the outcome."""
     began, limit = job["stime"], job["asked"]["walltime"]
     deletion, overdue, kill_at = job.get("delete"), None, None
+    due = math.inf if limit is None else began + limit
     stay = {shell, *holder.own} if holder else set()  # not asked to end: virtual nodes, and what waits for the shell on the first one
     ended = {}  # of the children of this process: pid -> wait status
     while shell not in ended:
         now = time.time()
-        if limit is not None and not overdue and now >= began + limit:
-            overdue = max(limit + 1, round(now - began))
+        if now >= due and not overdue:
+            if now < began + OVERTIME * limit and (others := _others(job)):
+                if due == began + limit:
+                    _tell(job, f"walltime {limit} is over; the job goes on, as {others} processes of others want the cores of this machine")
+                due = now + AGAIN
+            else:
+                overdue = max(limit + 1, round(now - began))
         if (overdue or deletion) and kill_at is None:
             processes.send([pid for pid in _members(job) if pid not in stay], signal.SIGTERM)
             kill_at = now + _kill_delay()
         if deletion and deletion["force"]:
             kill_at = now
-        next_look = kill_at if kill_at is not None else began + limit if limit is not None else now + 60
+        next_look = min(due, now + 60) if kill_at is None else kill_at
         if kill_at is not None and now >= kill_at:
             processes.kill_all(lambda: _members(job), ended)
         elif b"d" in bell.wait(max(0.01, next_look - now)):
@@ -243,8 +251,22 @@ def watch(job, shell, bell, holder):
 
 def last_line(job, reason):
     """Say at the end of the job's stderr why it was killed."""
+    _tell(job, f"job killed: {reason}")
+
+
+def _tell(job, sentence):
+    """Write a sentence to the job's stderr."""
     with contextlib.suppress(OSError), open(ending.spool_files(job)[-1][0], "a") as stderr:
-        stderr.write(f"=>> PBS: job killed: {reason}\n")
+        stderr.write(f"=>> PBS: {sentence}\n")
+
+
+def _others(job):
+    """How many processes that are none of the job's want the cores of this machine, if they keep it busy; else 0."""
+    try:
+        others = linux.running() - sum((linux.stat(pid) or [b""])[0] == b"R" for pid in _members(job))
+    except OSError:
+        return 0
+    return others if others > linux.BUSY * os.cpu_count() else 0
 
 
 def _members(job):

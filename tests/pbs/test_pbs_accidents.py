@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from pbs_harness import PATIENCE, ROOT, SERVER, wait_until
 
+from handson.pbs import runner
+
 # A job with all that is hard to kill: a daemon in a session of its own, one that was forked twice, one that ignores TERM.
 TREE = """
 setsid sleep 1001 &
@@ -49,6 +51,35 @@ def test_walltime_ends_the_whole_tree(pbs):
     job_id = begin(pbs, "-l", "walltime=2")
     assert pbs.finish(job_id)["Exit_status"] == "-29"
     assert not left_over(pbs), "when the job has ended, its processes have"
+
+
+@pytest.mark.parametrize(("busy_until", "ended"), [(0, 2), (11, 12), (1000, 22)])
+def test_while_others_have_the_cores_a_job_may_run_ten_times_its_walltime(busy_until, ended, monkeypatch, tmp_path):
+    """It is given a walltime of two seconds, and would never end. The clock here is made."""
+
+    class Clock:
+        now = 1000
+
+        def time(self):
+            return self.now
+
+        def wait(self, seconds):
+            self.now += seconds
+            return b""
+
+    clock, shell = Clock(), subprocess.Popen(["sleep", "1000"])
+    monkeypatch.setattr(runner, "time", clock)
+    monkeypatch.setattr(runner.linux, "running", lambda: 100 * os.cpu_count() if clock.now < 1000 + busy_until else 1)
+    monkeypatch.setattr(runner.linux, "stat", lambda process: [b"S"])
+    monkeypatch.setattr(runner, "_members", lambda job: [shell.pid] if shell.poll() is None else [])
+    monkeypatch.setattr(runner, "_kill_delay", lambda: 0)
+    monkeypatch.setattr(runner.processes, "reap", lambda ended: ended.update({shell.pid: 9} if shell.poll() is not None else {}))
+    monkeypatch.setattr(runner.ending, "spool_files", lambda job: [(tmp_path / "stderr", "", "")])
+    job = {"id": "1", "stime": 1000, "asked": {"walltime": 2, "listing": {}}}
+    assert runner.watch(job, shell.pid, clock, None)["exit_status"] == -29
+    said = (tmp_path / "stderr").read_text().splitlines()
+    assert said[-1] == f"=>> PBS: job killed: walltime {max(3, ended)} exceeded limit 2"
+    assert said[:-1] == [f"=>> PBS: walltime 2 is over; the job goes on, as {100 * os.cpu_count()} processes of others want the cores of this machine"] * (busy_until > 0)
 
 
 def test_deleting_ends_the_whole_tree(pbs):

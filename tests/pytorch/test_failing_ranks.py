@@ -37,6 +37,8 @@ with meet(args) as comm:
         watchdog.progress()
         if (args.out / "raise").exists() and comm.rank == 1:
             raise ArithmeticError("the sum is wrong")
+        if (args.out / "gap").exists():
+            raise NotImplementedError("PUT YOUR CODE: step")
         if (args.out / "leave").exists() and comm.rank == 1:
             sys.exit("rank 1 leaves")
 """
@@ -190,6 +192,15 @@ def test_a_rank_that_leaves_by_sys_exit_is_named_with_what_it_says(run):
     status, _, errors = run.end()
     assert time.monotonic() - begin < SECONDS_TO_END and status != 0
     assert re.search(r"^rank 1 on \S+ ended with 'rank 1 leaves'; all ranks end$", errors, re.MULTILINE), errors
+
+
+@start_with("mpiexec")
+def test_an_open_gap_is_said_once(run):
+    run.begin()
+    run.wait_for_ranks()
+    (run.out / "gap").touch()
+    status, _, errors = run.end()
+    assert status == 2 and errors.count("the gap `step` is still to be filled") == 1 and "Traceback" not in errors, errors
 
 
 @start_with("torchrun", "spawn")  # under mpiexec, the Chainer track's tests see the same
