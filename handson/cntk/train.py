@@ -102,7 +102,8 @@ class ProgressPrinter:
         self.log.append({"epoch": len(self.log) + 1, "main/loss": loss / samples, "main/accuracy": 1 - metric / samples, "elapsed_time": seconds})
         if workers.world().rank == 0:
             of = f" of {self.num_epochs}" if self.num_epochs else ""
-            print(f"Finished Epoch[{len(self.log)}{of}]: [{self.tag}] loss = {loss / samples:.6f} * {samples}, metric = {100 * metric / samples:.2f}% * {samples} {seconds:.3f}s", flush=True)
+            means = f"loss = {loss / samples:.6f} * {samples}, metric = {100 * metric / samples:.2f}% * {samples}"
+            print(f"Finished Epoch[{len(self.log)}{of}]: [{self.tag}] {means} {seconds:.3f}s", flush=True)
 
 
 @dataclass

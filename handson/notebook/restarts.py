@@ -35,7 +35,8 @@ def kill_node(job, node, checkpoint, limit=LIMIT, say=print):
         time.sleep(0.05)
     killed = [process for process in _processes(job, node) if _kill(process)]
     if not killed:
-        raise NotKilled(f"no process of job {job} on {node} was found on this machine: has it ended, or does it run on a cluster? There, `ssh {node} pkill -9 -f train_restarts` does it")
+        cluster = f"on a cluster, kill torchrun and its rank there by hand (`ssh {node}`)"
+        raise NotKilled(f"no process of job {job} on {node} was found on this machine: if it has ended, submit it again; {cluster}")
     say(f"{node} is dead: {len(killed)} processes were killed")
 
 

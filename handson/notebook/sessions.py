@@ -23,4 +23,5 @@ def show(runs):
         right.plot(range(1, len(losses) + 1), losses, color="black", linestyle=line, marker=marker, markerfacecolor="white", label=name)
     right.set(xlabel="epoch", ylabel="loss while training", ylim=(0, None))
     right.legend(fontsize="small", edgecolor="none")
-    return picture(drawing, "; ".join(f"{name}: {run.throughput:.0f} images/s, loss {run.log[-1]['main/loss']:.2f} in the last epoch" for name, run in runs.items()) + ".")
+    words = (f"{name}: {run.throughput:.0f} images/s, loss {run.log[-1]['main/loss']:.2f} in the last epoch" for name, run in runs.items())
+    return picture(drawing, "; ".join(words) + ".")

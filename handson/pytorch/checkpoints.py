@@ -76,7 +76,7 @@ def load(path, comm):
 def _read(path):
     """The content of a checkpoint, or why it cannot be read, as the beginning of a sentence."""
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location=_here, weights_only=True)
     except FileNotFoundError:
         return f"there is no checkpoint {path}"
     except Exception as error:  # a file that was cut off can fail in any way
@@ -84,6 +84,11 @@ def _read(path):
     if not isinstance(content, dict) or not isinstance(content.get("own"), list) or "shared" not in content:
         return f"the file {path} is no checkpoint of this course"
     return content
+
+
+def _here(storage, location):
+    """What was on a GPU comes to the GPU of this process; the state of a generator stays where it is needed, on the host."""
+    return storage if location == "cpu" else storage.cuda()
 
 
 def add_options(parser):

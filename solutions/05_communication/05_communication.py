@@ -366,15 +366,6 @@ communication.throughputs(served)
 communication.accuracies(served, list(served))
 
 # %% [markdown]
-# ## Seconds to an accuracy
-#
-# What counts in the end: the time until the network is good enough.
-
-# %%
-print(f"predicted: {prediction_sooner} times sooner than plain")
-communication.to_accuracy(slow, 0.9, fast)
-
-# %% [markdown]
 # ## In CNTK's words
 #
 # Microsoft's CNTK had gradients of one bit and block momentum in 2016, as *distributed learners* around a local one. CNTK itself no longer
@@ -465,7 +456,17 @@ restarts.lost_shares(lost_share, checkpoint=30, betweens=(6 * 3600, 24 * 3600, 7
 # %% [markdown]
 # The best interval is the square root of 2 x *checkpoint* x *between* (J. W. Young, "A first order approximation to the optimum
 # checkpoint interval", 1974). Twice the nodes fail twice as often.
+
+# %% [markdown]
+# ## Seconds to an accuracy
 #
+# What counts in the end: the time until the network is good enough.
+
+# %%
+print(f"predicted: {prediction_sooner} times sooner than plain")
+communication.to_accuracy(slow, 0.9, fast)
+
+# %% [markdown]
 # ## Check
 #
 # Save the notebook (Ctrl-S) and run the cell.

@@ -18,6 +18,9 @@ from pathlib import Path
 import pytest
 from ranks import ROOT, SOLUTIONS
 
+from handson.errors import TrackError
+from handson.pytorch import communicator
+
 PATIENCE = 100  # seconds until a test gives up; what is measured takes a few
 SECONDS_TO_END = 20  # for all ranks, once one has failed; a few on a machine that has nothing else to do
 
@@ -352,3 +355,14 @@ def small_set(folder, samples=8):
     arrays = dict(train_images=images, train_labels=labels, test_images=images, test_labels=labels)
     numpy.savez(folder / "small.npz", **arrays, classes=["a"], maximum=16)
     return str(folder / "small.npz")
+
+
+def test_a_sentence_names_its_rank_and_one_of_all_ranks_is_said_once(capsys, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(communicator.time, "sleep", lambda seconds: None)
+    communicator._say_once(TrackError("the image is gone"))
+    communicator._say_once(TrackError("the network is another one", on_all_ranks=True))
+    assert re.search(r"rank 1 on \S+: the image is gone\n$", capsys.readouterr().err)
+    monkeypatch.setenv("RANK", "0")
+    communicator._say_once(TrackError("the network is another one", on_all_ranks=True))
+    assert capsys.readouterr().err.endswith(": the network is another one\n")

@@ -16,8 +16,8 @@ def as_uninterrupted(seen, case, expected):
         problem = criteria.explained(of_rank["parameters"], right, wrong)
         if problem is not None:
             difference = numpy.abs(of_rank["parameters"] - right).max()
-            where = f"{case['steps'] - case['stop']} steps after a restart, parameters of rank {rank} differ by up to {difference:.2g} from those of a run without one"
-            return criteria.because(where, problem)
+            where = f"{case['steps'] - case['stop']} steps after a restart, parameters of rank {rank} differ by up to {difference:.2g}"
+            return criteria.because(f"{where} from those of a run without one", problem)
     return None
 
 

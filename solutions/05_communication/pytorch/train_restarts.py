@@ -40,14 +40,14 @@ def restore(shared, own, model, optimizer, residuals, batches):
     ### END SOLUTION
 
 
-def train(comm, args, images):
+def train(comm, args, files):
     device = devices.use(dict(enumerate(args.gpu))[comm.intra_rank])
-    batches = Partition(len(images), args.batchsize * comm.size, comm.size, comm.rank, args.seed)
+    batches = Partition(len(files), args.batchsize * comm.size, comm.size, comm.rank, args.seed)
     own = torch.Generator()  # else every new iterator of the loader, also that after a restart, would draw one of the noise's numbers
-    train_loader = DataLoader(images, batch_sampler=batches, generator=own)
+    train_loader = DataLoader(files, batch_sampler=batches, generator=own)
 
     torch.manual_seed(args.seed)
-    model = SmallNet(images.shape, CLASSES).to(device)
+    model = SmallNet(files.shape, CLASSES).to(device)
     # Without find_unused_parameters, it fills its buckets anew after the first step: the residuals of a bucket would not fit after a restart.
     replica = DistributedDataParallel(model, find_unused_parameters=True)
     residuals = {}
@@ -83,9 +83,9 @@ def main():
     args = options.parse(gpus=None, add_options=checkpoints.add_options)
     with meet(args) as comm:
         dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
-        images = ImageFiles(map_files.folder_of(args.dataset) / "train.txt", CLASSES)
-        announce("multiple nodes", args, images, comm.devices, comm)
-        train(comm, args, images)
+        files = ImageFiles(map_files.folder_of(args.dataset) / "train.txt", CLASSES)
+        announce("multiple nodes", args, files, comm.devices, comm)
+        train(comm, args, files)
 
 
 if __name__ == "__main__":

@@ -56,19 +56,21 @@ class Run:
             dist.all_reduce(mean)
             self.update(mean)
 
+    def parts(self):
+        return {"model": self.model, "optimizer": self.optimizer, "batches": self.batches}
+
     def state(self):
-        shared = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "batches": self.batches.state_dict()}
-        return shared, {"residuals": self.residuals, "random": torch.get_rng_state()}
+        """(shared, own), as train_restarts.py has them."""
+        return {name: part.state_dict() for name, part in self.parts().items()}, {"residuals": self.residuals, "random": torch.get_rng_state()}
 
     def restore(self, shared, own):
-        self.model.load_state_dict(shared["model"])
-        self.optimizer.load_state_dict(shared["optimizer"])
-        self.batches.load_state_dict(shared["batches"])
-        self.residuals.update(own["residuals"])
-        torch.set_rng_state(own["random"])
+        for name, part in self.parts().items():
+            part.load_state_dict(shared[name])
+        self.residuals |= own["residuals"]
+        torch.random.set_rng_state(own["random"])
 
     def given(self):
-        return {"model": self.model, "optimizer": self.optimizer, "residuals": self.residuals, "batches": self.batches}
+        return self.parts() | {"residuals": self.residuals}
 
 
 def restart(rank, ranks, source, case):
