@@ -23,7 +23,7 @@ RANKS, SELECT = 4, "2:ngpus=2:mpiprocs=2:ompthreads=1"
 SCRIPT = ROOT / "solutions/03_multi_node/pytorch/train_cifar_multi_node.py"
 UNIT = ROOT / "solutions/05_communication/pytorch"
 TWO_NODES = "2:ngpus=1:mpiprocs=1:ompthreads=1"
-SLOW, SEEDS, EPOCHS, ACCURACY = "50mbit", 3, 7, 0.92
+SLOW, SEEDS, EPOCHS, ACCURACY = "50mbit", 3, 7, 0.91
 HOOKS = ("plain", "float16", "1-bit", "1-bit-without-feedback", "top-1-percent", "powersgd", "double-buffering", "float16-double-buffering")
 STEPS = 12  # in an epoch of 1,500 images, of which two ranks take 64 each
 SELDOM = ("local-sgd-12", "block-momentum-4")
