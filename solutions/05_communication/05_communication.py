@@ -324,12 +324,14 @@ communication.throughputs(slow | {"plain, no limit": fast["plain"]})
 
 # %% [markdown]
 # Each method sends all bits in the first two steps (a *warm start*), so the bytes of the whole run do not fall
-# as far as your formula says. And the accuracy? A sign is a poor gradient. See what error feedback makes of it:
+# as far as your formula says. And what is learned? A sign is a poor gradient. See what error feedback makes of it:
 
 # %%
-communication.accuracies(slow, ("plain", "1-bit", "1-bit-without-feedback"))
+communication.losses(slow, ("plain", "1-bit", "1-bit-without-feedback"))
 
 # %% [markdown]
+# Without feedback, the loss stays several times as high: what a sign cannot say is lost in each step, and a gradient of 0 is sent as a positive one.
+#
 # ## Half the bytes, a step late
 #
 # With ChainerMN, these are two options. `float16-double-buffering` is what the report on ChainerMN in the cloud used: there, 1.84 iterations
@@ -427,8 +429,9 @@ print(f"predicted: {prediction_sooner} times sooner than plain")
 communication.to_accuracy(slow | seldom, 0.91, fast)
 
 # %% [markdown]
-# On so slow a network the methods that send least win, and a bit for each gradient is enough if nothing is forgotten. On the dashed line,
-# without a limit, none of them would gain anything: they compute more, and their gradients are worse. **Measure first** what the limit is.
+# On so slow a network the methods that send least win, and a bit for each gradient is enough if nothing is forgotten. A white bar is a method
+# that did not get there with every seed. A bar that ends left of the dashed line is no wonder of the network: signs move all parameters by
+# the same amount, which happens to help in the first epochs here, with or without a limit. **Measure first** what the limit is.
 #
 # ## In CNTK's words
 #
