@@ -65,30 +65,57 @@ def seconds_to(run, accuracy):
     return next((row["elapsed_time"] for row in run.log if row["validation/main/accuracy"] >= accuracy), None)
 
 
+def rate(run):
+    """Images per second after the first epoch, which has a method's warm start and all that happens only once."""
+    first, last = run.log[0], run.log[-1]
+    if first is last:
+        return run.throughput
+    return run.images / run.epochs * (last["epoch"] - first["epoch"]) / (last["elapsed_time"] - first["elapsed_time"])
+
+
+def some_gradients():
+    """The gradients of WideNet after one epoch of training on one rank, for a batch of 64 digits: a float32 tensor with one dimension."""
+    import torch
+    import torch.nn.functional as F
+
+    from handson.pytorch.model import WideNet
+    from handson.training import data
+
+    torch.manual_seed(0)
+    train_set, _ = data.load("digits")
+    model = WideNet(len(train_set.classes))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for images, labels in zip(train_set.images.split(64), train_set.labels.split(64)):
+        optimizer.zero_grad()
+        F.cross_entropy(model(data.enlarge(images, 32)), labels).backward()
+        optimizer.step()
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+
 def throughputs(runs):
-    """Throughput of each method, a bar for the median and a point for each seed; below, what was sent, per step of training."""
+    """Throughput of each method, a bar for the median and a mark for each seed; beside it, what a node sent in the whole run."""
     drawing, (left, right) = _axes(9, 0.8 + 0.36 * len(runs), columns=2, sharey=True)
     for place, (method, of_method) in enumerate(runs.items()):
-        rates, sent = [run.throughput for run in of_method], [run.log[-1]["bytes"] / 1e6 for run in of_method]
+        rates, sent = [rate(run) for run in of_method], [run.log[-1]["bytes"] / 1e6 for run in of_method]
         left.barh(place, numpy.median(rates), height=0.55, facecolor="#9ECAE1", edgecolor="0.25")
         left.plot(rates, [place] * len(rates), "k|", markersize=9)
         right.barh(place, numpy.median(sent), height=0.55, facecolor="#E69F00", edgecolor="0.25")
-    left.set(yticks=range(len(runs)), yticklabels=list(runs), xlabel="throughput [images/s]; a mark for each seed", xlim=(0, None))
-    right.set(xlabel="sent by a node in the whole run [MB]", xlim=(0, None))
+    left.set(yticks=range(len(runs)), yticklabels=list(runs), xlabel="images/s after the first epoch; marks: seeds", xlim=(0, None))
+    right.set(xlabel="sent by a node in all epochs [MB]", xlim=(0, None))
     left.invert_yaxis()
-    return picture(drawing, "Throughput: " + ", ".join(f"{method} {numpy.median([run.throughput for run in some]):.0f} images/s" for method, some in runs.items()) + ".")
+    return picture(drawing, "Throughput: " + ", ".join(f"{method} {numpy.median([rate(run) for run in some]):.0f} images/s" for method, some in runs.items()) + ".")
 
 
 def to_accuracy(runs, accuracy, without_limit=None):
-    """Seconds to an accuracy for each method: a bar for the median, a point for each seed. A method with a seed that never reached it is
-    marked. without_limit: the same runs of another folder, without a limit of the network, drawn as a dashed line (their fastest method)."""
+    """Seconds to an accuracy for each method: a bar for the median, a point for each seed. A method with a seed that never reached it
+    has a white bar. without_limit: the same runs of another folder, without a limit of the network, drawn as a dashed line (their fastest method)."""
     drawing, (axes,) = _axes(7.5, 0.9 + 0.36 * len(runs))
     words = []
     for place, (method, of_method) in enumerate(runs.items()):
         reached = [seconds for run in of_method if (seconds := seconds_to(run, accuracy)) is not None]
         missed = len(of_method) - len(reached)
         if reached:
-            axes.barh(place, numpy.median(reached), height=0.55, facecolor="0.8", edgecolor="0.25")
+            axes.barh(place, numpy.median(reached), height=0.55, facecolor="white" if missed else "0.8", edgecolor="0.25")
             axes.plot(reached, [place] * len(reached), "ko", markersize=4)
         if missed:
             axes.annotate(f"  {missed} of {len(of_method)} seeds did not reach it", (max(reached, default=0), place), va="center", fontsize="small")
@@ -105,12 +132,31 @@ def to_accuracy(runs, accuracy, without_limit=None):
 def accuracies(runs, methods):
     """Validation accuracy after each epoch of some methods, the mean over the seeds and their range."""
     drawing, (axes,) = _axes(7, 3.4)
+    _curves(axes, runs, methods, "validation/main/accuracy")
+    axes.set(ylabel="validation accuracy")
+    axes.legend(fontsize="small", edgecolor="none", loc="lower right")
+    return picture(drawing, f"Validation accuracy; at the end: {_ends(runs, methods, 'validation/main/accuracy')}.")
+
+
+def losses(runs, methods):
+    """As `accuracies`, beside the loss of the last batch of each epoch in logarithmic scale, which shows what a method still has to learn."""
+    drawing, (left, right) = _axes(10, 3.4, columns=2)
+    _curves(left, runs, methods, "main/loss")
+    left.set(ylabel="training loss", yscale="log")
+    _curves(right, runs, methods, "validation/main/accuracy")
+    right.set(ylabel="validation accuracy")
+    right.legend(fontsize="small", edgecolor="none", loc="lower right")
+    return picture(drawing, f"Training loss at the end: {_ends(runs, methods, 'main/loss')}. Validation accuracy: {_ends(runs, methods, 'validation/main/accuracy')}.")
+
+
+def _curves(axes, runs, methods, what):
     for colour, marker, line, method in zip(("#000000", "#D55E00", "#0072B2", "#009E73"), "o^sD", ("-", "--", "-.", ":"), methods):
-        curves = numpy.array([[row["validation/main/accuracy"] for row in run.log] for run in runs[method]])
+        curves = numpy.array([[row[what] for row in run.log] for run in runs[method]], float)
         epochs = numpy.arange(1, curves.shape[1] + 1)
         axes.plot(epochs, curves.mean(axis=0), color=colour, marker=marker, linestyle=line, markerfacecolor="white", label=method)
         axes.fill_between(epochs, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.15, linewidth=0)
-    axes.set(xlabel="epoch", ylabel="validation accuracy")
-    axes.legend(fontsize="small", edgecolor="none", loc="lower right")
-    ends = ", ".join(f"{method} {numpy.mean([run.log[-1]['validation/main/accuracy'] for run in runs[method]]):.3f}" for method in methods)
-    return picture(drawing, f"Validation accuracy; at the end: {ends}.")
+    axes.set(xlabel="epoch")
+
+
+def _ends(runs, methods, what):
+    return ", ".join(f"{method} {numpy.mean([run.log[-1][what] for run in runs[method]]):.3f}" for method in methods)

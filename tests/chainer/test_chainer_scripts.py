@@ -114,7 +114,7 @@ result(outs)
 
 def test_scripts_and_package_import_without_a_warning_and_run_nothing():
     for script in SCRIPTS.values():
-        code = f"import importlib.util as u; s = u.spec_from_file_location('script', {str(script)!r}); s.loader.exec_module(u.module_from_spec(s))"
+        code = f"import sys; sys.path.insert(0, {str(script.parent)!r}); import importlib.util as u; s = u.spec_from_file_location('script', {str(script)!r}); s.loader.exec_module(u.module_from_spec(s))"
         done = subprocess.run([*PYTHON, "-c", code], capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

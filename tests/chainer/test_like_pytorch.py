@@ -17,6 +17,7 @@ from same_start import BATCH, RATE, STEPS, arrays, batch, chainer_model, numbers
 
 from handson.chainer import model as chainers
 from handson.chainer.cpu_updater import MultiprocessParallelUpdater
+from handson.pytorch import model as torch_models
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "pytorch"))
 from ranks import on_ranks  # noqa: E402
@@ -153,3 +154,19 @@ def test_mpi_ranks_agree(workers, tmp_path):
     for (mine, mine_together), its in zip(results(workers, CHAINERMN, tmp_path / "weights.npz"), theirs):
         assert_same({name: numpy.array(values) for name, values in mine.items()}, its, 1e-4)
         assert_same({name: numpy.array(values) for name, values in mine_together.items()}, means, 1e-4)
+
+
+def test_the_wide_network_agrees():
+    torch.manual_seed(0)
+    theirs, mine = torch_models.WideNet(10), L.Classifier(chainers.WideNet(10))
+    first, _, second, _, hidden, _, last = mine.predictor
+    blocks, layers = (theirs[0], theirs[2]), (theirs[5], theirs[7])
+    for (convolution, normalization, _), block in zip((first, second), blocks):
+        convolution.W.array[...], normalization.gamma.array[...] = block[0].weight.detach(), block[1].weight.detach()
+    images, labels = batch(0, 0, 32)
+    mine(images, labels)  # Chainer draws the parameters of dense layers when it has seen an image
+    for linear, layer in zip((hidden, last), layers):
+        linear.W.array[...], linear.b.array[...] = layer.weight.detach(), layer.bias.detach()
+    mine(images, labels)
+    numpy.testing.assert_allclose(mine.y.array, theirs(torch.from_numpy(images)).detach().numpy(), rtol=1e-4, atol=1e-5)
+    assert sum(parameter.size for parameter in mine.params()) == sum(parameter.numel() for parameter in theirs.parameters())

@@ -5,13 +5,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.distributed as dist
 from ranks import on_ranks
 
-from handson.pytorch import wire
+from handson.notebook import communication
+from handson.pytorch import compared_methods, wire
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "solutions/05_communication/pytorch"
@@ -112,3 +114,19 @@ def solution_methods():
         return solution("train_hooks").METHODS
     finally:
         sys.path.remove(str(SCRIPTS))
+
+
+def test_an_all_reduce_in_flight_is_waited_for_before_the_evaluation():
+    waited = []
+    work = SimpleNamespace(wait=lambda: waited.append("waited"))
+    compared_methods.wait({0: (torch.zeros(1), work), 1: (torch.zeros(1), work)})
+    assert waited == ["waited", "waited"]
+    for state in (None, torch.float16, {0: torch.zeros(3)}):  # of hooks that have nothing in flight
+        compared_methods.wait(state)
+
+
+def test_the_warm_start_is_not_part_of_a_rate():
+    log = [{"epoch": epoch, "elapsed_time": seconds} for epoch, seconds in ((1, 10.0), (2, 12.0), (3, 14.0))]
+    run = SimpleNamespace(log=log, images=300, epochs=3, throughput=300 / 14)
+    assert communication.rate(run) == 50
+    assert communication.rate(SimpleNamespace(log=log[:1], images=100, epochs=1, throughput=10)) == 10

@@ -43,6 +43,7 @@ def train(comm, args, method, train_set, test_set):
     state = make_state()
     replica.register_comm_hook(state, compared_methods.after_warm_up(hook, args.warm_up, hooks.plain))
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
+    compared_methods.guard(comm, model, len(train_loader))
 
     progress = compared_methods.Progress(comm, method)
     for epoch in range(args.epoch):

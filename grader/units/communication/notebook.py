@@ -1,6 +1,20 @@
 """The checks of the gaps in notebook 05_communication: titles, hints and points, and no answers."""
 
-from grader.checks.notebook_functions import function, prediction
+from grader.checks.check import Check, Criterion
+from grader.checks.notebook_functions import PROBES, function, prediction
+
+ORDERED = ("plain", "float16", "1-bit", "top-1-percent", "double-buffering")
+
+
+def each_once(seen, case, expected):
+    """A judge: the text names all methods of ORDERED, each once, in any order."""
+    words = seen[0]["value"].replace(",", " ").replace(">", " ").split()
+    for method in ORDERED:
+        if words.count(method) != 1:
+            return f"{method} is in it {words.count(method)} times; each of {', '.join(ORDERED)} should be in it once"
+    other = [word for word in words if word not in ORDERED]
+    return f"there is no method {other[0]!r:.40} in the list; {', '.join(ORDERED)} are to be ordered" if other else None
+
 
 CHECKS = (
     function(
@@ -17,6 +31,10 @@ CHECKS = (
     ),
     prediction("prediction_bucket", 1, 1800, "write a size in KB; all gradients together have 1,800"),
     function("hook_bytes", "the bytes of one step", "A float32 has 4 bytes, a float16 has 2; 8 signs are a byte."),
+    Check(
+        "prediction_order", f"{PROBES}:word", ({"name": "prediction_order"},),
+        (Criterion("a prediction", 1, each_once, "Write the names with spaces between them; the order need not come true."),), observed=lambda case: {"value": str},
+    ),  # fmt: skip
     prediction("prediction_sooner", 0.1, 100, "1 means as soon as plain, 2 in half of its seconds"),
     prediction("prediction_period", 1, 36, "H is a number of steps, from 1 to 36"),
     prediction("prediction_staleness", 0, 100, "write a number of steps, 0 or more"),

@@ -1,0 +1,25 @@
+"""The Chainer track's ways to send half the bytes, or to send them during the next step: trained with, and compared."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "solutions/05_communication/chainer/train_hooks.py"
+LIMIT = 120  # seconds
+
+
+@pytest.mark.slow
+def test_every_method_trains_and_writes_its_own_result(tmp_path):
+    mpiexec = str(Path(sys.executable).with_name("mpiexec"))
+    options = ["--method", "all", "-e", "2", "--size", "16", "-b", "300", "-o", str(tmp_path)]
+    run = subprocess.run([mpiexec, "-n", "2", sys.executable, SCRIPT, *options], capture_output=True, text=True, timeout=LIMIT)
+    assert run.returncode == 0, run.stderr
+    results = [json.loads((tmp_path / f"{method}_0" / "result.json").read_text()) for method in ("plain", "float16", "double-buffering", "float16-double-buffering")]
+    assert run.stdout.count("Throughput: ") == len(results)
+    assert {(result["track"], result["script"], len(result["log"])) for result in results} == {("chainer", "train_hooks", 2)}
+    losses = [result["log"][0]["main/loss"] for result in results]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-2)  # the same training, but for the type that gradients travel in
+    assert losses[2] == pytest.approx(losses[3], rel=1e-2)
