@@ -1,6 +1,7 @@
 """Who imports whom, over all files of the course, imports within functions included: the rooms and their order, and no circles."""
 
 import ast
+import functools
 import graphlib
 from pathlib import Path
 
@@ -24,6 +25,7 @@ COURSE = {name: path for package in ("handson", "grader", "tests") for name, pat
 SCRIPTS = sorted(path for path in (ROOT / "solutions").rglob("*.py"))
 
 
+@functools.cache
 def imports(path, within_functions=True):
     """The absolute names that a file imports: modules, and what it takes from them as `module.name`."""
     return {name for node in nodes(ast.parse(path.read_text()), within_functions) for name in names(node)}
@@ -63,6 +65,19 @@ def graph(package):
     return {name: of_course(imports(path)) - {name} for name, path in COURSE.items() if name.split(".")[0] == package}
 
 
+def reached(name):
+    """The modules that a module imports at the top, those that these import there, and the packages around all of them."""
+    seen, waiting = set(), [name]
+    while waiting:
+        module = waiting.pop()
+        if module in COURSE and module not in seen:
+            seen.add(module)
+            parts = module.split(".")
+            waiting += [".".join(parts[:length]) for length in range(1, len(parts))]
+            waiting += of_course(imports(COURSE[module], within_functions=False))
+    return seen
+
+
 @pytest.mark.parametrize(("package", "others"), [("handson", ["grader", "tests", "solutions", "exercises"]), ("grader", ["tests", "solutions", "exercises"])])
 def test_a_package_imports_none_that_stands_on_it(package, others):
     wrong = {name: found for name, path in modules(package).items() if (found := of(imports(path), *others))}
@@ -91,18 +106,14 @@ def test_no_modules_import_each_other_in_a_circle(package):
 
 @pytest.mark.parametrize("name", [name for name in COURSE if name.startswith(("handson.pbs", "handson.cluster")) and name != MEASURING])
 def test_batch_commands_and_cluster_tools_start_without_slow_libraries(name):
-    """A qsub takes 50 ms, torch seconds. What is imported at the top, by what is imported at the top as well, and by packages around."""
-    seen, waiting = set(), [name]
-    while waiting:
-        module = waiting.pop()
-        if module in seen:
-            continue
-        seen.add(module)
-        found = imports(COURSE[module], within_functions=False)
-        assert not of(found, *SLOW), module
-        parts = module.split(".")
-        waiting += [".".join(parts[:length]) for length in range(1, len(parts))]
-        waiting += of_course(found)
+    """A qsub takes 50 ms, torch seconds."""
+    for module in reached(name):
+        assert not of(imports(COURSE[module], within_functions=False), *SLOW), module
+
+
+@pytest.mark.parametrize("name", [name for name in COURSE if name.startswith("grader.") and "probes" in name.split(".")])
+def test_what_runs_beside_students_code_reaches_nothing_that_knows_what_is_right(name):
+    assert not [module for module in reached(name) if {"checks", "oracles", "instructors"} & set(module.split("."))]
 
 
 @pytest.mark.parametrize(("room", "others"), [

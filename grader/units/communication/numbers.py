@@ -1,6 +1,9 @@
-"""The numbers that ranks start an all-reduce with: for the probe, and for the check that knows their sum."""
+"""The numbers that ranks start with, for the probes, and for the checks that know their sums."""
 
 import numpy
+
+RATE = 0.125  # the learning rate of the parameter server; its products with whole numbers are exact
+LENGTH = 5  # numbers in its `parameters`, before the last one
 
 
 def numbers(seed, rank, length):

@@ -5,11 +5,9 @@ import numpy
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
-from grader.units.communication.numbers import numbers
+from grader.units.communication.numbers import LENGTH, RATE, numbers
 
 PROBES = "grader.units.communication.probes.parameter_server:"
-RATE = 0.125  # the learning rate; its products with whole numbers are exact
-LENGTH = 5  # numbers in `parameters`, before the last one
 
 
 def simulated(case):

@@ -10,8 +10,7 @@ import torch.distributed as dist
 from grader.box.rank import Wrong
 from grader.probes.pytorch import batch, network
 from grader.probes.script import Script
-from grader.units.communication.numbers import numbers
-from grader.units.communication.parameter_server import LENGTH, RATE
+from grader.units.communication.numbers import LENGTH, RATE, numbers
 from handson.pytorch import wire
 
 
