@@ -101,7 +101,8 @@ def _first_step(moved, gradients, rate):
         times = found @ right / (right @ right)
         if not criteria.close(found / scale, times * right / scale, ROUNDING):
             return "the first step does not go along the mean of all ranks' gradients, as one process with all ranks' images would"
-        why = {len(moved): ": the gradients are added up over the ranks, not averaged", 1 / len(moved): ": the gradients are divided by the number of ranks twice"}
+        why = {len(moved): ": the gradients are added up over the ranks, not averaged, or RATE is multiplied by the ranks"}
+        why[1 / len(moved)] = ": the gradients are divided by the number of ranks twice, or RATE is"
         because = next((text for factor, text in why.items() if abs(times / factor - 1) < ROUNDING), "")
         return f"the first step is {times:.3g} times as long as SGD makes it with the mean gradient and the rate RATE{because}"
     return None
