@@ -12,6 +12,7 @@ from grader.box.stacks import STUDENT
 from grader.sandbox import clean_environment, close_other_files, limit_rank
 from grader.verdict import ERROR, FAILED, OUT_OF_MEMORY
 from handson import linux
+from handson.errors import OneSentence
 
 
 class Wrong(Exception):
@@ -62,7 +63,12 @@ def _told(error, limits):
     """What the rank tells the box about an exception."""
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "bad_alloc" in str(error):
         return {"status": OUT_OF_MEMORY, "message": f"it wants more memory than the {limits.memory_bytes >> 20} MiB it may have", "line": _line(error)}
-    return {"status": ERROR, "message": describe(error), "line": _line(error)}
+    return {"status": ERROR, "message": _words(error), "line": _line(error)}
+
+
+def _words(error):
+    """As `describe`, but a sentence of the course's own without the name of its class."""
+    return describe(error).partition(": ")[2] if isinstance(error, OneSentence) else describe(error)
 
 
 def describe(error):

@@ -2,7 +2,7 @@
 
 import numpy
 
-from grader.checks import criteria, training
+from grader.checks import criteria, sgd, training
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 
@@ -95,7 +95,9 @@ def mean_gradients(seen, case, expected):
         problem = criteria.explained(of_rank["gradients"], expected["mean"], wrong if len(seen) > 1 else {})
         if problem is not None:
             found, right = (numpy.abs(values).max() for values in (of_rank["gradients"], expected["mean"]))
-            problem = problem or _mean_of_some(of_rank["gradients"], expected["mean"], expected["own"][rank]) or "the gradients are not the mean of all ranks' gradients"
+            problem = problem or _mean_of_some(of_rank["gradients"], expected["mean"], expected["own"][rank])
+            times = sgd.ratio(of_rank["gradients"].ravel(), expected["mean"].ravel())
+            problem = problem or (f"the gradients are {times:.3g} times the mean of all ranks' gradients" if times else "the gradients are not the mean of all ranks' gradients")
             return f"{problem} (on rank {rank} the largest is {found:.3g}; of the mean it is {right:.3g})"
     return None
 
