@@ -24,6 +24,7 @@ from grader.verdict import (
     Verdict,
 )
 
+TO_FILL = "this gap is still to be filled"
 ONLY_IF = "this counts only if"  # begins the message of a criterion that nothing is wrong with but another one
 BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT)  # if several ranks failed, the first of these statuses is reported
 LONGEST_FILE = 60_000  # characters
@@ -163,6 +164,8 @@ def _source(check, part, text):
     if check.whole:
         fragments = {gap.name: gaps.find(exercise, gap.name, text) for gap in exercise.gaps}
         unfilled = [name for name, fragment in fragments.items() if not fragment or not fragment.code]
+        if check.gap in unfilled:
+            return None, NOT_ATTEMPTED, TO_FILL
         return (None, NOT_ATTEMPTED, f"fill the other gaps first: {', '.join(unfilled)}") if unfilled else (source, None, _reaching(exercise, text))
     if f"{LOST} {check.gap}\n" in text:
         return None, NOT_FOUND, f"the cell of this gap is not found in {part.file}: copy its given lines anew"
@@ -170,7 +173,7 @@ def _source(check, part, text):
     if fragment is None:
         return None, NOT_FOUND, f"the place of this gap is not found in {part.file}: the lines around it have changed; copy them anew"
     if not fragment.code:
-        return None, NOT_ATTEMPTED, "this gap is still to be filled"
+        return None, NOT_ATTEMPTED, TO_FILL
     source |= {"code": fragment.code, "line": fragment.line}
     broken = gaps.unreadable(text) if source["file"].endswith(".py") else None
     if not broken:

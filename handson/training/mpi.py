@@ -5,7 +5,7 @@ import signal
 
 from handson.training import leftovers, watchdog
 
-MEETING = 300  # seconds for all ranks to start, on a busy machine; that ranks have ended is noticed earlier, see supervisor
+MEETING = 180  # seconds for all ranks to start, on a busy machine; that ranks have ended is noticed earlier, see supervisor
 
 
 def start():

@@ -106,10 +106,12 @@ class _Launched:
 
     def __init__(self):
         self.proxy = os.getppid()  # mpiexec's own process on this node, the parent of its ranks
-        self.mpiexec = linux.parent(self.proxy)  # on the node where it runs, it has a child for each node
+        self.mpiexec = linux.parent(self.proxy)  # it has a child for each node; other nodes see it if they are virtual ones
+        while self.mpiexec > 1 and not linux.name(self.mpiexec).startswith("mpiexec"):
+            self.mpiexec = linux.parent(self.mpiexec)
         self.here = int(os.environ.get("MPI_LOCALNRANKS", 0)) if linux.name(self.proxy) == "hydra_pmi_proxy" else 0
         several = int(os.environ.get("PMI_SIZE", 0)) > self.here > 0
-        self.nodes = 2 if several and linux.name(self.mpiexec).startswith("mpiexec") else 0  # at least; 0 where it runs on another node
+        self.nodes = 2 if several and self.mpiexec > 1 else 0  # at least; 0 where it runs on another machine
 
     def missing(self):
         """Which ranks are not there, as the begin of a sentence, and how many are; or None. Before MPI starts, all ranks wait for each other."""

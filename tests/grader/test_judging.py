@@ -43,6 +43,13 @@ def test_one_gap_that_is_still_empty_hides_only_the_run_of_the_whole(verdicts):
     assert found["run"].message == "fill the other gaps first: shuffle"
 
 
+def test_a_gap_that_is_judged_by_the_run_of_its_whole_script_is_no_other_gap(verdicts):
+    """The scripts of the unit on profiling have one gap each."""
+    part = next(part for part in UNITS["profiling"] if part.file.endswith("uneven_work.py"))
+    found = verdicts(exercises.given_out(part.file).text, part=part)
+    assert {(verdict.status, verdict.message) for verdict in found.values()} == {(NOT_ATTEMPTED, "this gap is still to be filled")}
+
+
 def test_a_syntax_error_elsewhere_is_told_with_its_line_and_costs_nothing(verdicts):
     text = solved(SINGLE.file).replace("    start = time.perf_counter()\n", "    start = time.perf_counter(\n")
     line = 1 + text.splitlines().index("    start = time.perf_counter(")
