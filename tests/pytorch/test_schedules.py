@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from handson import linux
 from handson.pytorch import compared_methods, wire
+from handson.training import options
 
 MPIEXEC = str(Path(sys.executable).with_name("mpiexec"))
 
@@ -143,9 +144,14 @@ def test_a_gradient_that_is_no_number_ends_the_run_with_the_rank_that_computed_i
     assert "rank 1: the gradient of weight is infinite or NaN" in ranks[1].errors
 
 
-def trained(script, ranks, out, *options):
+def test_without_a_choice_a_script_trains_with_its_first_method():
+    parser = options.training_parser(SCRIPTS / "train_local_sgd.py", None, compared_methods.add_options({"seldom": 1, "often": 2}))
+    assert compared_methods.runs(parser.parse_args([])) == [("seldom", 0)]
+
+
+def trained(script, ranks, out, *words):
     """(output, method -> result.json) of a short training with every method."""
-    words = ["--method", "all", "-e", "1", "--size", "16", "-o", str(out), *options]
+    words = ["--method", "all", "-e", "1", "--size", "16", "-o", str(out), *words]
     run = subprocess.run([MPIEXEC, "-n", str(ranks), sys.executable, SCRIPTS / script, *words], capture_output=True, text=True, timeout=LIMIT)
     assert run.returncode == 0, run.stderr
     return {path.parent.name.removesuffix("_0"): json.loads(path.read_text()) for path in out.glob("*/result.json")}
