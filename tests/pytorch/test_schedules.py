@@ -138,6 +138,15 @@ def test_ranks_that_would_wait_for_each_other_for_ever_end_with_a_sentence(sizes
     assert sentence in ranks[0].errors and not ranks[1].errors
 
 
+def alone(comm):
+    compared_methods.guard(comm, nn.Linear(1, 1), 1, least=2)
+
+
+def test_a_server_without_workers_ends_with_a_sentence():
+    [rank] = run_ranks(alone, 1)
+    assert rank.status == 2 and "this training needs 2 ranks at least" in rank.errors
+
+
 def test_a_gradient_that_is_no_number_ends_the_run_with_the_rank_that_computed_it():
     ranks = run_ranks(guarded, 2, (3, 3), (5, 5))
     assert ranks[0].status == 0
@@ -172,7 +181,7 @@ def test_every_period_of_local_sgd_trains(tmp_path):
 
 @pytest.mark.slow
 def test_a_parameter_server_trains_and_notes_the_staleness(tmp_path):
-    results = trained("train_parameter_server.py", 3, tmp_path, "-b", "150")
+    results = trained("train_parameter_server.py", 3, tmp_path, "-b", "150")  # 2 workers: 5 steps with both, or 10 with one
     stale = {method: {name: times for name, times in result["log"][-1].items() if name.startswith("staleness")} for method, result in results.items()}
     assert stale["synchronous"] == {"staleness 0": 5} and sum(stale["asynchronous"].values()) == 10
     assert len(stale) == 4 and all(result["images"] == 1500 for result in results.values())
