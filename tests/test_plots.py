@@ -49,7 +49,7 @@ PICTURES = {
     "ratios": (plots.bars, ({"a": 1.0, "b": 1.5}, "speed-up", None, 1), "a 1, b 1.5"),
     "training": (plots.training, (LOG,), "main/loss 1"),
     "buckets": (schedules.buckets, ({"1-KB": a_run(50), "one-bucket": a_run(90), "torch-ddp": a_run(80)},), "1-KB 50 images/s, one-bucket 90 images/s, torch-ddp 80"),
-    "periods": (schedules.periods, ({"local-sgd-1": a_run(1), "local-sgd-4": a_run(1), "block-momentum-4": a_run(1)},), "block momentum 4: 0.500, 2.0 MB"),
+    "periods": (schedules.periods, ({"local-sgd-1": a_run(1), "local-sgd-4": a_run(1), "block-momentum-4": a_run(1)}, lambda period: 2e6 / period), "block momentum 4: 0.500, 2.0 MB"),
     "staleness": (schedules.staleness, ({"asynchronous": a_run(1, **{"staleness 0": 1, "staleness 2": 3})},), "asynchronous: mean 1.50, largest 2."),
     "images": (plots.images, (data.load_arrays("digits")[0],), "first 10 images"),
     "shards": (plots.classes_of_shards, ({"in order": [[0, 0], [1, 1]], "at random": [[0, 1], [1, 0]]},), "in order, at random"),

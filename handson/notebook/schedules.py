@@ -30,13 +30,16 @@ def buckets(runs, reference="torch-ddp"):
         axes.plot([place] * len(rates[size]), rates[size], "k_", markersize=9)
     if reference in rates:
         axes.axhline(numpy.median(rates[reference]), color="#0072B2", linestyle="--", label=reference)
-    axes.set(xlabel="largest size of a bucket", ylabel="throughput [images/s]", ylim=(0, None))
+    axes.set(xlabel="largest size of a bucket", ylabel="throughput [images/s]", ylim=(0, 1.1 * max(map(max, rates.values()))))
     axes.legend(fontsize="small", edgecolor="none", loc="lower right")
     return picture(drawing, "Throughput: " + ", ".join(f"{method} {numpy.median(of_method):.0f} images/s" for method, of_method in rates.items()) + ".")
 
 
-def periods(runs):
-    """Accuracy at the end, and bytes sent, against the steps between two averages. runs: "local-sgd-4", ... -> [Result of each seed]."""
+def periods(runs, formula=None):
+    """Accuracy at the end, and bytes sent, against the steps between two averages. runs: "local-sgd-4", ... -> [Result of each seed].
+
+    formula: a function of these steps, which gives the bytes that a node should send.
+    """
     drawing, (left, right) = _axes(9, 3.2, columns=2)
     words, kinds = [], {}
     for method, of_method in runs.items():
@@ -52,12 +55,17 @@ def periods(runs):
         right.plot(steps, sent, color=colour, marker=marker, linestyle=line, markerfacecolor="white", label=kind)
         words += [f"{kind} {period}: {numpy.mean(of_period):.3f}, {megabytes:.1f} MB" for period, of_period, megabytes in zip(steps, ends, sent)]
     every = sorted({period for by_period in kinds.values() for period in by_period})
+    if formula:
+        right.plot(every, [formula(period) / 1e6 for period in every], color="#0072B2", linewidth=4, alpha=0.4, label="formula")
+        right.legend(fontsize="small", edgecolor="none")
     for axes in (left, right):
         axes.set(xscale="log", xlabel="H: steps between two averages")
         axes.set_xticks(every, map(str, every))
         axes.minorticks_off()
     left.set(ylabel="validation accuracy at the end")
     right.set(ylabel="sent by a node in the whole run [MB]", yscale="log")
+    right.yaxis.set_major_formatter("{x:g}")
+    right.yaxis.set_minor_formatter("{x:g}")
     left.legend(fontsize="small", edgecolor="none")
     return picture(drawing, "Accuracy and megabytes sent against the steps between two averages: " + "; ".join(words) + ".")
 

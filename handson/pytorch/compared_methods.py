@@ -51,13 +51,14 @@ def after_warm_up(hook, steps, plain):
     return warm
 
 
-def guard(comm, model, steps):
-    """End all ranks with a sentence where their models or their numbers of steps differ: they would wait for each other for ever. From now on,
-    a gradient that is infinite or NaN ends them, too, with the rank that has computed it; after an all-reduce all ranks would have it."""
+def guard(comm, model, steps, least=1):
+    """End all ranks with a sentence where their models or their numbers of steps differ (they would wait for each other for ever), or where
+    they are fewer than `least`. From now on, a gradient that is infinite or NaN ends them, too, with the rank that has computed it; after an
+    all-reduce all ranks would have it."""
     sizes = sum(parameter.numel() for parameter in model.parameters())
     everybodys = comm.allgather((sizes, steps))
     other = next((rank for rank in range(comm.size) if everybodys[rank] != everybodys[0]), None)
-    problem = None
+    problem = f"this training needs {least} ranks at least: start it with mpiexec -n {least}" if comm.size < least else None
     if other is not None:
         (mine, own_steps), (theirs, their_steps) = everybodys[0], everybodys[other]
         what = "parameters in its model" if mine != theirs else "steps in an epoch"

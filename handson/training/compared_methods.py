@@ -13,7 +13,7 @@ def add_options(methods):
     def add(parser):
         names = [*methods, "all"]
         add = parser.add_argument
-        add("--method", choices=names, nargs="+", default=["plain"], metavar="NAME", help=f"one or more of: {', '.join(names)} (plain)")
+        add("--method", choices=names, nargs="+", default=names[:1], metavar="NAME", help=f"one or more of: {', '.join(names)} ({names[0]})")
         add("--seeds", type=options.positive(int, 100), default=1, metavar="N", help="train each method with N seeds, from --seed on (1)")
         parser.set_defaults(size=32, batchsize=64, lr=0.1, epoch=6, methods=list(methods))
 

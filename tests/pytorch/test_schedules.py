@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from handson import linux
 from handson.pytorch import compared_methods, wire
+from handson.training import options
 
 MPIEXEC = str(Path(sys.executable).with_name("mpiexec"))
 
@@ -137,15 +138,29 @@ def test_ranks_that_would_wait_for_each_other_for_ever_end_with_a_sentence(sizes
     assert sentence in ranks[0].errors and not ranks[1].errors
 
 
+def alone(comm):
+    compared_methods.guard(comm, nn.Linear(1, 1), 1, least=2)
+
+
+def test_a_server_without_workers_ends_with_a_sentence():
+    [rank] = run_ranks(alone, 1)
+    assert rank.status == 2 and "this training needs 2 ranks at least" in rank.errors
+
+
 def test_a_gradient_that_is_no_number_ends_the_run_with_the_rank_that_computed_it():
     ranks = run_ranks(guarded, 2, (3, 3), (5, 5))
     assert ranks[0].status == 0
     assert "rank 1: the gradient of weight is infinite or NaN" in ranks[1].errors
 
 
-def trained(script, ranks, out, *options):
+def test_without_a_choice_a_script_trains_with_its_first_method():
+    parser = options.training_parser(SCRIPTS / "train_local_sgd.py", None, compared_methods.add_options({"seldom": 1, "often": 2}))
+    assert compared_methods.runs(parser.parse_args([])) == [("seldom", 0)]
+
+
+def trained(script, ranks, out, *words):
     """(output, method -> result.json) of a short training with every method."""
-    words = ["--method", "all", "-e", "1", "--size", "16", "-o", str(out), *options]
+    words = ["--method", "all", "-e", "1", "--size", "16", "-o", str(out), *words]
     run = subprocess.run([MPIEXEC, "-n", str(ranks), sys.executable, SCRIPTS / script, *words], capture_output=True, text=True, timeout=LIMIT)
     assert run.returncode == 0, run.stderr
     return {path.parent.name.removesuffix("_0"): json.loads(path.read_text()) for path in out.glob("*/result.json")}
@@ -166,7 +181,7 @@ def test_every_period_of_local_sgd_trains(tmp_path):
 
 @pytest.mark.slow
 def test_a_parameter_server_trains_and_notes_the_staleness(tmp_path):
-    results = trained("train_parameter_server.py", 3, tmp_path, "-b", "150")
+    results = trained("train_parameter_server.py", 3, tmp_path, "-b", "150")  # 2 workers: 5 steps with both, or 10 with one
     stale = {method: {name: times for name, times in result["log"][-1].items() if name.startswith("staleness")} for method, result in results.items()}
     assert stale["synchronous"] == {"staleness 0": 5} and sum(stale["asynchronous"].values()) == 10
     assert len(stale) == 4 and all(result["images"] == 1500 for result in results.values())

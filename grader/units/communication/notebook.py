@@ -36,6 +36,7 @@ CHECKS = (
         (Criterion("a prediction", 1, each_once, "Write the names with spaces between them; the order need not come true."),), observed=lambda case: {"value": str},
     ),  # fmt: skip
     prediction("prediction_sooner", 0.1, 100, "1 means as soon as plain, 2 in half of its seconds"),
+    function("block_bytes", "the bytes of local SGD", "steps // period blocks end; each sends 2 (N - 1) / N of the parameters' 4 bytes."),
     prediction("prediction_period", 1, 36, "H is a number of steps, from 1 to 36"),
     prediction("prediction_staleness", 0, 100, "write a number of steps, 0 or more"),
     prediction("prediction_blocks", 0.1, 1000, "1 means as many images per second as with all bits"),

@@ -36,8 +36,8 @@ def serve_together(parameters, lr, updates, evaluate):
     """Rank 0, synchronous, to compare: each step waits for the gradients of all workers, and takes their mean. The staleness is 0."""
     workers = range(1, dist.get_world_size())
     for version in range(1, updates + 1):
-        gradients = [wire.receive(parameters, worker) for worker in workers]
-        parameters -= lr * sum(gradients) / len(gradients)
+        gradients = torch.stack([wire.receive(parameters, worker) for worker in workers])
+        parameters -= lr * gradients.mean(dim=0)
         parameters[-1] = version < updates
         for sending in [wire.send(parameters, worker) for worker in workers]:
             sending.wait()

@@ -26,13 +26,14 @@ def train(comm, args, method, train_set, test_set):
     workers, (server, pause) = comm.size - 1, METHODS[method]
     torch.manual_seed(args.seed)  # all ranks begin with the same parameters
     model = WideNet(len(train_set.classes)).to(device)
-    compared_methods.guard(comm, model, args.epoch)
+    compared_methods.guard(comm, model, args.epoch, least=2)
     if comm.rank > 0:
         slow = pause if comm.rank == workers else 0.0
         return work(model, compared_methods.endless(train_set, args, comm.rank - 1, workers, device, slow))
 
     parameters = wire.vector(model, 1).cpu()
-    gradients = len(train_set) // args.batchsize  # in an epoch
+    images = min(args.batchsize, len(train_set) // workers)  # of a gradient
+    gradients = len(train_set) // images  # in an epoch
     steps = gradients // workers if server is serve_together else gradients
     progress = compared_methods.Progress(comm, method, together=False)
 
@@ -44,7 +45,7 @@ def train(comm, args, method, train_set, test_set):
     staleness = server(parameters, args.lr, steps * args.epoch, evaluate)
     for row, of_epoch in zip(progress.log, range(0, len(staleness), steps)):
         row |= {f"staleness {number}": times for number, times in Counter(staleness[of_epoch : of_epoch + steps]).items()}
-    progress.report(args, args.batchsize * gradients * args.epoch)
+    progress.report(args, images * gradients * args.epoch)
 
 
 def main():

@@ -44,6 +44,14 @@ def _hook_but(method_of_it, wrong):
     return lambda method, parameters: (wrong if method == method_of_it else HOOKS[method])(parameters)
 
 
+def _block_bytes(parameters, steps, period, ranks):
+    return steps // period * _ring_bytes(parameters, ranks)
+
+
+def _ring_bytes(parameters, ranks):
+    return 2 * (ranks - 1) / ranks * 4 * parameters
+
+
 ANSWERS = {
     "bytes_sent": Function(
         lambda chance: {"algorithm": chance.turn(["naive", "ring", "doubling"]), "n": 100 * chance.randint(1, 9999), "ranks": _power(chance)},
@@ -125,6 +133,28 @@ ANSWERS = {
                 checkpoint / between + interval / 2 / between
             ),
             "the two losses add up": lambda interval, checkpoint, between: checkpoint / interval * interval / 2 / between,
+        },
+    ),
+    "block_bytes": Function(
+        lambda chance: {"parameters": 100 * chance.randint(1, 9999), "steps": 7 * chance.randint(4, 9) + 1, "period": 7, "ranks": chance.randint(3, 16)},
+        _block_bytes,
+        {
+            "a block that is not finished sends nothing: the number of blocks is whole": lambda parameters, steps, period, ranks: (
+                steps / period * _ring_bytes(parameters, ranks)
+            ),
+            "that is what the ranks would send in every step; they send once in `period` steps": lambda parameters, steps, period, ranks: (
+                steps * _ring_bytes(parameters, ranks)
+            ),
+            "a longer period sends less: there are steps // period blocks": lambda parameters, steps, period, ranks: (
+                steps * period * _ring_bytes(parameters, ranks)
+            ),
+            "the ring has a reduce-scatter and an all-gather, each with (N - 1) / N of the bytes": lambda parameters, steps, period, ranks: (
+                _block_bytes(parameters, steps, period, ranks) / 2
+            ),
+            "a float32 has 4 bytes": lambda parameters, steps, period, ranks: _block_bytes(parameters, steps, period, ranks) / 4,
+            "that is a single block": lambda parameters, steps, period, ranks: _ring_bytes(parameters, ranks),
+            "a rank sends 2 (N - 1) / N times the bytes of the parameters in a ring": lambda parameters, steps, period, ranks: steps // period * 4 * parameters,
+            "each message of the ring has 1/N of the bytes": lambda parameters, steps, period, ranks: ranks * _block_bytes(parameters, steps, period, ranks),
         },
     ),
 }
