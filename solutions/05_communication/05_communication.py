@@ -462,7 +462,7 @@ from handson.notebook import sessions
 RUNS = {"all bits": "--bits 32", "1 bit": "--bits 1 --warm-up 1500", "block momentum": "--block-size 750"}
 SLOW = "none" if NETWORK == "none" else "20mbit"
 for name, options in RUNS.items():
-    variables = f"HANDSON_NETWORK={SLOW},SCRIPT=train_cntk.py,NAME=cntk_{name.replace(' ', '_')},OPTIONS={options}"
+    variables = f"HANDSON_NETWORK={SLOW},SCRIPT=train_cntk.py,NAME=cntk_{name.replace(' ', '_')},OPTIONS=-e 3 {options}"
     follow(submit(FOLDER, "-v", variables, "-j", "oe", "run_script.sh"))
 runs = sessions.runs({name: f"{FOLDER}/results/cntk_{name.replace(' ', '_')}" for name in RUNS})
 sessions.show(runs)
@@ -472,7 +472,8 @@ ratio = runs["block momentum"].throughput / runs["all bits"].throughput
 print(f"predicted: {prediction_blocks} times as many images per second; measured: {ratio:.1f}")
 
 # %% [markdown]
-# With all bits, every step waits for the network. Block momentum trains alone for twelve steps; what it pays is a loss that falls later.
+# With all bits, every step waits for the network. One bit hardly does, and block momentum trains alone for twelve steps. What both pay is
+# a loss that falls later.
 # In the same words, `--by-hand` runs your loop with `next_minibatch` in place of the session.
 #
 # ## A node dies
