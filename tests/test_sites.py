@@ -138,6 +138,13 @@ def test_it_can_be_repeated_and_taken_back(course, gaps):
     assert contents(course) == original
 
 
+@pytest.mark.parametrize("noted", [b"", b"\n", b"\xff"])
+def test_a_note_of_the_choice_that_names_no_site_means_the_local_one(tmp_path, monkeypatch, noted):
+    monkeypatch.setattr(site, "SITES", tmp_path)
+    (tmp_path / site.CHOSEN).write_bytes(noted)
+    assert site.chosen() == "local"
+
+
 def test_scripts_stay_executable_and_links_stay_links(course):
     link = course / "exercises/02_multi_gpu/link.sh"
     link.symlink_to(course / "solutions/02_multi_gpu/run_multi_gpu_training.sh")

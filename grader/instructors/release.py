@@ -10,9 +10,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-import jupytext
-import nbformat
-
 from grader import notebook_cells
 from grader.course import UNITS, most_points
 from grader.gaps import BEGIN, GapError, exercise
@@ -99,6 +96,9 @@ def _without_requests(text, source):
 def notebook(script):
     """A percent script as the text of a notebook, always the same for the same script. Cells with gaps and cells that check a unit get
     nbgrader's metadata; the latter with the unit's points."""
+    import jupytext  # these two take a second, and most of this module's users don't need them
+    import nbformat
+
     document = jupytext.reads(script, fmt="py:percent")
     document.metadata.pop("jupytext", None)
     for number, cell in enumerate(document.cells):

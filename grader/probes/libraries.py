@@ -8,6 +8,8 @@ import multiprocessing.synchronize  # noqa: F401
 import torch
 import torch._dynamo  # else the first DistributedDataParallel imports it: 0.8 s in every rank
 import torch.distributed.algorithms.join  # noqa: F401
+import torch.profiler._cupti_monitor  # noqa: F401  (the first backward pass imports it)
+import torch.utils.serialization.config  # noqa: F401  (scatter_object_list imports it)
 
 import grader.probes.cases  # noqa: F401
 import grader.probes.chainer  # noqa: F401
@@ -20,16 +22,21 @@ import handson.chainer.updaters  # noqa: F401
 import handson.pytorch.communicator  # noqa: F401
 import handson.pytorch.extensions  # noqa: F401
 import handson.pytorch.model  # noqa: F401
+import handson.pytorch.steps  # noqa: F401
+import handson.pytorch.wire  # noqa: F401
 import handson.pytorch.workers  # noqa: F401
 import handson.training.all_ranks  # noqa: F401
+import handson.training.image_files  # noqa: F401
 import handson.training.results  # noqa: F401
 import pytorch_pfn_extras.reporting  # noqa: F401
 import pytorch_pfn_extras.training  # noqa: F401
 from handson.files import COURSE
+from handson.training import options
 
 for probes in sorted((COURSE / "grader/units").glob("*/probes/*.py")):  # of the units
     importlib.import_module(".".join(probes.relative_to(COURSE).with_suffix("").parts))
 
+options.training_parser("00_single_gpu/pytorch/train_cifar_single_gpu.py", [0]).parse_args([])  # the first one takes 2 ms
 torch.set_num_threads(1)
 torch.manual_seed(0)  # its first call reads source files
 torch._dynamo.trace_rules.clear_lru_cache()  # each rank clears this cache when it forms a process group: slow if the cache is full

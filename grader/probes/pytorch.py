@@ -37,7 +37,7 @@ def join(rank, ranks, ranks_per_node=None):
         torch.set_num_threads(1)
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting", rank=rank, world_size=ranks)
-    torch.manual_seed(1000 + rank)
+    torch.default_generator.manual_seed(1000 + rank)  # torch.manual_seed also notes for GPUs who has called it: milliseconds
     os.environ["HANDSON_NODE"] = f"node{rank // (ranks_per_node or ranks) + 1}"
     if not ranks_per_node:
         return Communicator(rank, ranks, rank, 1, "gloo")
@@ -103,7 +103,7 @@ class NormalizingNetwork(Network):
 def network(seed, kind=Network):
     """The network that a script makes with args.seed = `seed`."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         return kind()
 
 

@@ -85,13 +85,16 @@ class Script:
     def _made(self):
         """(the names of the student's module and ours, the compiled function, the names that the gap uses, those that it makes)."""
         source, student = self.source, Student(self.source)
-        script = _moved(ast.parse(source["given"]), source["lines"])
-        train = next(node for node in script.body if isinstance(node, ast.FunctionDef) and node.name == self.function)
-        others = _needed(student.tree, source, self.stand_ins)
+        train = next(node for node in ast.parse(source["given"]).body if isinstance(node, ast.FunctionDef) and node.name == self.function)
+        nodes = list(ast.walk(train))
+        _move(nodes, source["lines"])
+        stand_ins = {name for names, _ in self.stand_ins.values() for name in names.split()}
+        there = stand_ins | _given(ast.walk(student.tree)) | _given(nodes) | vars(student.module).keys() | vars(builtins).keys()
+        others = _needed(used_names(student.tree) - there, source["others"])
         _Filled(source["gap"], student.tree.body, self.stand_ins, others, self.before).visit(train)
         ours = {name: function for name, (_, function) in self.stand_ins.items()} | {f"before_{name}": value for name, value in self.before.items()}
         names = vars(student.module) | {OURS + name: value for name, value in ours.items()}
-        return names, compile(ast.Module([train], []), student.file, "exec"), used_names(student.tree), _given(student.tree)
+        return names, compile(ast.Module([train], []), student.file, "exec"), used_names(student.tree), _given(ast.walk(student.tree))
 
 
 @contextlib.contextmanager
@@ -130,6 +133,9 @@ class _Filled(ast.NodeTransformer):
         gives = f"{', '.join(names.split())} = " if names else ""
         return [*self.others.get(gap, ()), *_at(node, f"{gives}{OURS}{gap}({', '.join(inspect.signature(function).parameters)})")]
 
+    def generic_visit(self, node):
+        return node if isinstance(node, ast.expr) else super().generic_visit(node)  # gaps are statements
+
     def visit_Expr(self, node):
         call = node.value
         return None if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "print" else node
@@ -151,38 +157,31 @@ def _at(node, *statements):
     return tree.body
 
 
-def _moved(tree, lines):
-    """The tree of what was given out, with the line numbers of the student's file."""
-    for node in ast.walk(tree):
+def _move(nodes, lines):
+    """Give nodes of what was given out the line numbers of the student's file."""
+    for node in nodes:
         if hasattr(node, "lineno"):
             node.lineno, node.end_lineno, node.col_offset, node.end_col_offset = lines[node.lineno - 1], lines[node.end_lineno - 1], 0, 0
-    return tree
 
 
-def _needed(code, source, stand_ins):
-    """{other gap: statements} of the student's other gaps that give names which this gap uses, and nothing else gives."""
-    used = used_names(code) - _given(code) - _given_by_script(source["given"])
+def _needed(names, others):
+    """{other gap: statements} of the student's other gaps that give any of `names`, which the gap uses, and nothing else gives."""
     found = {}
-    for gap, (text, line) in source["others"].items() if used else ():
+    for gap, (text, line) in others.items() if names else ():
         with contextlib.suppress(SyntaxError, ValueError):
             tree = ast.parse("\n" * (line - 1) + text)
-            if used & (_given(tree) - {name for names, _ in stand_ins.values() for name in names.split()}):
+            if names & _given(ast.walk(tree)):
                 found[gap] = tree.body
     return found
 
 
-def _given(tree):
-    """The names that a tree gives: variables, parameters, functions, classes, imports."""
+def _given(nodes):
+    """The names that some nodes give: variables, parameters, functions, classes, imports."""
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
                 found.add(name)
             case ast.alias(name=name, asname=short):
                 found.add((short or name).split(".")[0])
     return found
-
-
-@functools.cache
-def _given_by_script(text):
-    return _given(ast.parse(text)) | set(dir(builtins))

@@ -4,8 +4,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import nbclient
-import nbformat
 from lab import Notebook
 from smaller import smaller
 
@@ -39,6 +37,8 @@ def source_of(name):
 
 def filled(name):
     """The sources of a notebook's cells with its gaps filled, by number."""
+    import nbformat  # takes a second, which all tests would wait for
+
     source = source_of(name)
     cells = nbformat.reads(notebook(gaps.fill(gaps.exercise(source, ".py"), gaps.answers(source))), as_version=4).cells
     return [cell.source for cell in cells]
@@ -62,6 +62,9 @@ def run_in_lab(name, course, page, lab, pictures):
 
 def run_in_kernel(name, course):
     """Run a notebook without a browser: a Ran."""
+    import nbclient
+    import nbformat
+
     path, sources = course / f"notebooks/{name}.ipynb", _typed(name, course)
     opened = nbformat.read(path, as_version=4)
     for cell, source in zip(opened.cells, sources, strict=True):

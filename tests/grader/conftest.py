@@ -8,7 +8,7 @@ from grader.box import Server
 from grader.exercises import ROOT
 from grader.instructors.bundle import bundle
 from grader.instructors.release import build
-from grader.probes import FOR_SCRIPTS
+from grader.probes import FOR_NOTEBOOKS, FOR_SCRIPTS, loaded_for
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +18,14 @@ def server():
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def server_for(server):
+    """A function: the box's server for a file, as grading chooses it."""
+    light = Server(FOR_NOTEBOOKS)
+    yield lambda file: server if loaded_for([file]) == FOR_SCRIPTS else light
+    light.stop()
 
 
 @pytest.fixture(scope="session")

@@ -227,3 +227,7 @@ def burn_then_meet(rank, ranks, seconds):
     numbers = torch.full((1 << 18,), float(rank))
     torch.distributed.all_reduce(numbers)
     return float(numbers[-1])
+
+
+def loaded(rank, ranks):
+    return sorted(sys.modules)

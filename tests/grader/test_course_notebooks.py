@@ -2,8 +2,6 @@
 
 import shutil
 
-import jupytext
-import nbclient
 import pytest
 from smaller import smaller
 
@@ -14,6 +12,9 @@ pytestmark = pytest.mark.slow
 
 def execute(script, course, **options):
     """The notebook of a percent script after it has been run."""
+    import jupytext  # takes a second, which all tests would wait for
+    import nbclient
+
     notebook = jupytext.reads(smaller(script), fmt="py:percent")
     client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": course / "notebooks"}}, **options)
     return client.execute()

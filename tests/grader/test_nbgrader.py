@@ -8,7 +8,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import nbformat
 import nbgrader_venv
 import pytest
 
@@ -77,6 +76,8 @@ def write(path, text):
 
 def test_nbgrader_takes_our_metadata_as_it_is(course):
     """It adds its checksums, and changes nothing."""
+    import nbformat  # takes a second, which all tests would wait for
+
     for name, source in BUILT.items():
         theirs = nbformat.read(course[0] / f"release/notebooks/{name}.ipynb", as_version=4)
         ours = nbformat.reads(notebook(gaps.exercise(source, ".py").text), as_version=4)

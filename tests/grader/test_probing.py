@@ -1,5 +1,6 @@
 """Gaps of a file share their ranks, which is cheaper; and no verdict depends on that."""
 
+import ast
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from grader.course import UNITS
 from grader.judging import judge
 from grader.instructors.known_answers import solved
 from grader.verdict import ERROR, FAILED, KILLED, PASSED, TIMEOUT
+from handson.files import COURSE
 
 PARTS = {(unit, part.track, part.file.rsplit(".")[-1]): part for unit, parts in UNITS.items() for part in parts}
 SINGLE, SEVERAL, NOTEBOOK = PARTS["single_gpu", "pytorch", "py"], PARTS["multi_gpu", "pytorch", "py"], PARTS["multi_gpu", "", "ipynb"]
@@ -35,6 +37,18 @@ def judged(server, part, text, seed=3, cases=None):
 
 def said(verdicts):
     return [(verdict.gap, verdict.check, verdict.status, verdict.points, verdict.message) for verdict in verdicts if verdict.gap != "run"]
+
+
+def test_the_server_has_loaded_what_scripts_import(server):
+    """Else each rank of each check imports it."""
+    nodes = [node for parts in UNITS.values() for part in parts if part.file.endswith(".py") for node in ast.parse(solved(part.file)).body]
+    imported = [(getattr(node, "module", None), alias.name) for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names]
+    wanted = {module or name for module, name in imported}
+    wanted |= {f"{module}.{name}" for module, name in imported if module and (COURSE / module.replace(".", "/") / f"{name}.py").exists()}
+    assert "handson.training.options" in wanted
+    [rank] = server.run("tests.grader.misbehaving:loaded").ranks
+    neighbours = {path.stem for path in (COURSE / "solutions").rglob("*.py")}
+    assert wanted - neighbours - set(rank.observations) == set()
 
 
 @pytest.mark.parametrize(("part", "runs"), [(SINGLE, [1]), (SEVERAL, [2]), (NOTEBOOK, [1])], ids=["script", "several ranks", "notebook"])

@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 from handson.cluster import site
-from handson.pbs import depend, ending, machine, placement, resources, scheduler, store
+from handson.pbs import depend, ending, machine, pbsnodes, placement, resources, scheduler, store
 
 
 def nodes(count=2, gpus=2, ncpus=2, cores=(0, 1), mem=8 << 20):
@@ -44,6 +44,13 @@ def test_scattered_chunks_get_a_node_each():
 def test_free_chunks_fill_the_first_node_first():
     assert [part[:2] for part in where(place(ask("2:ngpus=1"), nodes(cores=EIGHT)))] == [("node1", 2)]
     assert [part[:2] for part in where(place(ask("3:ngpus=1:ncpus=0"), nodes(cores=EIGHT)))] == [("node1", 2), ("node2", 1)]
+
+
+def test_a_node_says_what_it_has_and_what_of_it_is_taken():
+    job = {"id": 7, "server": "here", "allocation": place(ask("1:ngpus=1:mem=1gb"), nodes(cores=EIGHT))}
+    shown = pbsnodes.attributes(nodes(cores=EIGHT)[0], [job])
+    assert [shown[f"resources_{kind}.{name}"] for kind in ("available", "assigned") for name in ("ngpus", "ncpus", "mem")] == [2, 2, "8388608kb", 1, 1, "1048576kb"]
+    assert (shown["state"], shown["jobs"]) == ("free", "7.here/0")
 
 
 def test_packed_chunks_stay_on_one_node():

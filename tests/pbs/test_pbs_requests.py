@@ -114,6 +114,12 @@ def test_attributes_of_W_keep_their_commas():
     }
 
 
+def test_a_comma_within_quotes_belongs_to_the_value_of_a_resource():
+    asked = options.Options()
+    asked.add([("l", "software='a,b',walltime=60")])
+    assert asked.resources == {"software": "a,b", "walltime": "60"}
+
+
 def test_options_without_meaning_here_are_noted():
     asked = options.Options()
     asked.add([("m", "abe"), ("M", "me@here"), ("p", "5"), ("W", "sandbox=PRIVATE"), ("N", "x")])

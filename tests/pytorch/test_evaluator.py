@@ -3,6 +3,7 @@
 import copy
 import functools
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
@@ -106,3 +107,10 @@ def test_running_statistics_are_averaged_over_the_ranks_and_counters_are_not(siz
 
 def test_a_model_without_buffers_has_nothing_to_average():
     on_ranks(averaged, 2, PlainNet)
+
+
+def test_an_evaluator_that_divides_by_no_images_reports_numbers_that_are_none():
+    """It judges students' evaluators: such a one is wrong, and its error is no crash."""
+    from grader.probes.pytorch import evaluate
+
+    assert numpy.isnan(evaluate(lambda manager: 1 / 0, None)).all()

@@ -27,10 +27,11 @@ SECONDS_TO_END = 20  # for all ranks, once one has failed; a few on a machine th
 MULTI_NODE = """
 import os, sys
 from handson.training import options, watchdog
+
+args = options.parse(gpus=None)
 import torch.distributed as dist
 from handson.pytorch.communicator import meet
 
-args = options.parse(gpus=None)
 with meet(args) as comm:
     dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size)
     comm.load_on_rank_0(args)
