@@ -5,7 +5,7 @@ SETTINGS = {
     '--epoch 1"': '--epoch 1 --size 32"',
     "SIZE = 256": "SIZE = 64",
     "SEEDS = 4": "SEEDS = 2",
-    "--seeds {SEEDS}": "--seeds 1 --epoch 3",
+    "SEEDS, EPOCHS = 2, 6": "SEEDS, EPOCHS = 1, 3",
     "epochs=6": "epochs=1",
     "interval=2, count=4": "interval=1, count=2",
     '"none", "100mbit", "20mbit"': '"none", "20mbit"',
