@@ -26,8 +26,8 @@ CAUSES = {  # words of an error that does not name its cause: the cause
     "backward through the graph a second time": "backward goes through the same graph twice: call it once for each forward pass",
     "is not in list": "`index` looks for a value in a list; what stands at a place is in square brackets, as in args.gpu[0]",
     "'NoneType' object has no attribute 'flatten'": "at the all-reduce there are no gradients: `zero_grad` after `backward` removes them",
-    "mat1 and mat2 shapes": "the network gets images of another shape than `prepare` makes of them",
-    "running_mean should contain": "the network gets images of another shape than `prepare` makes of them",
+    "mat1 and mat2 shapes": "the network gets images of another shape than those that the script prepares for it",
+    "running_mean should contain": "the network gets images of another shape than those that the script prepares for it",
     "Network.forward() takes 2 positional": "the loss is computed by `model`, the classifier; its network (`model.predictor`) takes images alone",
     "only for scalar outputs": "`loss` has a number for each image: make it one number before `backward()`",
     "Expected to have finished reduction": "`replica` goes forward again before the gradients of its last pass are averaged: a backward pass follows "
@@ -43,9 +43,9 @@ class Enough(BaseException):
 class Script:
     """A student's gap in the function `function` of a script.
 
-    source: as for Student, and the gap's name (gap), the text that was given out, its gaps emptied (given), the line of the student's file for each of its
-    lines (lines), and the student's code in the other gaps (others: {gap: [code, line]}). stand_ins: {other gap: (the names that it
-    gives, function)}; the function's parameters are names of the script, and it returns a value for each of the names it gives.
+    source: as for Student, and the gap's name (gap), the text that was given out, its gaps emptied (given), the line of the student's file
+    for each of its lines (lines), and the student's code in the other gaps (others: {gap: [code, line]}). stand_ins: {other gap: (the names
+    that it gives, function)}; the function's parameters are names of the script, and it returns a value for each of the names it gives.
     before: {name: value} set just before the gap. replaced: (module, name, value) of what is another thing while the script runs.
     """
 
