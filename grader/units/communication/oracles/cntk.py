@@ -60,7 +60,7 @@ def simulate(case):
                 owed = [gradient + residual for gradient, residual in zip(gradients, residuals)]
                 gradients = [_one_bit(one, models[0]) for one in owed]
                 residuals = [one - sent for one, sent in zip(owed, gradients)]
-            means = [sum(gradients) / sum(counts)] * ranks
+            means = [numpy.sum(gradients, axis=0) / sum(counts)] * ranks
         for model, optimizer, mean, count in zip(models, optimizers, means, counts):
             if not alone or count:
                 _step(model, optimizer, mean)
