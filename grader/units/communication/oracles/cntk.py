@@ -4,7 +4,8 @@ import numpy
 import torch
 
 from grader.probes.pytorch import flat, network
-from grader.units.communication.probes.cntk import CRITERION, PixelNet, pixels
+from grader.units.communication.numbers import pixels
+from grader.units.communication.probes.cntk import CRITERION, PixelNet
 from handson.pytorch.streams import Partition
 
 ALONE = "the local learner is used as it is, so that each worker trains alone: a distributed learner wraps it"
