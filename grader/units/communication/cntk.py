@@ -5,7 +5,7 @@ import numpy
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
-from grader.units.communication.probes.cntk import pixels
+from grader.units.communication.numbers import pixels
 
 PROBES, ORACLES = "grader.units.communication.probes.cntk", "grader.units.communication.oracles.cntk"
 

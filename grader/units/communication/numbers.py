@@ -1,7 +1,8 @@
-"""The numbers that ranks start with, for the probes, and for the checks that know their sums."""
+"""What ranks start with, numbers and images: for the probes, and for the checks that know their sums and labels."""
 
 import numpy
 
+CLASSES = 10  # of the images of train_cntk.py
 RATE = 0.125  # the learning rate of the parameter server; its products with whole numbers are exact
 LENGTH = 5  # numbers in its `parameters`, before the last one
 
@@ -9,3 +10,11 @@ LENGTH = 5  # numbers in its `parameters`, before the last one
 def numbers(seed, rank, length):
     """A rank's float32 array: whole numbers, whose sums are exact in any order."""
     return numpy.random.RandomState((seed + 31 * rank) % 2**32).randint(-999, 1000, length).astype("float32")
+
+
+def pixels(case, part="train"):
+    """The images (samples, 2, 2) of a case, uint8, which all differ, and their labels (samples,)."""
+    chance, samples = numpy.random.RandomState((case["seed"] + len(part)) % 2**32), case["samples"]
+    images = chance.randint(0, 256, (samples, 2, 2)).astype("uint8")
+    images[:, 0, 0] = numpy.arange(samples)  # by which an image is recognised
+    return images, chance.randint(0, CLASSES, samples)

@@ -4,7 +4,8 @@ import numpy
 import torch
 
 from grader.probes.pytorch import flat, network
-from grader.units.communication.probes.cntk import CRITERION, PixelNet, pixels
+from grader.units.communication.numbers import pixels
+from grader.units.communication.probes.cntk import CRITERION, PixelNet
 from handson.pytorch.streams import Partition
 
 ALONE = "the local learner is used as it is, so that each worker trains alone: a distributed learner wraps it"
@@ -60,7 +61,7 @@ def simulate(case):
                 owed = [gradient + residual for gradient, residual in zip(gradients, residuals)]
                 gradients = [_one_bit(one, models[0]) for one in owed]
                 residuals = [one - sent for one, sent in zip(owed, gradients)]
-            means = [sum(gradients) / sum(counts)] * ranks
+            means = [numpy.sum(gradients, axis=0) / sum(counts)] * ranks
         for model, optimizer, mean, count in zip(models, optimizers, means, counts):
             if not alone or count:
                 _step(model, optimizer, mean)

@@ -14,21 +14,13 @@ from grader.box.rank import Wrong
 from grader.probes.communicator import Group
 from grader.probes.pytorch import Network, flat, join, network
 from grader.probes.student import Student
+from grader.units.communication.numbers import CLASSES, pixels
 from handson import cntk
 from handson.cntk import workers
 from handson.cntk.learners import Learner
 from handson.errors import OneSentence
 
-CLASSES = 10
 CRITERION = cntk.cross_entropy_with_softmax, cntk.classification_error
-
-
-def pixels(case, part="train"):
-    """The images (samples, 2, 2) of a case, uint8, which all differ, and their labels (samples,)."""
-    chance, samples = numpy.random.RandomState((case["seed"] + len(part)) % 2**32), case["samples"]
-    images = chance.randint(0, 256, (samples, 2, 2)).astype("uint8")
-    images[:, 0, 0] = numpy.arange(samples)  # by which an image is recognised
-    return images, chance.randint(0, CLASSES, samples)
 
 
 class PixelNet(Network):
