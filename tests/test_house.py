@@ -417,3 +417,9 @@ def test_ci_installs_what_is_missing_and_runs_the_tests_last(house):
 @pytest.mark.parametrize("target", ["environment", "tour", "test"])
 def test_ci_fails_when_a_step_fails(house, target):
     assert run_ci(house, f'[ "$1" != {target} ]')[0] != 0
+
+
+def test_no_two_test_files_have_the_same_name():
+    """pytest then refuses to run any test, but only if it collects both."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(set(names)) == sorted(names)
