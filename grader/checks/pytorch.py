@@ -95,19 +95,20 @@ def mean_gradients(seen, case, expected):
         problem = criteria.explained(of_rank["gradients"], expected["mean"], wrong if len(seen) > 1 else {})
         if problem is not None:
             found, right = (numpy.abs(values).max() for values in (of_rank["gradients"], expected["mean"]))
-            problem = problem or _mean_of_some(of_rank["gradients"], expected["mean"], expected["own"][rank])
-            times = sgd.ratio(of_rank["gradients"].ravel(), expected["mean"].ravel())
-            problem = problem or (f"the gradients are {times:.3g} times the mean of all ranks' gradients" if times else "the gradients are not the mean of all ranks' gradients")
+            problem = problem or _beside_the_mean(of_rank["gradients"], expected["mean"], expected["own"][rank])
             return f"{problem} (on rank {rank} the largest is {found:.3g}; of the mean it is {right:.3g})"
     return None
 
 
-def _mean_of_some(found, mean, own):
-    """A sentence if some gradients are the mean over the ranks, and the remaining ones the rank's own; else None."""
-    averaged = numpy.isclose(found, mean, 1e-8, 1e-8)
-    if averaged.all() or not averaged.any() or not numpy.allclose(found[~averaged], own[~averaged], 1e-8, 1e-8):
-        return None
-    return "the gradients of some parameters are the mean, those of the remaining ones the rank's own: all of them need it"
+def _beside_the_mean(found, mean, own):
+    """How a rank's gradients differ from the mean over the ranks. own: the rank's own."""
+    if found.shape == mean.shape:
+        averaged = numpy.isclose(found, mean, 1e-8, 1e-8)
+        if averaged.any() and numpy.allclose(found[~averaged], own[~averaged], 1e-8, 1e-8):
+            return "the gradients of some parameters are the mean, those of the remaining ones the rank's own: all of them need it"
+        if times := sgd.ratio(found.ravel(), mean.ravel()):
+            return f"the gradients are {times:.3g} times the mean of all ranks' gradients"
+    return "the gradients are not the mean of all ranks' gradients"
 
 
 def step_as_one_batch(seen, case, expected):
