@@ -190,5 +190,5 @@ def test_a_chainer_rank_does_not_wait_for_ever_for_one_that_ends_before_mpi_star
         "import handson.chainer\n"
         "import chainermn\n"
     )
-    done = subprocess.run(["mpiexec", "-n", "2", sys.executable, script], text=True, capture_output=True, timeout=60)
+    done = subprocess.run([f"{PROGRAMS}/mpiexec", "-n", "2", sys.executable, script], text=True, capture_output=True, timeout=60)
     assert done.returncode and "rank 0 on " in done.stderr and " has waited in vain for the other ranks to start" in done.stderr

@@ -263,7 +263,7 @@ def test_a_script_asks_for_resources_of_a_real_pbs_only(script):
 def test_a_script_uses_variables_that_a_real_pbs_sets(script):
     """Without `-V`, a real job has no variable of the shell it was submitted from."""
     commands = re.sub(r"^#.*$", "", script, flags=re.MULTILINE)
-    used, set_here = set(re.findall(r"\$\{?([A-Za-z_]\w*)", commands)), set(re.findall(r"^([A-Z]+)=", commands, re.MULTILINE))
+    used, set_here = set(re.findall(r"\$\{?([A-Za-z_]\w*)", commands)), {name for names in re.findall(r"(?:^|\s)(\w+)=|\bfor (\w+) in", commands) for name in names}
     assert used <= BY_PBS | BY_PBS_O | GIVEN | set_here
 
 
