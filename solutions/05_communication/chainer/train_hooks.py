@@ -10,12 +10,12 @@ from chainer.training.updaters import StandardUpdater
 
 import half_and_late
 from handson.chainer import compared_methods, devices
-from handson.chainer.all_ranks import all_ranks_end_together
 from handson.chainer.communicators import create_communicator
 from handson.chainer.data import Enlarge, Shuffle
 from handson.chainer.model import WideNet
 from handson.chainer.optimizers import create_multi_node_optimizer
 from handson.training import data, options
+from handson.training.all_ranks import all_ranks_end_together
 from handson.training.banner import announce
 
 METHODS = {  # name -> the type in which gradients travel (None: that of the parameters), and what makes the optimizer
