@@ -389,7 +389,7 @@ print(f"I expect that {prediction_period} steps between two averages cost less t
 
 # %%
 periods = run("train_local_sgd.py", "local_sgd", f"--method {PERIODS} --epoch 3")
-schedules.periods(periods, lambda period: block_bytes(544_000, 36, period, 2))
+schedules.periods(periods, lambda period: block_bytes(136_000, 36, period, 2))
 
 # %%
 communication.throughputs(periods)
