@@ -1,10 +1,24 @@
 """What the Chainer track's train_hooks.py needs beside its lesson. Both tracks share handson.training.compared_methods, whose names are here, too."""
 
 from chainer.iterators import SerialIterator
+from chainer.training.updaters import StandardUpdater
 
+from handson.chainer import data, devices
 from handson.chainer.evaluators import Evaluator
 from handson.training import compared_methods, watchdog
 from handson.training.compared_methods import add_options, one_run, runs  # noqa: F401 - for scripts
+
+
+def device(comm, args):
+    """The device of this rank: `args.gpu` lists those of its node."""
+    return devices.use(list(args.gpu)[comm.intra_rank])
+
+
+def updater(part, args, optimizer, device):
+    """An updater that trains on a rank's part of the images, in an order that follows from args.seed."""
+    order = data.Shuffle(args.seed)
+    batches = SerialIterator(part, args.batchsize, order_sampler=order)
+    return StandardUpdater(batches, optimizer, data.Enlarge(args.size), device)
 
 
 def wait(optimizer):
@@ -19,9 +33,9 @@ class Progress(compared_methods.Progress):
     def __init__(self, comm, method):
         super().__init__(comm, method, comm.mpi_comm.Barrier)
 
-    def add(self, loss, model, test_set, convert, device):
+    def add(self, loss, model, test_set, updater):
         """One more epoch is over. Rank 0 evaluates, while the clock stands still."""
         watchdog.progress()
         iterator = SerialIterator(test_set, 256, repeat=False, shuffle=False)
-        evaluator = Evaluator(iterator, model, converter=convert, device=device)
+        evaluator = Evaluator(iterator, model, updater.converter, updater.device)
         super().add(loss, lambda: float(evaluator()["main/accuracy"]))

@@ -156,6 +156,7 @@ def _curves(axes, runs, methods, what):
         axes.plot(epochs, curves.mean(axis=0), color=colour, marker=marker, linestyle=line, markerfacecolor="white", label=method)
         axes.fill_between(epochs, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.15, linewidth=0)
     axes.set(xlabel="epoch")
+    axes.xaxis.get_major_locator().set_params(integer=True)
 
 
 def _ends(runs, methods, what):

@@ -5,17 +5,14 @@ import chainer
 import chainer.links as L
 import chainermn
 import numpy
-from chainer.iterators import SerialIterator
-from chainer.training.updaters import StandardUpdater
 
 import half_and_late
 from handson.chainer import compared_methods, devices
-from handson.chainer.all_ranks import all_ranks_end_together
 from handson.chainer.communicators import create_communicator
-from handson.chainer.data import Enlarge, Shuffle
 from handson.chainer.model import WideNet
 from handson.chainer.optimizers import create_multi_node_optimizer
 from handson.training import data, options
+from handson.training.all_ranks import all_ranks_end_together
 from handson.training.banner import announce
 
 METHODS = {  # name -> the type in which gradients travel (None: that of the parameters), and what makes the optimizer
@@ -29,24 +26,22 @@ METHODS = {  # name -> the type in which gradients travel (None: that of the par
 def train(args, method, train_set, test_set):
     dtype, make_optimizer = METHODS[method]
     comm = half_and_late.half(dtype)
-    device = devices.use(args.gpu[comm.intra_rank])
+    device = compared_methods.device(comm, args)
     mine = chainermn.scatter_dataset(train_set, comm, shuffle=True, seed=args.seed)
-    train_iterator = SerialIterator(mine, args.batchsize, order_sampler=Shuffle(args.seed))
 
     numpy.random.seed(args.seed)
     model = L.Classifier(WideNet(len(test_set.classes)))
     model.to_device(device)
     optimizer = make_optimizer(chainer.optimizers.SGD(args.lr), comm)
     optimizer.setup(model)
-    convert = Enlarge(args.size)
-    updater = StandardUpdater(train_iterator, optimizer, converter=convert, device=device)
+    updater = compared_methods.updater(mine, args, optimizer, device)
 
     progress = compared_methods.Progress(comm, method)
     while updater.epoch < args.epoch:
         updater.update()
         if updater.is_new_epoch:
             compared_methods.wait(optimizer)  # or an all-reduce would hide behind the evaluation
-            progress.add(model.loss.array, model, test_set, convert, device)
+            progress.add(model.loss.array, model, test_set, updater)
     progress.report(args, len(mine) * comm.size * args.epoch)
 
 
