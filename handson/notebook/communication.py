@@ -125,7 +125,7 @@ def to_accuracy(runs, accuracy, without_limit=None):
         axes.axvline(numpy.median(best), color="0.3", linestyle="--", linewidth=1, label="plain, network without a limit")
         axes.legend(fontsize="small", frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     axes.set(yticks=range(len(runs)), yticklabels=list(runs), xlabel=f"seconds of training to a validation accuracy of {accuracy}", xlim=(0, None))
-    axes.invert_yaxis()
+    axes.set_ylim(len(runs) - 0.5, -0.5)
     return picture(drawing, f"Seconds to an accuracy of {accuracy}: " + ", ".join(words) + ".")
 
 
