@@ -105,8 +105,9 @@ def check_residuals(residuals, model, path, comm):
     counts = comm.allgather(sum(residual.numel() for residual in residuals.values()))
     wrong = next((rank for rank, count in enumerate(counts) if count not in (0, parameters)), None)
     if wrong is not None:
-        raise CheckpointError(f"rank {wrong}: the residuals in the checkpoint {path} have {counts[wrong]:,} numbers, and the model {parameters:,} parameters: "
-                              "they are of another model; delete the checkpoint, or use that model")  # fmt: skip
+        numbers = f"have {counts[wrong]:,} numbers, and the model {parameters:,} parameters"
+        cure = "they are of another model; delete the checkpoint, or use that model"
+        raise CheckpointError(f"rank {wrong}: the residuals in the checkpoint {path} {numbers}: {cure}")
 
 
 def say_where(batches, path, comm):

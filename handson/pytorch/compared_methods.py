@@ -63,7 +63,7 @@ def guard(comm, model, steps, least=1):
         (mine, own_steps), (theirs, their_steps) = everybodys[0], everybodys[other]
         what = "parameters in its model" if mine != theirs else "steps in an epoch"
         first, second = (mine, theirs) if mine != theirs else (own_steps, their_steps)
-        problem = f"rank 0 has {first:,} {what}, and rank {other} has {second:,}: all ranks need the same number, or they would wait for each other for ever"
+        problem = f"rank 0 has {first:,} {what}, and rank {other} has {second:,}: all ranks need the same number, or they wait for ever"
     stop_together(problem)
 
     def check(name, gradient):

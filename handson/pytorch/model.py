@@ -45,7 +45,8 @@ class DeepNet(nn.Sequential):
 
     def __init__(self, classes=10):
         inner = [conv_block(64, 64, kernel=3, stride=1) for _ in range(12)]
-        super().__init__(conv_block(3, 64, kernel=5, stride=4), nn.MaxPool2d(2), *inner, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes))
+        first, last = conv_block(3, 64, kernel=5, stride=4), nn.Linear(64, classes)
+        super().__init__(first, nn.MaxPool2d(2), *inner, nn.AdaptiveAvgPool2d(1), nn.Flatten(), last)
 
 
 class SmallNet(nn.Sequential):

@@ -79,7 +79,8 @@ class Partition(Sampler):
     def load_state_dict(self, state):
         """Go on there. Raises TrackError if the state is of other data."""
         if state["samples"] != self.samples or not 0 <= state["position"] < self.samples:
-            raise TrackError(f"the state is of a data set of {state['samples']} images, position {state['position']}; this one has {self.samples} images")
+            of_state = f"{state['samples']} images, position {state['position']}"
+            raise TrackError(f"the state is of a data set of {of_state}; this one has {self.samples} images")
         self.epoch, self.position = state["epoch"], state["position"]
 
 
