@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy
 
+from handson.cluster.follow import wait_until_it_runs
 from handson.errors import OneSentence
 from handson.notebook.plots import _axes, picture
 
-LIMIT = 120  # seconds for a job to write its first checkpoint
+LIMIT = 300  # seconds for a job that runs to write its first checkpoint
 
 
 class NotKilled(OneSentence, RuntimeError):
@@ -28,6 +29,7 @@ def kill_node(job, node, checkpoint, limit=LIMIT, say=print):
 
     Not its first node: the job script itself runs there, and the job would end. It finds the nodes of the embedded PBS, whose processes are on this machine.
     """
+    wait_until_it_runs(job)
     end = time.monotonic() + limit
     while not Path(checkpoint).exists():
         if time.monotonic() > end:
