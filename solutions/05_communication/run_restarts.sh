@@ -17,8 +17,9 @@ run="cd '$PWD' && PATH='$PATH' PBS_JOBID='$PBS_JOBID' OMP_NUM_THREADS=1 TORCH_CP
     --rdzv-endpoint '$first:29400' --rdzv-conf keep_alive_interval=2 pytorch/train_restarts.py $OPTIONS"
 
 status=0 pids=""
+on() { handson-agent "$1" "$run" || { code=$?; [ $code -eq 137 ] && handson-agent "$1" "$run"; } || return $code; } # 137: the node was killed, and is back now
 for node in $(uniq "$PBS_NODEFILE"); do
-    { handson-agent "$node" "$run" || [ $? -ne 137 ] || handson-agent "$node" "$run"; } & # 137: the whole node was killed, and is back now
+    on "$node" &
     pids="$pids $!"
 done
 for pid in $pids; do wait "$pid" || status=1; done

@@ -54,7 +54,8 @@ def environment_of(course, folder):
         if not place.exists() and not path.name.startswith("__editable__"):
             place.symlink_to(path)
     (folder / packages / "course.pth").write_text(f"{course}\n")
-    for name, entry in tomllib.loads((course / "pyproject.toml").read_text())["project"]["scripts"].items():
+    scripts = tomllib.loads((course / "pyproject.toml").read_text())["project"]["scripts"]
+    for name, entry in (scripts | {"torchrun": "torch.distributed.run:main"}).items():
         module, function = entry.split(":")
         (folder / "bin" / name).unlink()
         (folder / "bin" / name).write_text(f"#!{folder}/bin/python\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")

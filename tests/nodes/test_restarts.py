@@ -1,6 +1,7 @@
 """A node of a job is killed: torchrun starts the ranks again, and the training ends as one that nothing interrupted."""
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,23 @@ from handson.training import map_files
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "solutions/05_communication"
 OPTIONS = "OPTIONS=-e 2 -b 100 --every 2 -o"
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(virtual_nodes.why_not() is not None, reason=f"{virtual_nodes.why_not()}")]
 
 
+@pytest.mark.parametrize(("codes", "status"), [((0,), 0), ((2,), 1), ((137, 0), 0), ((137, 3), 1)], ids=str)
+def test_the_job_starts_a_killed_node_once_more_and_ends_as_its_training(tmp_path, codes, status):
+    """codes: of the first, second, ... start on the second node."""
+    (tmp_path / "nodes").write_text("node1\nnode2\n")
+    (tmp_path / "handson-agent").write_text(
+        f"#!/bin/bash\n[ $1 = node1 ] && exit 0\ncodes=({' '.join(map(str, codes))})\ntouch begun; n=$(wc -l <begun); echo >>begun\nexit ${{codes[$n]}}\n"
+    )
+    (tmp_path / "handson-agent").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PBS_O_WORKDIR": str(tmp_path), "PBS_NODEFILE": "nodes", "PBS_JOBID": "1"}
+    done = subprocess.run(["bash", SCRIPTS / "run_restarts.sh"], env=environment, cwd=tmp_path, timeout=60)
+    assert done.returncode == status and len((tmp_path / "begun").read_text()) == len(codes)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(virtual_nodes.why_not() is not None, reason=f"{virtual_nodes.why_not()}")
 def test_a_killed_node_costs_no_number(tmp_path):
     jobs = Jobs(tmp_path)
     try:
