@@ -86,6 +86,20 @@ def test_every_piece_is_done_once():
     assert len(engines.log) == 50
 
 
+def test_a_piece_waits_for_another_engine_if_its_engine_ends_before_it_has_it():
+    engines, gone = Engines(2), []
+
+    def ends(engine, piece):
+        if not gone:
+            gone.append(piece.student)
+            engines.there.remove(engine)
+            raise IndexError(f"No such engine: {engine}")
+
+    engines.on_submit = ends
+    found = done(Placer(engines, [piece("one"), piece("other")]))
+    assert sorted(student for student, _ in found) == ["one", "other"] and gone
+
+
 def test_a_piece_of_several_ranks_takes_as_many_engines():
     engines, busy, most = Engines(4), [], []
     engines.ready = lambda result: False

@@ -88,7 +88,11 @@ class Placer:
 
     def _submit(self, piece, engines):
         """Submit a piece to the first of `engines`; the other ones stay idle, so that its ranks have their cores."""
-        result = self.engines.submit(engines[0], work.run, piece, self.trusted, self.engines.cores(engines))
+        try:
+            result = self.engines.submit(engines[0], work.run, piece, self.trusted, self.engines.cores(engines))
+        except IndexError:  # ipyparallel's "No such engine": it has ended since we looked
+            self.waiting.append(piece)
+            return
         self.running[engines[0]] = piece, result, engines, time.monotonic()
 
     def _collect(self):
