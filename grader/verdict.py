@@ -13,6 +13,7 @@ OUT_OF_MEMORY = "out of memory"
 KILLED = "killed"  # ended by a signal, or by os._exit
 GRADER_FAULT = "grader fault"  # the grader failed, not the student: ungraded, never 0 points
 
+UNTOUCHED = (NOT_ATTEMPTED, NOT_FOUND)  # there is no work to judge
 STATUSES = (PASSED, FAILED, NOT_ATTEMPTED, NOT_FOUND, ERROR, DEADLOCK, TIMEOUT, OUT_OF_MEMORY, KILLED, GRADER_FAULT)
 
 
@@ -49,7 +50,7 @@ def counted(verdicts):
 
     def worth(unit, track):
         of_track = [verdict for verdict in verdicts if (verdict.unit, verdict.track) == (unit, track)]
-        attempted = sum(verdict.status not in (NOT_ATTEMPTED, NOT_FOUND) for verdict in of_track)
+        attempted = sum(verdict.status not in UNTOUCHED for verdict in of_track)
         return sum(verdict.points or 0 for verdict in of_track), attempted, track == "pytorch"
 
     best = {}

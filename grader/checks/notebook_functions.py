@@ -120,11 +120,11 @@ def _rounded(found, right):
     """Whether the values found are the right ones rounded, also down or up, to a number of digits; not if most are 0."""
     if sum(not criteria.close(one, numpy.zeros_like(one)) for one in found) <= len(found) / 2:
         return False
-    for digits, way in itertools.product(range(4), (numpy.rint, numpy.floor, numpy.ceil)):
-        of_right = [way(numpy.asarray(one, dtype="float64") * 10**digits) / 10**digits for one in right]
-        if all(map(criteria.close, found, of_right)):
-            return True
-    return False
+    exact = [numpy.asarray(one, dtype="float64") for one in right]
+    return any(
+        all(criteria.close(value, way(one * 10**digits) / 10**digits) for value, one in zip(found, exact))
+        for digits, way in itertools.product(range(4), (numpy.rint, numpy.floor, numpy.ceil))
+    )
 
 
 def _chosen(seen, case, expected):

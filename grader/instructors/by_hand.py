@@ -15,9 +15,7 @@ def adjust(folder, student, unit, gap, points, reason, author, say=print):
     unit: WHOLE for the whole grade; points: None takes back. Raises OneSentence errors.
     """
     unit = "" if unit == WHOLE else unit
-    _change(folder, student, lambda book: book.adjust(student, unit, gap, points, reason, author), say)
-    with Gradebook(folder, writing=False) as book:
-        after = _score(book, student)
+    after = _change(folder, student, lambda book: book.adjust(student, unit, gap, points, reason, author), say)
     if after.adjustment and unit:
         say(f"What is set for the whole grade, {number(after.points)} points, counts in place of what is set for {unit}.")
     for of_unit in after.units:
@@ -49,6 +47,7 @@ def adjustments(folder):
 
 
 def _change(folder, student, change, say):
+    """Change the gradebook in `folder`, write all reports again, and say how the student's total changed. Returns the new Score."""
     with Gradebook(folder, writing=False):
         pass  # raises if there is no gradebook: only `grade` makes one
     with Gradebook(folder) as book:
@@ -60,6 +59,7 @@ def _change(folder, student, change, say):
         except TellError as error:
             raise TellError(f"the adjustment is stored, but {str(error).rpartition(', then')[0]}, then run `python -m grader report {folder}`") from None
     say(f"{student}: {_total(before)} -> {_total(after)}.")
+    return after
 
 
 def _score(book, student):

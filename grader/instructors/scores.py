@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from grader.instructors.collect import Submission
-from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, Verdict, counted
+from grader.verdict import UNTOUCHED, Verdict, counted
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Gap:
 
     @property
     def attempted(self):
-        return any(verdict.status not in (NOT_ATTEMPTED, NOT_FOUND) for verdict in self.verdicts)
+        return any(verdict.status not in UNTOUCHED for verdict in self.verdicts)
 
     @property
     def complete(self):

@@ -54,7 +54,7 @@ def submit(folder, *arguments, **variables):
 
     The last of the arguments is the job script. Raises JobFailed with qsub's own words.
     """
-    done = subprocess.run(["qsub", *arguments], cwd=folder, env=_environment() | variables, text=True, capture_output=True, timeout=PATIENCE)
+    done = subprocess.run(["qsub", *arguments], cwd=folder, env=environment() | variables, text=True, capture_output=True, timeout=PATIENCE)
     if done.returncode:
         script = Path(folder, *arguments[-1:])
         open_ = script.is_file() and "PUT YOUR CODE" in script.read_text(errors="replace")
@@ -232,7 +232,7 @@ def _problem(status):
 def _tell(*words):
     """What a command of a batch system prints; "" if it has forgotten the job. Raises TimeoutError, with its words, if it does not answer."""
     try:
-        done = subprocess.run(words, env=_environment(), text=True, capture_output=True, timeout=PATIENCE)
+        done = subprocess.run(words, env=environment(), text=True, capture_output=True, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"{words[0]} has not answered for {PATIENCE} s") from None
     if done.returncode and not GONE.search(done.stderr):
@@ -240,7 +240,7 @@ def _tell(*words):
     return "" if done.returncode else done.stdout
 
 
-def _environment():
+def environment():
     """The environment with the course's batch commands on PATH, which a notebook's kernel may lack. They give way to real ones."""
     return os.environ | {"PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
 

@@ -15,8 +15,6 @@ from handson.files import COURSE
 SITES = COURSE / "jobs/sites"
 CHOSEN = "CHOSEN"  # the file there that holds the name of the site that `python -m handson site use` has chosen
 WORD = r"[A-Za-z0-9_][A-Za-z0-9_.@/+-]*"  # words that are safe in a shell script without quotes
-
-
 KEYS = ("batch", "queue", "group", "walltime", "modules", "mpi", "interface", "kill_delay", "machine")
 OF_MACHINE = ("nodes", "gpus", "ncpus", "mem", "network")
 

@@ -84,7 +84,9 @@ def _largest(one, other):
     if isinstance(one, (list, tuple)):
         return max(map(_largest, one, other), default=0.0) if len(one) == len(other) else numpy.inf
     if hasattr(one, "shape"):
-        return float((one.double() - other.double()).abs().max()) if one.shape == other.shape and one.numel() else 0.0 if one.shape == other.shape else numpy.inf
+        if one.shape != other.shape:
+            return numpy.inf
+        return float((one.double() - other.double()).abs().max()) if one.numel() else 0.0
     if isinstance(one, (int, float)) and not isinstance(one, bool):
         return abs(one - other)
     return 0.0 if one == other else numpy.inf

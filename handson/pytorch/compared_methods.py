@@ -1,4 +1,4 @@
-"""What train_hooks.py needs beside its lesson. Both tracks share handson.training.compared_methods, whose names are here, too."""
+"""What the scripts that compare methods need beside their lessons. Both tracks share handson.training.compared_methods, whose names are here, too."""
 
 import itertools
 import time

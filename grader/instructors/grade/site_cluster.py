@@ -4,7 +4,6 @@ import math
 import os
 import shutil
 import subprocess
-import sysconfig
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +27,7 @@ def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wa
 
     nodes: how many the job takes; by default as few as have the cores. walltime: of the job, HH:MM:SS; wait: seconds that the job may wait and start. Raises ClusterError, with all ended that was started.
     """
-    os.environ["PATH"] = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', os.defpath)}"  # of qsub and of the job
+    os.environ.update(follow.environment())  # with qsub on PATH, here and in the job
     folder = _write_profile(sites.read(site or sites.chosen()), engines, nodes, profile, walltime)
     if (folder / "security/cluster-.json").exists():
         raise ClusterError(f"the profile {profile} has a cluster already: `python -m grader cluster stop` ends it; or give another --profile")

@@ -16,10 +16,9 @@ from markupsafe import Markup
 from grader.instructors.collect import file_name
 from grader.instructors.reports.files import clean, moment, number
 from grader.instructors.reports.tables import said
-from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, PASSED, STATUSES, sign
+from grader.verdict import PASSED, STATUSES, UNTOUCHED, sign
 
 LONGEST = 8_000  # the most characters of output that are shown for a gap
-UNTOUCHED = (NOT_ATTEMPTED, NOT_FOUND)  # come last
 PICTURE = 2_000_000  # bytes of the largest picture that is shown
 
 
