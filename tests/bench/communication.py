@@ -18,7 +18,7 @@ from tests.bench.nodes import job
 from tests.bench.runs import ROOT, rate
 
 RATES = ("none", "10gbit", "1gbit", "100mbit", "20mbit", "5mbit")
-EPOCHS = {256: 2, 32: 4}  # pixels -> epochs, so that there is something to measure
+EPOCHS_AT = {256: 2, 32: 4}  # pixels -> epochs, so that there is something to measure
 RANKS, SELECT = 4, "2:ngpus=2:mpiprocs=2:ompthreads=1"
 SCRIPT = ROOT / "solutions/03_multi_node/pytorch/train_cifar_multi_node.py"
 UNIT = ROOT / "solutions/05_communication/pytorch"
@@ -57,7 +57,7 @@ def measure(folder):
     os.environ["HANDSON_PBS_HOME"] = str(folder / "pbs")
     sent = all_reduce_volume(RANKS) * _gradient_bytes()
     rows = [("bytes that each node has to send in each step", f"{sent:,.0f}", "")]
-    for size in EPOCHS:
+    for size in EPOCHS_AT:
         speeds, steps = {}, {}
         for network in RATES:
             run = _training(folder, network, size)
@@ -158,6 +158,6 @@ def _gradient_bytes():
 def _training(folder, network, size):
     """The Result of task 3."""
     out = folder / f"task3_{size}_{network}"
-    command = f'mpiexec -n {RANKS} -hostfile "$PBS_NODEFILE" python {SCRIPT} -e {EPOCHS[size]} --size {size} -o {out}'
+    command = f'mpiexec -n {RANKS} -hostfile "$PBS_NODEFILE" python {SCRIPT} -e {EPOCHS_AT[size]} --size {size} -o {out}'
     job(folder, command, network, SELECT)
     return read(out)
