@@ -15,8 +15,14 @@ import tarfile
 import zipfile
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from grader.instructors.recognise import Recogniser
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
+FORMATS = {b"Rar!": "RAR", b"7z\xbc\xaf": "7z", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "Zstandard"}  # how their files begin
+UNREADABLE = {".rar": "RAR", ".7z": "7z", ".xz": "xz", ".bz2": "bzip2", ".zst": "Zstandard", ".gz": "gzip", ".zipx": "zipx"}
 ENTRIES = 10_000
 KEPT = 64_000_000  # bytes: the most that is read of all files together
 UNPACKED = 500_000_000  # bytes: the most that an archive may unpack to
@@ -43,15 +49,15 @@ class Content:
     time: float
 
 
-def read(path, limits, known=()):
-    """The Content of a folder or an archive. limits: {name of a file asked for: its largest size in bytes}; known: names of files that
-    the course gives out, too. Raises Refused.
+def read(source, limits, known=()):
+    """The Content of a submission. source: the path of a folder or an archive, or something with `entries()`, as `Part` and `Loose` have;
+    limits: {name of a file asked for: its largest size in bytes}; known: names of files that the course gives out, too. Raises Refused.
 
-    The files may all be inside of one more folder. Hidden files, and files that belong to the course or that runs write, are ignored.
+    The files may all be inside of other folders. Hidden files, and files that belong to the course or that runs write, are ignored.
     """
-    found, names, problems, kept = {}, {}, [], 0  # found: the folder around it ("" for none) -> name -> bytes
-    newest = 0.0
-    with contextlib.closing(_entries(path)) as entries:
+    recognised, names, newest = Recogniser(limits), {}, 0.0
+    found, loose = {}, {}  # the folder around it ("" for none) -> name -> [_Found]; name -> [_Found] for files outside of their folders
+    with contextlib.closing(_entries(source)) as entries:
         for number, (name, kind, time, content) in enumerate(entries):
             if number == ENTRIES:
                 raise Refused(f"holds more than {ENTRIES:,} files: hand in exercises/ and notebooks/ alone")
@@ -64,32 +70,53 @@ def read(path, limits, known=()):
                 continue
             if (clash := names.setdefault("/".join(parts).casefold(), parts)) is not parts:
                 raise Refused(f"holds two files of one name ({shown('/'.join(clash))} and {shown(name)}): hand in one")
-            for top, rest in ("", "/".join(parts)), (parts[0], "/".join(parts[1:])):
-                if rest in limits:
-                    with _readable():
-                        data = content(limits[rest] + 1)
-                    kept += len(data)
-                    if kept > KEPT:
-                        raise Refused(f"holds more than {KEPT // 10**6} MB of what is asked for: clear the notebooks' outputs")
-                    found.setdefault(top, {})[rest] = data
-                    newest = max(newest, time)
-    if not found:
+            top, file, rank = recognised(parts)
+            if not file:
+                continue
+            like = (loose if top is None else found.setdefault(top, {})).setdefault(file, [])
+            if not like or rank <= like[0].rank:
+                with _readable():
+                    one = _Found(rank, "/".join(parts), content(limits[file] + 1))
+                like[:] = [*(other for other in like if other.rank == rank), one]
+                newest = max(newest, time)
+            if sum(len(one.data) for files in (*found.values(), loose) for same in files.values() for one in same) > KEPT:
+                raise Refused(f"holds more than {KEPT // 10**6} MB of what is asked for: clear the notebooks' outputs")
+    files, problems = _chosen(found, loose, limits, names, known)
+    return Content(files, problems, newest)
+
+
+@dataclass(frozen=True)
+class _Found:
+    rank: float
+    path: str
+    data: bytes
+
+
+def _chosen(found, loose, limits, names, known):
+    """(files, problems) of a Content, from what `read` found. Raises Refused."""
+    if not found and not loose:
         raise Refused(f"holds none of the files asked for, such as {next(iter(limits))}: hand in exercises/ and notebooks/")
-    top = "" if "" in found else min(found)
+    top = "" if "" in found else min(found, default="")
     if top and len(found) > 1:
         raise Refused(f"holds several submissions ({', '.join(f'{shown(top)}/' for top in sorted(found)[:3])}): hand in one")
-    files = {name: data for name, data in found[top].items() if len(data) <= limits[name]}
+    same = loose | found.get(top, {})
+    problems = [f"{name} is there several times ({_listed([one.path for one in several])}), and none of them was looked at: hand in one."
+                for name, several in same.items() if len(several) > 1]  # fmt: skip
+    chosen = {name: several[0] for name, several in same.items() if len(several) == 1}
+    files = {name: one.data for name, one in chosen.items() if len(one.data) <= limits[name]}
     if not files:
-        raise Refused("holds only files that are too large: clear the notebooks' outputs")
-    for name in sorted(found[top].keys() - files):
+        raise Refused("holds only files that are too large: clear the notebooks' outputs" if chosen else problems[0].removesuffix("."))
+    for name in sorted(chosen.keys() - files):
         problems.append(f"{name} is larger than {limits[name] / 10**6:g} MB and was left out.")
-    if missing := [name for name in limits if name not in found[top]]:
+    if renamed := [f"{one.path} as {name}" for name, one in chosen.items() if one.rank]:
+        problems.append(f"Read in place of a file of the right name: {_listed(renamed)}.")
+    if missing := [name for name in limits if name not in same]:
         problems.append(f"Missing: {_listed(missing)}.")
-    wanted = {f"{top}/{name}" if top else name for name in (*limits, *known)}
-    extra = ["/".join(parts) for parts in names.values() if parts[-1].endswith((".py", ".ipynb", ".sh"))]
+    wanted = {f"{top}/{name}" if top else name for name in known} | {one.path for several in same.values() for one in several}
+    extra = ["/".join(parts) for parts in names.values() if parts[-1].lower().endswith((".py", ".ipynb", ".sh"))]
     if extra := sorted(name for name in extra if name not in wanted):
         problems.append(f"Not asked for, and not looked at: {_listed(extra)}.")
-    return Content(files, problems, newest)
+    return files, problems
 
 
 def shown(name):
@@ -117,19 +144,72 @@ def _parts(name):
     return parts
 
 
-def _entries(path):
+def _entries(source):
     """Yields (name, kind, time, content) for each entry. content(limit) reads up to `limit` bytes of it; call it before the next entry."""
     with _readable():
-        if path.is_symlink():
+        if not isinstance(source, Path):
+            yield from source.entries()
+        elif source.is_symlink():
             raise Refused("is a link: put the folder or the archive itself there")
-        if path.is_dir():
-            yield from _folder(path)
-        elif not path.is_file() or not path.name.lower().endswith(SUFFIXES):
+        elif source.is_dir():
+            yield from _folder(source)
+        elif other := source.is_file() and _other_format(source):
+            raise Refused(f"is a {other} archive, which can't be read: pack the folder as .zip")
+        elif not source.is_file() or not source.name.lower().endswith(SUFFIXES):
             raise Refused(f"is neither a folder nor an archive ({', '.join(SUFFIXES)}): hand in one of them")
-        elif path.name.lower().endswith(".zip"):
-            yield from _zip(path)
+        elif source.name.lower().endswith(".zip"):
+            yield from _zip(source)
         else:
-            yield from _tar(path)
+            yield from _tar(source)
+
+
+def _other_format(path):
+    """The name of the format of an archive that can't be read here, whatever the file is called; None for other files."""
+    with open(path, "rb") as file:
+        begin = file.read(8)
+    by_name = None if path.name.lower().endswith(SUFFIXES) else UNREADABLE.get(path.suffix.lower())
+    return next((name for signature, name in FORMATS.items() if begin.startswith(signature)), by_name)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The folder `folder` in the zip of a whole class, as a submission. infos: those of its files."""
+
+    archive: zipfile.ZipFile
+    folder: str
+    infos: tuple
+
+    def entries(self):
+        _refuse_bomb(sum(info.file_size for info in self.infos), sum(info.compress_size for info in self.infos))
+        yield from _of_infos(self.archive, self.infos, len(self.folder) + 1)
+
+
+@dataclass(frozen=True)
+class Loose:
+    """Files that are a submission together, though they have no folder of their own. files: (name, function that reads up to some bytes)."""
+
+    files: tuple
+
+    def entries(self):
+        for name, content in self.files:
+            yield name, "file", 0.0, content
+
+
+@contextlib.contextmanager
+def taken_out(archive, info):
+    """In a `with`: the path of an archive that stands in the zip of a whole class. Raises Refused."""
+    name = info.filename.lower()
+    suffix = next((suffix for suffix in (*SUFFIXES, *UNREADABLE) if name.endswith(suffix)), "")
+    with NamedTemporaryFile(suffix=suffix) as aside:
+        with _readable():
+            if info.flag_bits & 0x41:
+                raise Refused("is encrypted: pack it without a password")
+            with archive.open(info) as packed:
+                while part := packed.read(1_000_000):
+                    aside.write(part)
+                    _refuse_bomb(aside.tell(), info.compress_size)
+            aside.flush()
+        yield Path(aside.name)
 
 
 @contextlib.contextmanager
@@ -157,12 +237,13 @@ def _folder(path):
                     waiting.append(f"{name}/")
                 yield name, "folder", 0.0, None
             elif entry.is_file(follow_symlinks=False):
-                yield name, "file", entry.stat(follow_symlinks=False).st_mtime, lambda limit, path=entry.path: _plain(path, limit)
+                yield name, "file", entry.stat(follow_symlinks=False).st_mtime, lambda limit, path=entry.path: start_of(path, limit)
             else:
                 yield name, "a device or a pipe", 0.0, None
 
 
-def _plain(path, limit):
+def start_of(path, limit):
+    """The first `limit` bytes of a plain file. Raises OSError and Refused."""
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise Refused(f"holds something that is no plain file ({shown(os.path.basename(path))})")
@@ -182,17 +263,24 @@ def _zip(path):
     time = path.stat().st_mtime
     with _ZipFile(path) as file, zipfile.ZipFile(file) as archive:
         _enough(sum(entry.file_size for entry in archive.infolist()), path)
-        for entry in archive.infolist():
-            kind = {stat.S_IFDIR: "folder", stat.S_IFLNK: "a link", stat.S_IFREG: "file", 0: "file"}
-            kind = "folder" if entry.is_dir() else kind.get(stat.S_IFMT(entry.external_attr >> 16), "a device or a pipe")
-            if entry.flag_bits & 0x41:
-                raise Refused("is encrypted: pack it without a password")
-            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise Refused(f"is packed in an unusual way (method {entry.compress_type}): use the zip of your system")
-            yield entry.filename, kind, time, lambda limit, entry=entry: _of_zip(archive, entry, limit)
+        for name, kind, _, content in _of_infos(archive, archive.infolist()):
+            yield name, kind, time, content
 
 
-def _of_zip(archive, entry, limit):
+def _of_infos(archive, infos, begin=0):
+    """As `_entries`, for entries of a zip, without the first `begin` letters of their names. Their times are in the zone of this machine."""
+    for entry in infos:
+        kind = {stat.S_IFDIR: "folder", stat.S_IFLNK: "a link", stat.S_IFREG: "file", 0: "file"}
+        kind = "folder" if entry.is_dir() else kind.get(stat.S_IFMT(entry.external_attr >> 16), "a device or a pipe")
+        if entry.flag_bits & 0x41:
+            raise Refused("is encrypted: pack it without a password")
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise Refused(f"is packed in an unusual way (method {entry.compress_type}): use the zip of your system")
+        yield entry.filename[begin:], kind, 0.0, lambda limit, entry=entry: start_in(archive, entry, limit)
+
+
+def start_in(archive, entry, limit):
+    """The first `limit` bytes of a file in a zip. Raises what zipfile raises."""
     with archive.open(entry) as file:
         return file.read(limit)
 
@@ -245,5 +333,9 @@ def _tar(path):
 
 def _enough(size, path):
     """Raise Refused if `size`, the unpacked bytes of an archive so far, is over the limit."""
-    if size > min(UNPACKED, max(SMALL, RATIO * path.stat().st_size)):
+    _refuse_bomb(size, path.stat().st_size)
+
+
+def _refuse_bomb(size, packed):
+    if size > min(UNPACKED, max(SMALL, RATIO * packed)):
         raise Refused(f"unpacks to more than {size // 10**6} MB: hand in exercises/ and notebooks/ alone")

@@ -1,10 +1,12 @@
 """Collects what a class handed in: the student, the attempt and the files. Called by ``python -m grader grade`` and ``similarity``.
 
-It knows the names in Moodle's and Canvas's downloads, and plain ones (a student's name as the name of a folder or archive):
+It knows the names in Moodle's and Canvas's downloads, those of `python -m handson submit`, and plain ones (a student's name):
 
     Jane Doe_12345_assignsubmission_file_/...      Jane Doe_12345_assignsubmission_file_homework.zip         (Moodle)
+    Participant_12345_assignsubmission_file/...    Group A_77_assignsubmission_file/...                      (anonymous, group work)
     doejane_LATE_12345_67890_homework-1.zip: name, late or not, number of the student, number of the file    (Canvas)
     LATE_anon_aB3xZ_67890_homework.zip: the same where Canvas grades anonymously, without the number of the student
+    jane.20261120T165959Z.0123456789ab.zip: name, time in UTC, digest                                        (handson submit)
 
 Students choose the end of such a name, so only its first mark says whose submission it is. A name that both platforms could have given,
 and a number that several names have, are refused: an instructor has to say whose submission it is.
@@ -12,25 +14,32 @@ and a number that several names have, are refused: an instructor has to say whos
 Sources: Moodle's mod/assign/classes/downloader.php, Canvas's lib/content_zipper.rb.
 """
 
+import contextlib
+import difflib
 import hashlib
 import re
 import shutil
 import unicodedata
-from collections import defaultdict
+import zipfile
+from collections import defaultdict, namedtuple
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
-from grader.instructors import archives
+from grader.instructors import archives, downloads
 from handson.errors import OneSentence
 from handson.files import COURSE
 
 ROOT = COURSE
-MOODLE = re.compile(r"(?P<name>.+?)_(?P<number>\d+)_assignsubmission_file(_.*)?")
-CANVAS = re.compile(r"(?P<name>[^_]+)_((?P<late>LATE)_)?(?P<number>\d+)_(?P<order>\d+)_.+")
-ANONYMOUS = re.compile(r"((?P<late>LATE)_)?(?P<name>anon_[^_]+)(?P<number>)_(?P<order>\d+)_.+")
+MOODLE = re.compile(r"(?P<name>.+?)(_(?P<number>\d+))?_assignsubmission_file(_(?P<file>.*))?", re.DOTALL)
+CANVAS = re.compile(r"(?P<name>[^_]+)_((?P<late>LATE)_)?(?P<number>\d+)_(?P<order>\d+)_(?P<file>.+)", re.DOTALL)
+ANONYMOUS = re.compile(r"((?P<late>LATE)_)?(?P<name>anon_[^_]+)(?P<number>)_(?P<order>\d+)_(?P<file>.+)", re.DOTALL)
+DROPPED = re.compile(r"(?P<name>.+)\.(?P<time>\d{8}T\d{6}Z)\.[0-9a-f]{12}\.zip")
 IGNORED = re.compile(r"^\.|^__MACOSX$|_assignsubmission_(?!file)")  # Moodle's online texts are in folders of their own
-MISTAKEN = (".7z", ".rar", ".gz", ".bz2", ".xz", ".ipynb", ".py", ".sh")  # can't be read as archives, but are a student's work
+PACKED = (*archives.SUFFIXES, *archives.UNREADABLE)
+LOOSE = (".ipynb", ".py", ".sh")  # a student's work, outside of a folder or an archive
 NOTEBOOK, SCRIPT = 20_000_000, 1_000_000  # bytes, at most
+SPAN = 3600  # seconds: what a zip was written in says nothing of when its parts were handed in
 
 
 class CollectError(OneSentence, OSError):
@@ -51,43 +60,138 @@ class Submission:
     digest: str  # sha256 of those files, in hex; "" if refused
     problems: tuple  # sentences about files that are missing or were not asked for
     refused: str | None  # a sentence on why the submission is refused, or None
+    handed_in: str | None = None  # when, according to the platform, such as 2026-11-20T17:00:00+00:00; None if unknown
 
 
-def collect(submissions, workplace, expected, say=lambda line: None):
-    """Every attempt of every student in the folder `submissions`, sorted by student and attempt, unpacked below `workplace`.
+Who = namedtuple("Who", "student name number late order handed_in file")  # order: among the attempts; file: its name before the platform's
+Listed = namedtuple("Listed", "student name number group handed_in")  # a student whom the platform or the gradebook knows
+Attempt = namedtuple("Attempt", "entries who")  # entries: one folder or archive, or loose files
 
-    expected: the names of the files asked for, such as "notebooks/02_multi_gpu.ipynb". The list includes attempts that can't be read,
-    with the reason. `say` reports files that are no student's work, such as notes.txt, and they are left out. Raises CollectError.
+
+def collect(submissions, workplace, expected, say=lambda line: None, listed=(), zone=None):
+    """Every attempt of every student in `submissions`, sorted by student and attempt, unpacked below `workplace`.
+
+    submissions: a folder, or the one zip that a learning platform gives out; expected: the names of the files asked for, such as
+    "notebooks/02_multi_gpu.ipynb"; listed: what is known of students (Listed); zone: the tzinfo of a zip's times, by default this machine's.
+    The result includes attempts that can't be read, with the reason. `say` reports files that are no student's work, such as notes.txt, and
+    they are left out. Raises CollectError.
     """
     submissions, workplace = Path(submissions), Path(workplace)
-    if not submissions.is_dir():
-        raise CollectError(f"{submissions} is no folder: name the one that holds a folder or an archive for each student")
-    if room := next((room for room in ("exercises", "notebooks") if (submissions / room).is_dir()), None):
-        raise CollectError(f"{submissions} is one submission, for it has {room}/: name the folder that it is in")
-    limits = {name: NOTEBOOK if name.endswith(".ipynb") else SCRIPT for name in expected}
-    given_out = released()
-    students = {}  # student -> [(path, name, number, late, order)]
-    same_number = defaultdict(set)  # number -> students
-    for entry in sorted(submissions.iterdir()):
+    with _opened(submissions) as entries:
+        if room := next((entry.name for entry in entries if entry.is_folder and entry.name in ("exercises", "notebooks")), None):
+            raise CollectError(f"{submissions} is one submission, for it has {room}/: name the folder that it is in")
+        attempts, same_number = _by_student(entries, listed, say)
+        if not attempts:
+            raise CollectError(f"{submissions} is empty: it should hold a folder or an archive for each student")
+        times = _times(attempts, listed, zone, say if submissions.is_file() else None)
+        limits = {name: NOTEBOOK if name.endswith(".ipynb") else SCRIPT for name in expected}
+        given_out = released()
+        collected = []
+        for student, of_student in sorted(attempts.items()):
+            place = workplace / file_name(student)
+            shutil.rmtree(place, ignore_errors=True)
+            others = same_number[of_student[0].who.number] - {student} if of_student[0].who.number else set()
+            read = [(*_read(student, attempt, others, limits, given_out), attempt) for attempt in of_student]
+            read.sort(key=lambda one: (one[2].who.handed_in or "", one[2].who.order, one[0].time, one[2].entries[0].name))
+            for number, (submission, files, attempt) in enumerate(read, start=1):
+                for name, data in files.items():
+                    _write(place / str(number) / name, data)
+                handed_in = attempt.who.handed_in or (times.get(student) if number == len(read) else None)
+                collected.append(replace(submission, attempt=number, path=place / str(number) if files else None, handed_in=handed_in))
+    return collected
+
+
+@contextlib.contextmanager
+def _opened(submissions):
+    if not submissions.is_dir() and not (submissions.is_file() and submissions.suffix.lower() == ".zip"):
+        raise CollectError(f"{submissions} is no folder and no .zip: name the folder that holds a folder or an archive for each student, or Moodle's zip")
+    try:
+        with downloads.opened(submissions, _is_named) as entries:
+            yield entries
+    except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
+        if isinstance(error, OneSentence):
+            raise
+        raise CollectError(f"{submissions} can't be read ({getattr(error, 'strerror', None) or error}): download it again, or unpack it") from None
+
+
+def _is_named(entry):
+    """Whether an entry is a submission by its name, or by what is in it."""
+    by_name = any(kind.fullmatch(entry.name) for kind in (MOODLE, ANONYMOUS, CANVAS, DROPPED))
+    return by_name or any(inside.name in ("exercises", "notebooks") or inside.name.lower().endswith(LOOSE) for inside in entry.inside())
+
+
+def _by_student(entries, listed, say):
+    """({student: Attempts}, {number: students}) of the entries that are some student's work."""
+    attempts, same_number, loose = defaultdict(list), defaultdict(set), {}
+    found = [(entry, _who(entry)) for entry in entries if not IGNORED.search(entry.name)]
+    known = {one.student: (one.name, one.number) for one in (*(who for _, who in found if who.number), *listed)}
+    for entry, who in found:
         if _stray(entry):
             say(f"{archives.shown(entry.name)}: left out, it is neither a folder nor an archive.")
-        elif not IGNORED.search(entry.name):
-            student, *who = _who(entry)
-            same_number[who[1]].add(student)
-            students.setdefault(student, []).extend((path, *who) for path in _handed_in(entry))
-    if not students:
-        raise CollectError(f"{submissions} is empty: it should hold a folder or an archive for each student")
-    collected = []
-    for student, attempts in sorted(students.items()):
-        place = workplace / file_name(student)
-        shutil.rmtree(place, ignore_errors=True)
-        others = same_number[attempts[0][2]] - {student} if attempts[0][2] else set()
-        read = sorted((_read(student, *attempt, others, limits, given_out) for attempt in attempts), key=lambda attempt: attempt[0])
-        for number, (_, submission, files) in enumerate(read, start=1):
-            for name, data in files.items():
-                _write(place / str(number) / name, data)
-            collected.append(replace(submission, attempt=number, path=place / str(number) if files else None))
-    return collected
+            continue
+        if not who.number:
+            who = _with_number(who, known, say)
+        same_number[who.number].add(who.student)
+        if entry.is_folder:
+            attempts[who.student] += [Attempt((one,), who) for one in _handed_in(entry)]
+        elif who.file is None or entry.is_link or who.file.lower().endswith(PACKED):
+            attempts[who.student].append(Attempt((entry,), who))
+        else:  # Moodle and Canvas can give out the files of all students side by side
+            loose.setdefault(who.student, []).append((entry, who))
+    for student, files in loose.items():
+        order, late = max(who.order for _, who in files), any(who.late for _, who in files)
+        attempts[student].append(Attempt(tuple(entry for entry, _ in files), files[0][1]._replace(order=order, late=late)))
+    of_name = defaultdict(list)
+    for student in attempts:
+        of_name[_alike(student)].append(student)
+    for students in (students for students in of_name.values() if len(students) > 1):
+        say(f"{' and '.join(map(archives.shown, students))} are graded as different students: if they are one, give both the same name.")
+    return attempts, same_number
+
+
+def _with_number(who, known, say):
+    """A plain name as that of the student whom it means, if the platform or the gradebook has exactly one of this name."""
+    if who.student in known or who.name.startswith("anon_"):
+        return who
+    alike = sorted(student for student, (name, _) in known.items() if _alike(who.name) in (_alike(name), _alike(student)))
+    names = {name: student for student, (name, _) in known.items()} | {student: student for student in known}
+    if len(alike) == 1:
+        say(f"{archives.shown(who.name)}: taken for {alike[0]}.")
+        return who._replace(student=alike[0], name=known[alike[0]][0], number=known[alike[0]][1])
+    if alike:
+        say(f"{archives.shown(who.name)}: a student of its own, for it could be {' or '.join(alike)}; rename it to one of them.")
+    elif near := difflib.get_close_matches(who.name, names, 1, 0.8):
+        say(f"{archives.shown(who.name)}: a student of its own; did you mean {names[near[0]]}?")
+    return who
+
+
+def _alike(name):
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().replace("_", " ").split())
+
+
+def _times(attempts, listed, zone, say):
+    """{student: when the last attempt was handed in, in UTC}, as the platform lists it, or else by the times in its zip.
+
+    Since 4.0, Moodle's zips have the times at which Moodle wrote them: they never go back, and say nothing of students.
+    """
+    times = {one.student: one.handed_in for one in listed if one.handed_in}
+    by_group = defaultdict(list)
+    for one in listed:
+        if one.group and one.handed_in:
+            by_group[_alike(one.group)].append(one.handed_in)
+    for student, (attempt, *_) in attempts.items():
+        if found := times.get(student) or max(by_group.get(_alike(attempt.who.name), ()), default=None):
+            times[student] = found
+    if times or say is None or all(attempt.who.file is None for of_student in attempts.values() for attempt in of_student):
+        return times
+    entries = sorted((entry for of_student in attempts.values() for attempt in of_student for entry in attempt.entries), key=lambda entry: entry.place)
+    written = [entry.time for entry in entries]
+    if written == sorted(written) or max(written) - min(written) < SPAN:
+        say("The zip has no times of handing in, only those of its download: name Moodle's grading worksheet with --worksheet, if they count.")
+        return {}
+    say(f"Handed in: by the times in the zip, {datetime.fromtimestamp(min(written), zone):%Y-%m-%d %H:%M} to {datetime.fromtimestamp(max(written), zone):%Y-%m-%d %H:%M}, on clocks of {zone or 'this machine'}.")
+    latest = {student: max(entry.moment(zone) for entry in of_student[-1].entries) for student, of_student in attempts.items()}
+    return {student: time.astimezone(UTC).isoformat(timespec="seconds") for student, time in latest.items()}
 
 
 def _write(path, data):
@@ -118,39 +222,49 @@ def file_name(student):
 
 
 def _stray(entry):
-    """Whether an entry is a file that, by its name, is no student's work. What matches IGNORED does not count as such."""
-    name = entry.name.lower()
-    if IGNORED.search(name) or entry.is_symlink() or any(kind.fullmatch(entry.name) for kind in (MOODLE, ANONYMOUS, CANVAS)):
+    """Whether an entry is a file that, by its name, is no student's work."""
+    if entry.is_link or entry.is_folder or any(kind.fullmatch(entry.name) for kind in (MOODLE, ANONYMOUS, CANVAS)):
         return False
-    return entry.is_file() and not name.endswith((*archives.SUFFIXES, *MISTAKEN))
+    return not entry.name.lower().endswith((*PACKED, *LOOSE))
 
 
 def _handed_in(entry):
-    """The paths to read for an entry: itself, or the archives in it if it is a folder of files only (as in Moodle's downloads)."""
-    if entry.is_symlink() or not entry.is_dir():
+    """The entries to read for a folder: itself, or the archives in it if it is a folder of files only (as in Moodle's downloads)."""
+    if entry.is_link:
         return [entry]
     try:
-        inside = [path for path in sorted(entry.iterdir()) if not IGNORED.search(path.name)]
+        inside = [one for one in entry.inside() if not IGNORED.search(one.name)]
     except OSError:
         return [entry]  # reading it will raise the same error, which is then reported
-    if any(path.is_dir() for path in inside):
+    if any(one.is_folder for one in inside):
         return [entry]
-    return [path for path in inside if path.name.lower().endswith(archives.SUFFIXES)] or [entry]
+    packed = [one for one in inside if one.name.lower().endswith(archives.SUFFIXES)]
+    return packed or [one for one in inside if one.name.lower().endswith(PACKED)] or [entry]
 
 
 def _who(entry):
-    """(student, name, number, late, the platform's order among the attempts), read from the name of an entry."""
+    """Whose submission an entry is, by its name: Who."""
+    late, order, handed_in, file, number = False, 0, None, None, ""
     if _ambiguous(entry):
-        name, number, late, order = entry.name, "", False, 0
+        name = entry.name
     elif named := MOODLE.fullmatch(entry.name):
-        name, number, late, order = named["name"], named["number"], False, 0
+        name, number, file = named["name"], named["number"] or "", named["file"] or ""
     elif named := ANONYMOUS.fullmatch(entry.name) or CANVAS.fullmatch(entry.name):
-        name, number, late, order = named["name"], named["number"], bool(named["late"]), int(named["order"])
+        name, number, late, order, file = named["name"], named["number"], bool(named["late"]), int(named["order"]), named["file"]
+    elif (named := DROPPED.fullmatch(entry.name)) and (time := _time(named["time"])):
+        name, handed_in = named["name"], time
     else:
-        suffix = next((suffix for suffix in archives.SUFFIXES if entry.name.lower().endswith(suffix)), "")
-        name, number, late, order = entry.name[: len(entry.name) - len(suffix)], "", False, 0
+        suffix = next((suffix for suffix in PACKED if entry.name.lower().endswith(suffix)), "")
+        name = entry.name[: len(entry.name) - len(suffix)]
     name = _clean(name)
-    return f"{name}_{number}" if number else name, name, number, late, order
+    return Who(f"{name}_{number}" if number else name, name, number, late, order, handed_in, file)
+
+
+def _time(text):
+    try:
+        return datetime.strptime(text, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).isoformat()
+    except ValueError:
+        return None
 
 
 def _ambiguous(entry):
@@ -158,23 +272,31 @@ def _ambiguous(entry):
     return bool(MOODLE.fullmatch(entry.name) and (ANONYMOUS.fullmatch(entry.name) or CANVAS.fullmatch(entry.name)))
 
 
-def _read(student, path, name, number, late, order, others, limits, given_out):
-    """(order among the attempts, Submission, files by name) of one archive or folder. others: different students with the same number."""
+def _read(student, attempt, others, limits, given_out):
+    """(Submission, files by name) of one attempt. others: different students with the same number."""
+    (entry, *_), who = attempt
     try:
         if others:
             names = ", ".join(archives.shown(other) for other in sorted(others)[:3])
-            raise archives.Refused(f"has the number {number}, as {names} has: leave the one to which this number belongs")
-        if _ambiguous(path):
+            raise archives.Refused(f"has the number {who.number}, as {names} has: leave the one to which this number belongs")
+        if _ambiguous(entry):
             raise archives.Refused("could be a name from Moodle or from Canvas: rename it after the student")
-        content = archives.read(path, limits, given_out)
-        files, problems, time, refused = content.files, tuple(content.problems), content.time, None
+        content = _content(attempt, limits, given_out)
+        files, problems, time, refused = content.files, tuple(content.problems), content.time or entry.time, None
     except archives.Refused as error:
-        files, problems, time, refused = {}, (), path.lstat().st_mtime, f"{archives.shown(path.name)} {error}."
+        files, problems, time, refused = {}, (), entry.time, f"{archives.shown(entry.name)} {error}."
     digest = hashlib.sha256()
     for file, data in sorted(files.items()):
         digest.update(f"{file}\0{len(data)}\0".encode() + data)
-    submission = Submission(student, name, number, 0, time, late, None, digest.hexdigest() if files else "", problems, refused)
-    return (order, time, path.name), submission, files
+    return Submission(student, who.name, who.number, 0, time, who.late, None, digest.hexdigest() if files else "", problems, refused), files
+
+
+def _content(attempt, limits, given_out):
+    (entry, *_), who = attempt
+    if entry.is_folder or entry.is_link or who.file is None or who.file.lower().endswith(PACKED) or entry.name.lower().endswith(PACKED):
+        with entry.source() as source:
+            return archives.read(source, limits, given_out)
+    return archives.read(archives.Loose(tuple((_who(one).file, one.start) for one in attempt.entries)), limits, given_out)
 
 
 def _clean(name):

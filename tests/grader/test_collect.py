@@ -175,10 +175,10 @@ def test_a_full_disk_is_said_with_what_to_do(room, monkeypatch):
 
 
 def test_missing_and_unexpected_files_are_told(room):
-    write(room / "jane", {SCRIPT: b"1", "notebooks/02_multi_gpu-Copy1.ipynb": b"2", "data.bin": b"3"})
+    write(room / "jane", {SCRIPT: b"1", "notebooks/99_my_own.ipynb": b"2", "data.bin": b"3"})
     problems = only(room).problems
     assert len(problems) == 2 and OTHER in problems[0] and NOTEBOOK in problems[0] and SCRIPT not in problems[0]
-    assert "02_multi_gpu-Copy1.ipynb" in problems[1] and "data.bin" not in problems[1]
+    assert "99_my_own.ipynb" in problems[1] and "data.bin" not in problems[1]
 
 
 def test_exercises_that_are_not_graded_are_no_surprise(room):
@@ -310,7 +310,10 @@ HOSTILE = {
     "a zip called .tar.gz": ("x.tar.gz", lambda: zipped(GOOD), "can't be read"),
     "a tar called .zip": ("x.zip", lambda: tarred(GOOD), "can't be read"),
     "a tar.gz called .tar": ("x.tar", lambda: tarred(GOOD), "can't be read"),
-    "a 7z": ("x.7z", lambda: b"7z\xbc\xaf\x27\x1c", "neither a folder nor an archive"),
+    "a 7z": ("x.7z", lambda: b"7z\xbc\xaf\x27\x1c", "is a 7z archive, which can't be read: pack the folder as .zip"),
+    "a RAR": ("x.rar", lambda: b"Rar!\x1a\x07\x01\x00", "is a RAR archive, which can't be read: pack the folder as .zip"),
+    "a RAR called .zip": ("x.zip", lambda: b"Rar!\x1a\x07\x01\x00", "is a RAR archive"),
+    "an xz": ("x.tar.xz", lambda: b"\xfd7zXZ\x00", "is a xz archive"),
     "a lone notebook": ("x.ipynb", lambda: b"{}", "neither a folder nor an archive"),
     "sizes that lie": ("x.zip", lying_zip, "can't be read"),
     "a negative size": ("x.tar", lambda: header(size=b"\xff" * 10 + b"\xfc\x00") + bytes(2048), "negative size"),
@@ -420,7 +423,7 @@ def test_a_link_in_place_of_a_submission_is_refused(room):
 
 def test_a_file_that_may_not_be_read_is_refused(room, monkeypatch):
     write(room / "x", GOOD)
-    monkeypatch.setattr(archives, "_plain", lambda path, limit: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(archives, "start_of", lambda path, limit: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
     assert "can't be read (Permission denied)" in only(room).refused
 
 
