@@ -24,19 +24,26 @@ def text(data, given, executed=()):
     """The text of notebook `data` (bytes; None if there is none), whose Exercise is `given`. Raises NotebookError.
 
     executed: the sources of cells that were run, the latest last; they take precedence over what was saved. Of several copies of a cell
-    the last one that was filled counts. Functions, classes and imports of the student's own cells are kept.
+    the last one that was filled counts. Of the student's own cells, what gives names is kept, above the cell with a gap that came next.
     """
-    released, found, own = cells(given), {}, []
-    for source in [*(sources(data) if data is not None else ()), *map(without_magics, executed)]:
-        number = which(released, source)
-        if number is None:
-            own += definitions(source)
-        elif number not in found or attempted(released[number], source):
-            found[number] = source
-    lines = [CELL, *own]
+    released, found, own = cells(given), {}, {}
+    as_given, with_gaps = {_stripped(cell.lines) for cell in released}, [number for number, cell in enumerate(released) if cell.gaps]
+    for ran in ((sources(data) if data is not None else ()), map(without_magics, executed)):
+        place = next(iter(with_gaps), len(released))
+        for source in ran:
+            number = which(released, source)
+            if number is not None:
+                place = next((other for other in with_gaps if other > number), len(released))
+                if number not in found or attempted(released[number], source):
+                    found[number] = source
+            elif _stripped(source.splitlines()) not in as_given:
+                own.setdefault(place, {}).pop(source, None)
+                own[place][source] = giving_names(source)
+    lines = []
     for number, cell in enumerate(released):
         lost = [f"{LOST} {gap.name}" for gap in cell.gaps]
-        lines += [CELL, *found[number].splitlines()] if number in found else lost or cell.lines
+        lines += [*_lines(own, number), *([CELL, *found[number].splitlines()] if number in found else lost or cell.lines)]
+    lines += _lines(own, len(released))
     return gaps.normal("\n".join(lines).encode(errors="replace")) + "\n"
 
 
@@ -101,11 +108,29 @@ def without_magics(source):
     return MAGIC.sub(r"# \1", source)
 
 
-def definitions(source):
-    """The lines of a cell's functions, classes and imports; none if it is not valid Python."""
-    kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
+def _lines(own, place):
+    """The lines of the student's own cells at a place."""
+    return [line for lines in own.get(place, {}).values() for line in (CELL, *lines)]
+
+
+def _stripped(lines):
+    """The lines of a cell's code, for comparison."""
+    return tuple(line.strip() for line in lines if line.strip() and not line.startswith(CELL))
+
+
+def giving_names(source):
+    """The lines of a cell's statements that give names: functions, classes, imports, assignments, loops, and calls such as `list.append`; none
+    if it is not valid Python."""
     try:
         statements = ast.parse(source).body
-        return [line for statement in statements if isinstance(statement, kinds) for line in ast.unparse(statement).splitlines()]
+        return [line for statement in statements if not _only_shows(statement) for line in ast.unparse(statement).splitlines()]
     except gaps.UNREADABLE:
         return []
+
+
+def _only_shows(statement):
+    """Whether a statement is an expression that can change none of the notebook's values, such as `print(x)`."""
+    if not isinstance(statement, ast.Expr):
+        return False
+    called = statement.value.func if isinstance(statement.value, ast.Call) else None
+    return not (isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name))

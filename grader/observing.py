@@ -132,7 +132,8 @@ def _compute(works, server):
     (rank,) = server.run(f"{CASES}:each", [list(missing.values())]).ranks
     if rank.status:
         raise BoxFault(f"an oracle ({', '.join(sorted({name for name, _ in missing}))}) failed: {rank.message}")
-    for key in list(_known)[: len(_known) + len(missing) - KNOWN]:
+    others = [key for key in _known if key not in works]
+    for key in others[: max(0, len(_known) + len(missing) - KNOWN)]:
         del _known[key]
     _known.update(zip(missing, rank.observations))
 

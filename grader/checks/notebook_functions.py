@@ -42,18 +42,19 @@ def function(gap, title, hint, points=2, whole=""):
     return Check(gap, f"{PROBES}:value", (case,), (criterion,), given=_given, observed=lambda case: form)
 
 
-def choice(gap, title, hint, points=1, of="prediction"):
-    """The check of an assignment to the gap's name with one right answer: a number, or with of="word" a text."""
-    form = {"value": str if of == "word" else float}
-    return Check(gap, f"{PROBES}:{of}", ({"gap": gap, "name": gap},), (Criterion(title, points, _chosen, hint),), observed=lambda case: form)
+def choice(gap, title, hint, points=1, of="prediction", before=None):
+    """The check of an assignment to the gap's name with one right answer: a number, or with of="word" a text.
+
+    before: values that the notebook measures above the gap and that an answer may use, {name: "module:function" that makes one}.
+    """
+    form, case = {"value": str if of == "word" else float}, {"gap": gap, "name": gap, "before": before or {}}
+    return Check(gap, f"{PROBES}:{of}", (case,), (Criterion(title, points, _chosen, hint),), observed=lambda case: form)
 
 
-def prediction(gap, low, high, why, hint="Write a number that you have a reason for; it need not come true."):
-    """The check of a prediction: an assignment of a number from `low` to `high` to the gap's name."""
-    judge = sensible(low, high, why)
-    return Check(
-        gap, f"{PROBES}:prediction", ({"name": gap},), (Criterion("a prediction", 1, judge, hint),), observed=lambda case: {"value": float}
-    )
+def prediction(gap, low, high, why, hint="Write a number that you have a reason for; it need not come true.", before=None):
+    """The check of a prediction: an assignment of a number from `low` to `high` to the gap's name. before: as for a `choice`."""
+    case, criterion = {"name": gap, "before": before or {}}, Criterion("a prediction", 1, sensible(low, high, why), hint)
+    return Check(gap, f"{PROBES}:prediction", (case,), (criterion,), observed=lambda case: {"value": float})
 
 
 def sensible(low, high, why):

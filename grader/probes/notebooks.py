@@ -1,5 +1,7 @@
 """Probes for the gaps of notebooks: functions are called with the inputs of a case, and predictions are read."""
 
+import functools
+import importlib
 import operator
 
 import numpy
@@ -13,7 +15,7 @@ LARGEST = 10_000  # the most numbers that an answer may have
 def value(rank, ranks, source, case):
     """What a gap's code returns for each of case["calls"]: {"values": [array, ...], "whole": whether each is a whole number by its kind}. A
     call is a dictionary of encoded arguments by name."""
-    student = Student(source)
+    student = Student(source, arguments=decoded(case["calls"][0]))
     if not student.returns:
         raise Wrong("your code returns nothing: a function needs a `return`")
     found = [_returned(student, given) for given in case["calls"]]
@@ -22,7 +24,7 @@ def value(rank, ranks, source, case):
 
 def prediction(rank, ranks, source, case):
     """The number that a gap's code assigns to the name case["name"]."""
-    found = getattr(Student(source).run(), case["name"])
+    found = _assigned(source, case)
     if found is None or found is ...:
         raise Wrong(f"`{case['name']}` is {found!r}: write a number")
     number = _numbers(found)
@@ -31,10 +33,21 @@ def prediction(rank, ranks, source, case):
 
 def word(rank, ranks, source, case):
     """The text that a gap's code assigns to the name case["name"]."""
-    found = getattr(Student(source).run(), case["name"])
+    found = _assigned(source, case)
     if not isinstance(found, str):
         raise Wrong(f"`{case['name']}` should be a word in quotes")
     return {"value": found[:100]}
+
+
+def _assigned(source, case):
+    """What a gap's code assigns to the name case["name"]. case["before"]: {name: "module:function"} of the values that it may use."""
+    before = {name: functools.partial(_made_by, place) for name, place in case.get("before", {}).items()}
+    return getattr(Student(source, before=before).run(), case["name"])
+
+
+def _made_by(place):
+    module, function = place.split(":")
+    return getattr(importlib.import_module(module), function)()
 
 
 def _returned(student, given):

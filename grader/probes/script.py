@@ -15,7 +15,8 @@ from unittest import mock
 
 from grader.box.rank import Wrong
 from grader.gaps import TO_DO
-from grader.probes.student import Names, Student, filled, used_names
+from grader.probes.names import used_names
+from grader.probes.student import Names, Student, filled
 from handson.training import banner
 
 FUNCTION = "train"

@@ -2,16 +2,15 @@
 
 import ast
 import contextlib
-import re
 import sys
 from types import ModuleType
 
 from grader.box.rank import Wrong
 from grader.box.stacks import STUDENT
-from grader.gaps import CELL, TO_DO
+from grader.gaps import TO_DO
+from grader.probes.names import DEFINITIONS, needed_by, used_names
 
 RETURNED = "the value returned"
-DEFINITIONS = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef
 
 
 class Names(dict):
@@ -37,16 +36,21 @@ class Names(dict):
 class Student:
     """One gap of a student's file. source: a dictionary of the gap's code (code, line), the file's whole text (text) and its name (file).
 
-    The gap can use the file's imports and functions; what the file would do when run as a script is left out.
+    The gap can use the file's imports and functions; what the file would do when run as a script is left out. The gap of a notebook can also
+    use the values of the cells before it, but not those that a cell measures. arguments: the names that the gap gets when it is run;
+    before: of measured values that cells before the gap give, {name: a function that makes one}.
     """
 
-    def __init__(self, source):
+    def __init__(self, source, arguments=(), before=None):
         self.file = STUDENT + source["file"]
         self.module = ModuleType("student")
         sys.modules["student"] = self.module
         self.tree = ast.parse("\n" * (source["line"] - 1) + source["code"], self.file)
         self.returns = _returns(self.tree)
-        for statement in self._definitions(source["text"]):
+        statements, before = self._statements(source["text"], arguments, before or {}), before or {}
+        names = set().union(*map(used_names, [self.tree, *statements])) & before.keys()
+        vars(self.module).update((name, before[name]()) for name in names)
+        for statement in statements:
             try:
                 exec(compile(ast.Module([statement], []), self.file, "exec"), vars(self.module))
             except Exception as error:  # the gap may not need it
@@ -55,25 +59,21 @@ class Student:
     def run(self, **given):
         """Run the gap with the names `given`. Returns the Names after it."""
         names = {**vars(self.module), **given}
-        with filled(), self._without_other_cells(given):
+        with filled(), self._without_measured_values(given):
             if self.returns:
                 return Names({RETURNED: self._call(names, given)})
             exec(compile(self.tree, self.file, "exec"), names)
         return Names(names)
 
-    def _definitions(self, text):
-        """The statements of the file that define names: imports, functions, classes and, in scripts, assignments.
-
-        Assignments of a notebook are left out, since they may submit jobs, and so is what the gap does not need: loading torch takes longer
-        than most checks.
-        """
+    def _statements(self, text, arguments, known):
+        """The statements of the file that the gap may need. Of a script, those that define names: imports, functions, classes, assignments."""
         if self.file.endswith(".ipynb"):
-            return _needed(_definitions_in_cells(text, self.file), self.tree)
+            return needed_by(self.tree, text, self.file, arguments, known)
         return [statement for statement in ast.parse(text, self.file).body if isinstance(statement, (*DEFINITIONS, ast.Assign, ast.AnnAssign))]
 
     @contextlib.contextmanager
-    def _without_other_cells(self, given):
-        """Raises Wrong for the value of another cell of a notebook. given: the arguments that the gap has instead."""
+    def _without_measured_values(self, given):
+        """Raises Wrong for a value that a cell of a notebook measures. given: the arguments that the gap has instead."""
         try:
             yield
         except UnboundLocalError:
@@ -82,8 +82,7 @@ class Student:
             if not self.file.endswith(".ipynb"):
                 raise
             instead = f"use the function's arguments ({', '.join(given)})" if given else "write the answer itself: a number, or a word in quotes"
-            there = "the check knows the notebook's imports, functions and classes, but no values of other cells"
-            raise Wrong(f"there is no `{error.name}` here: {there}; {instead}") from error
+            raise Wrong(f"there is no `{error.name}` here: a check measures nothing and submits no jobs; {instead}") from error
 
     def _call(self, names, given):
         function = ast.parse(f"def gap({', '.join(given)}): pass", self.file)
@@ -101,36 +100,6 @@ def filled():
         if str(error).startswith(TO_DO):
             raise Wrong(f'the line `raise NotImplementedError("{error}")` is still there: remove it') from None
         raise
-
-
-def used_names(tree):
-    """The names that a tree uses."""
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-
-
-def _definitions_in_cells(text, file):
-    """The imports, functions and classes of a notebook. A cell that is not valid Python does not affect other cells."""
-    found = []
-    for cell in re.split(f"^{CELL}.*$", text, flags=re.MULTILINE):
-        with contextlib.suppress(SyntaxError):
-            found += [statement for statement in ast.parse(cell, file).body if isinstance(statement, DEFINITIONS)]
-    return found
-
-
-def _needed(definitions, tree):
-    """Those of some imports, functions and classes that a tree needs, itself or through another one."""
-    wanted, needed = used_names(tree) | {"*"}, []
-    while more := [one for one in definitions if one not in needed and wanted & _gives(one)]:
-        needed += more
-        wanted = wanted.union(*map(used_names, more))
-    return [one for one in definitions if one in needed]
-
-
-def _gives(definition):
-    """The names that an import, a function or a class gives."""
-    if isinstance(definition, (ast.Import, ast.ImportFrom)):
-        return {(alias.asname or alias.name).split(".")[0] for alias in definition.names}
-    return {definition.name}
 
 
 def _returns(tree):

@@ -40,6 +40,7 @@ EXPECTED = {  # prediction -> the range of what one can reasonably expect
     "prediction_faster": (1, 50),
 }
 SHOWN = ("bottleneck", "slow_rank", "collectives")  # choices: a profile shows what is right
+BEFORE = {"bottleneck": "slow_loading.py", "prediction_faster": "slow_loading.py", "slow_rank": "uneven_work.py", "collectives": "waiting_every_step.py"}
 SLOW = {"slow_loading.py": "--epoch 4 --size 128", "uneven_work.py": "--epoch 2 --size 128", "waiting_every_step.py": "--epoch 2 --size 32"}
 
 
@@ -81,7 +82,7 @@ def _function(unit, gap, code):
 
 
 def _value(unit, gap, code, profiles):
-    return _run(unit, gap, {gap: code}, before=profiles["uneven_work.py"]).get(gap, "never assigned")
+    return _run(unit, gap, {gap: code}, before=profiles.get(BEFORE.get(gap))).get(gap, "never assigned")
 
 
 def _run(unit, gap, filled, **more):

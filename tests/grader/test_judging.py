@@ -1,6 +1,7 @@
 """A gap is judged by itself: what is wrong elsewhere in a student's file is said, and costs the other gaps nothing."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -175,3 +176,17 @@ def test_no_two_gaps_of_a_unit_have_the_same_name_in_one_track(unit):
     names = [(part.track, name_of_gap(unit, part.file, check.gap)) for part in UNITS[unit] for check in part.checks]
     shared = {name for track, name in names if not track}
     assert len(set(names)) == len(names) and not shared & {name for track, name in names if track}
+
+
+def test_right_values_that_a_check_needs_now_are_not_dropped_for_newer_ones(monkeypatch):
+    monkeypatch.setattr(observing, "KNOWN", 2)
+    monkeypatch.setattr(observing, "_known", {})
+
+    class Oracles:
+        def run(self, function, arguments):
+            return SimpleNamespace(ranks=[SimpleNamespace(status=None, observations=[case["seed"] for _, _, case in arguments[0]])])
+
+    check, cases = SimpleNamespace(oracle="an oracle"), [{"seed": seed} for seed in range(4)]
+    assert observing.expected(check, cases[:1], Oracles()) == [0]
+    assert observing.expected(check, cases, Oracles()) == [0, 1, 2, 3]
+    assert observing.expected(check, cases[::-1], Oracles()) == [3, 2, 1, 0]

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 from known_under_seeds import LIMITS, TOGETHER, TOGETHER_WHOLE, entries, may_fail, unexpected
 
-from grader import judging, observing
+from grader import exercises, judging, observing
 from grader.instructors import hidden
 from grader.course import UNITS, name_of_gap
 from grader.judging import judge
@@ -15,6 +15,7 @@ from grader.instructors.known_answers import known, solved
 from grader.verdict import FAILED, NOT_ATTEMPTED, PASSED
 
 SEED = 0  # of the inputs; `make bench ARGS=seeds` judges under many
+LEAST = {"communication": (1, 0)}  # known answers that each gap has at least: (wrong, right); of other units' gaps, (5, 4)
 PARTS = [pytest.param(unit, part, id=f"{unit}-{part.track or part.file}") for unit, parts in UNITS.items() for part in parts]
 
 
@@ -134,6 +135,18 @@ def test_the_untouched_exercise_gets_nothing_and_is_told_so(unit, part, server_f
 
     for verdict in verdicts(unit, part, given_out(part.file).text, server_for(part.file)):
         assert (verdict.status, verdict.points) == (NOT_ATTEMPTED, 0)
+
+
+@pytest.mark.parametrize(("unit", "part"), PARTS)
+def test_every_gap_has_known_answers_of_either_kind(unit, part):
+    """Predictions, too."""
+    counts = {
+        check.gap: [sum(entry["gap"] == check.gap for entry in of_part(unit, part, kind)) for kind in (0, 1)]
+        for check in part.checks
+        if check.gap in {gap.name for gap in exercises.given_out(part.file).gaps}
+    }
+    wrong, right = LEAST.get(unit, (5, 4))
+    assert {gap: count for gap, count in counts.items() if count[0] < wrong or count[1] < right} == {}
 
 
 def test_every_criterion_has_a_mutant():

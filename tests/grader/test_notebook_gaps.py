@@ -18,10 +18,10 @@ def server():
     server.stop()
 
 
-def statuses(text, server, *gaps):
-    part = next(part for part in UNITS["multi_gpu"] if part.file == FILE)
+def statuses(text, server, *gaps, unit="multi_gpu"):
+    part = next(part for part in UNITS[unit] if part.file.endswith(".ipynb"))
     chosen = type(part)(part.file, part.track, tuple(check for check in part.checks if check.gap in gaps))
-    return [(verdict.status, verdict.message) for verdict in judge("multi_gpu", (chosen,), lambda file: text, server)]
+    return [(verdict.status, verdict.message) for verdict in judge(unit, (chosen,), lambda file: text, server)]
 
 
 def test_other_cells_are_not_run_and_their_mistakes_hide_nothing(server):
@@ -35,7 +35,41 @@ def test_a_gap_may_use_what_another_cell_imports_and_defines(server):
     assert statuses(text, server, "updates") == [(PASSED, "")]
 
 
-def test_the_value_of_another_cell_is_named(server):
+@pytest.mark.parametrize("own", ["TOTAL = 32 * len(RANKS)", "TOTAL = 0\nfor rank in RANKS:\n    TOTAL += 32", "TOTAL = sum(of_rank(rank) for rank in RANKS)"])
+def test_a_gap_may_use_values_of_the_cells_above_it(server, own):
+    helper = "# %%\ndef of_rank(rank):\n    return 32\n\n# %%\nRANKS = []\nRANKS.append(0)\nRANKS += [1]\n"
+    code = "assert (SEEDS, TOTAL) == (4, 64)\nreturn -(-images // (batchsize * workers)) * epochs"  # SEEDS: of a given cell
+    assert statuses(f"{helper}\n# %%\n{own}\n{solved(FILE, updates=code)}", server, "updates") == [(PASSED, "")]
+
+
+def test_a_value_of_a_cell_below_the_gap_is_not_there(server):
+    [(status, message)] = statuses(solved(FILE, updates="return epochs * warmup"), server, "updates")
+    assert status == FAILED and "no `warmup` here" in message
+
+
+def test_an_argument_is_not_taken_from_another_cell(server):
+    text = "# %%\nraise_here = 1 / 0\nsingle = several = raise_here\n" + solved(FILE)
+    part = next(part for part in UNITS["multi_gpu"] if part.file == FILE)
+    chosen = type(part)(part.file, part.track, tuple(check for check in part.checks if check.gap == "speed_up"))
+    [verdict] = judge("multi_gpu", (chosen,), lambda file: text, server)
+    assert (verdict.status, verdict.output) == (PASSED, "")
+
+
+@pytest.mark.parametrize(("gap", "code"), [
+    ("bottleneck", "shares = analysis.shares(before)[0]\nbottleneck = max(analysis.PARTS[1:], key=shares.share)"),
+    ("prediction_faster", "prediction_faster = 1 / (1 - analysis.shares(before)[0].share('loading'))"),
+    ("slow_rank", "slow_rank = who_waits(profiled_runs.waits(before))[1]"),
+    ("slow_rank", "slow_rank = who_waits(waited)[1]"),
+    ("collectives", "collectives = round(calls)"),
+])  # fmt: skip
+def test_a_gap_may_use_the_profile_above_it(server, gap, code):
+    own = "from handson.profiling import analysis\n\nwaited = profiled_runs.waits(before)\noperators = analysis.operators(before.timelines[0], "
+    own += "analysis.common_steps(before)[0], (1,))\ncalls = 0\nfor _, _, times in operators:\n    calls += times\n"
+    text = solved("notebooks/04_profiling.ipynb", **{gap: code}).replace("# %%\n# ", f"# %%\n{own}\n# %%\n# ")
+    assert statuses(text, server, gap, unit="profiling") == [(PASSED, "")]
+
+
+def test_a_measured_value_is_named_and_not_measured_again(server):
     code = "return len(curves) * epochs"
     assert "no `curves` here" in statuses(solved(FILE, updates=code), server, "updates")[0][1]
     assert "use the function's arguments (images, batchsize, workers, epochs)" in statuses(solved(FILE, updates=code), server, "updates")[0][1]

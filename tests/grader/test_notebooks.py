@@ -81,9 +81,17 @@ def test_what_was_run_counts_more_than_what_was_saved_and_the_last_run_most():
     assert found(notebook(SPEED_UP, UNFILLED), [PREDICT, UNFILLED]) == FILLED
 
 
-def test_functions_and_imports_of_the_students_own_cells_are_kept_and_nothing_else_of_them():
-    whole = text(notebook("import torch\njob = submit('x')\ndef mine():\n    return 3", SPEED_UP, PREDICT), GIVEN)
-    assert "def mine():\n    return 3\n" in whole and "import torch\n" in whole and "submit" not in whole
+def test_what_the_students_own_cells_give_is_kept_in_its_place_and_nothing_else_of_them():
+    own = "import torch\nshares = [1]\nshares.append(2)\nprint(shares)\ndef mine():\n    return 3"
+    whole = text(notebook(SPEED_UP, own, "import numpy as np\n!ls", PREDICT, "late = 1"), GIVEN)
+    kept = "\n".join(own.splitlines()[:3] + own.splitlines()[4:])
+    assert whole.index("return 2") < whole.index(kept) < whole.index("prediction = 2") < whole.index("late = 1")
+    assert "print(shares)" not in whole and whole.count("import numpy") == 1
+
+
+def test_the_last_run_of_an_own_cell_counts():
+    whole = text(notebook("size = 1", SPEED_UP), GIVEN, ["size = 2", "size = 1"])
+    assert whole.count("size = 1") == 1 and whole.index("size = 2") < whole.index("size = 1") < whole.index("return 2")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from grader.checks.notebook_functions import choice, function, prediction
 
+PROFILES = "grader.units.profiling.probes.profiles"
+SLOW_LOADING, UNEVEN_WORK, WAITING = ({"before": f"{PROFILES}:{script}"} for script in ("slow_loading", "uneven_work", "waiting_every_step"))
+
 CHECKS = (
     function("who_waits", "the rank that waits most, and for whom", "sum(waits[rank].values()) is how long a rank waits in all."),
     function(
@@ -14,10 +17,14 @@ CHECKS = (
         "the part of communication that is hidden",
         "Two spans have in common what lies between the later begin and the earlier end.",
     ),
-    choice("bottleneck", "what slows down slow_loading.py", "The columns of the table are the parts of a step.", of="word"),
+    choice("bottleneck", "what slows down slow_loading.py", "The columns of the table are the parts of a step.", of="word", before=SLOW_LOADING),
     prediction(
-        "prediction_faster", 1, 20, "a step can't become slower by leaving something out, and it can't become that much faster if other parts stay"
+        "prediction_faster",
+        1,
+        20,
+        "a step can't become slower by leaving something out, and it can't become that much faster if other parts stay",
+        before=SLOW_LOADING,
     ),
-    choice("slow_rank", "the rank with too much work", "The rank that never waits is the one that is waited for."),
-    choice("collectives", "how often the ranks meet", "profiles.collectives(before) lists them: the name, and the calls in a step."),
+    choice("slow_rank", "the rank with too much work", "The rank that never waits is the one that is waited for.", before=UNEVEN_WORK),
+    choice("collectives", "how often the ranks meet", "profiles.collectives(before) lists them: the name, and the calls in a step.", before=WAITING),
 )

@@ -1,0 +1,95 @@
+"""Which statements of a notebook's cells a gap needs: those that give the names that it uses. Nothing is run to find that out.
+
+A statement that measures or submits a job takes minutes, and is left out: so is every one that uses the course's package `handson`, unless
+it begins with a value that the check has.
+"""
+
+import ast
+import contextlib
+import re
+
+from grader.gaps import CELL
+
+DEFINITIONS = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef
+
+
+def needed_by(tree, text, file, arguments=(), known=()):
+    """The statements that a gap needs, in their order. Functions, classes and imports may be anywhere in the notebook, others stand above the gap.
+
+    tree: the gap's code, with the line numbers of the notebook's `text`; arguments: names that the gap gets when it is run; known: names
+    above the gap whose values the check has.
+    """
+    statements = _above(text, file, min((statement.lineno for statement in tree.body), default=0))
+    return _needed(_not_measured(statements, set(known)), free_names(tree) - set(arguments))
+
+
+def used_names(tree):
+    """The names that a tree uses."""
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def free_names(tree):
+    """The names that a tree uses and does not bind itself."""
+    bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    return used_names(tree) - bound - {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+
+
+def _above(text, file, line):
+    """The statements of a notebook above a line, and its imports, functions and classes. A cell that is not valid Python does not affect
+    other cells."""
+    found, above = [], 0
+    for cell in re.split(f"^(?={CELL})", text, flags=re.MULTILINE):
+        with contextlib.suppress(SyntaxError):
+            found += ast.parse("\n" * above + cell, file).body
+        above += cell.count("\n")
+    return [statement for statement in found if isinstance(statement, DEFINITIONS) or statement.lineno < line]
+
+
+def _not_measured(statements, known):
+    """`statements` without those that use the course's package, but with those that begin with a value that is `known`."""
+    definitions = [statement for statement in statements if isinstance(statement, DEFINITIONS)]
+    found = []
+    for statement in statements:
+        if statement not in definitions:
+            uses = free_names(statement)
+            if uses & known:
+                known = known | _gives(statement)
+            elif any(map(_of_course, _needed(definitions, uses))):
+                continue
+        found.append(statement)
+    return found
+
+
+def _of_course(statement):
+    """Whether a definition is an import from the course's package."""
+    if isinstance(statement, ast.ImportFrom):
+        return (statement.module or "").split(".")[0] == "handson"
+    return isinstance(statement, ast.Import) and any(alias.name.split(".")[0] == "handson" for alias in statement.names)
+
+
+def _needed(statements, wanted):
+    """Those of a notebook's statements that give names that are wanted, or that these need."""
+    imported = {name for statement in statements if isinstance(statement, (ast.Import, ast.ImportFrom)) for name in _gives(statement)}
+    wanted, needed = wanted | {"*"}, []
+    while more := [one for one in statements if one not in needed and wanted & (_gives(one) | _changes(one) - imported)]:
+        needed += more
+        wanted = wanted.union(*map(free_names, more))
+    return [one for one in statements if one in needed]
+
+
+def _gives(statement):
+    """The names that a statement gives: an import, a function, a class, an assignment, a loop."""
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        return {(alias.asname or alias.name).split(".")[0] for alias in statement.names}
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        return {statement.name}
+    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def _changes(statement):
+    """The names of what a statement may change in place: x in `x.append(1)` and in `x["a"] = 1`."""
+    if isinstance(statement, DEFINITIONS):
+        return set()
+    places = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    places += [node for node in ast.walk(statement) if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store)]
+    return {place.value.id for place in places if isinstance(place, (ast.Attribute, ast.Subscript)) and isinstance(place.value, ast.Name)}
