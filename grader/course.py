@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader import exercises
+from grader.verdict import most
 
 TRACKS = ("pytorch", "chainer")
 NOTEBOOK = "notebook"  # how unit.py names the unit's notebook
@@ -60,8 +61,4 @@ def name_of_gap(unit, file, gap):
 @functools.cache
 def most_points(unit):
     """The most points that a student can get in a unit: those of what both tracks share, and of the track that gives more."""
-    of_tracks = {}
-    for part in UNITS[unit]:
-        worth = sum(criterion.points for check in part.checks for criterion in check.criteria)
-        of_tracks[part.track] = of_tracks.get(part.track, 0) + worth
-    return of_tracks.pop("", 0) + max(of_tracks.values(), default=0)
+    return most((part.track, criterion.points) for part in UNITS[unit] for check in part.checks for criterion in check.criteria)

@@ -58,3 +58,11 @@ def counted(verdicts):
         if unit not in best or worth(unit, track) > worth(unit, best[unit]):
             best[unit] = track
     return [verdict for verdict in verdicts if not verdict.track or best[verdict.unit] == verdict.track]
+
+
+def most(points):
+    """The most points that a student can get: of what both tracks share, and of the track that gives more. points: (track, points) pairs."""
+    of_tracks = {}
+    for track, worth in points:
+        of_tracks[track] = of_tracks.get(track, 0) + worth
+    return of_tracks.pop("", 0) + max(of_tracks.values(), default=0)

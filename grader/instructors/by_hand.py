@@ -1,6 +1,8 @@
-"""Points set by hand: ``python -m grader adjust``."""
+"""Points set by hand: ``python -m grader adjust``. Points are those of the course; the gradebook has them in those of the checks."""
 
-from grader.instructors.gradebook import Gradebook, GradebookError
+from grader.course import UNITS
+from grader.instructors import rules
+from grader.instructors.gradebook import BONUS, Gradebook, GradebookError
 from grader.instructors.reports import tell
 from grader.instructors.reports.files import TellError, number
 from grader.instructors.reports.tables import said
@@ -12,11 +14,11 @@ WHOLE = "all"  # how a command names the whole grade in place of a unit
 def adjust(folder, student, unit, gap, points, reason, author, say=print):
     """Set or take back points in the gradebook in `folder`, write all reports again, and say what changed.
 
-    unit: WHOLE for the whole grade; points: None takes back. Raises OneSentence errors.
+    unit: WHOLE for the whole grade, BONUS for bonus points; points: None takes back. Raises OneSentence errors.
     """
     unit = "" if unit == WHOLE else unit
-    after = _change(folder, student, lambda book: book.adjust(student, unit, gap, points, reason, author), say)
-    if after.adjustment and unit:
+    after = _change(folder, student, lambda book, score: _adjust(book, score, student, unit, gap, points, reason, author), say)
+    if after.adjustment and unit not in ("", BONUS):
         say(f"What is set for the whole grade, {number(after.points)} points, counts in place of what is set for {unit}.")
     for of_unit in after.units:
         by_gap = [one.name for one in of_unit.gaps if one.adjustment]
@@ -27,32 +29,67 @@ def adjust(folder, student, unit, gap, points, reason, author, say=print):
 def confirm(folder, student, unit, gap, author, say=print):
     """Let an adjustment that was made for an earlier submission hold for the one that counts now. Raises OneSentence errors."""
     unit = "" if unit == WHOLE else unit
-    with Gradebook(folder, writing=False) as book:
-        row = book.earlier_adjustments().get((student, unit, gap))
-    if row is None:
-        where = ", ".join(filter(None, (unit or "the whole grade", gap)))
-        raise GradebookError(f"{student} has no adjustment of {where} from an earlier submission: see `python -m grader adjust {folder} --list`")
-    _change(folder, student, lambda book: book.adjust(student, unit, gap, row["points"], row["reason"], author), say)
+
+    def change(book, score):
+        row = next((row for row in score.earlier if (row["unit"], row["gap"]) == (unit, gap)), None) if score else None
+        if row is None:
+            raise GradebookError(f"{student} has no adjustment of {_what(unit, gap)} from an earlier submission: see `python -m grader adjust {folder} --list`")
+        book.adjust(student, unit, gap, row["by_checks"], row["reason"], author, _counting(score, unit))
+
+    _change(folder, student, change, say)
 
 
 def adjustments(folder):
     """A line for each adjustment in the gradebook in `folder`. Raises OneSentence errors."""
     with Gradebook(folder, writing=False) as book:
-        counting, earlier = book.adjustments().values(), book.earlier_adjustments().values()
-    return [
-        f"{row['student']}: {', '.join(filter(None, (row['unit'] or 'the whole grade', row['gap'])))} set to {number(row['points'])}, {said(row)}{note}"
-        for rows, note in ((counting, ""), (earlier, "; made for an earlier submission, does not count: confirm it with --confirm, or take it back"))
-        for row in rows
-    ]
+        of_class = scores(book, UNITS, rules.read())
+    lines = []
+    for score in of_class:
+        of_units = [thing.adjustment for unit in score.units for thing in (*unit.gaps, *unit.others, unit)]
+        lines += [_line(score, row) for row in (*of_units, score.adjustment, score.bonus) if row]
+        note = "; made for an earlier submission, does not count: confirm it with --confirm, or take it back"
+        lines += [f"{_line(score, row)}{note}" for row in score.earlier]
+    return lines
+
+
+def _line(score, row):
+    return f"{score.student}: {_what(row['unit'], row['gap'])} set to {number(row['points'])}, {said(row)}"
+
+
+def _what(unit, gap):
+    return ", ".join(filter(None, (unit or "the whole grade", gap)))
+
+
+def _adjust(book, score, student, unit, gap, points, reason, author):
+    """Store an adjustment, with the points that it has by the checks."""
+    if score is None:
+        book.adjust(student, unit, gap, points, reason, author)  # raises
+        return
+    of_unit = next((one for one in score.units if one.name == unit), None)
+    of_gap = next((one for one in (*of_unit.gaps, *of_unit.others) if one.name == gap), None) if of_unit else None
+    adjusted = of_gap if gap else of_unit if unit else score
+    factor = adjusted.factor if adjusted else 1.0
+    if points is not None and unit == BONUS and not 0 <= points <= score.rules.bonus:
+        allowed = f"has from 0 to {number(score.rules.bonus)}" if score.rules.bonus else "needs a line such as bonus = 5 in course.toml"
+        raise GradebookError(f"{points:g} points can't be given: {BONUS} {allowed}")
+    if points is not None and factor != 1 and not 0 <= points <= adjusted.max_points + 1e-9:
+        raise GradebookError(f"{points:g} points can't be given: {_what(unit, gap)} has from 0 to {number(adjusted.max_points)} in course.toml")
+    by_checks = points / factor if points is not None and factor else points
+    book.adjust(student, unit, gap, by_checks, reason, author, None if unit == BONUS else _counting(score, unit))
+
+
+def _counting(score, unit):
+    """The Submission that counts in a unit, or for the whole grade."""
+    return next((one.attempt for one in score.units if one.name == unit), score.attempts[-1])
 
 
 def _change(folder, student, change, say):
-    """Change the gradebook in `folder`, write all reports again, and say how the student's total changed. Returns the new Score."""
+    """Change the gradebook in `folder`, write all reports again, and say how the student's grade changed. Returns the new Score."""
     with Gradebook(folder, writing=False):
         pass  # raises if there is no gradebook: only `grade` makes one
     with Gradebook(folder) as book:
         before = _score(book, student)
-        change(book)
+        change(book, before)
         after = _score(book, student)
         try:
             tell(book, folder)
@@ -63,8 +100,8 @@ def _change(folder, student, change, say):
 
 
 def _score(book, student):
-    return next((score for score in scores(book) if score.student == student), None)
+    return next((score for score in scores(book, UNITS, rules.read()) if score.student == student), None)
 
 
 def _total(score):
-    return f"{number(score.points)} {'point' if score.points == 1 else 'points'}{'' if score.complete else ' so far'}"
+    return f"{number(score.grade)} {'point' if score.grade == 1 else 'points'}{'' if score.complete else ' so far'}"

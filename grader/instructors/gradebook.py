@@ -1,20 +1,22 @@
 """The gradebook: what was handed in, the verdicts on it, and what people changed by hand. No row in it is ever changed or deleted.
 
-`gradebook.sqlite` is an SQLite database, user_version 1. Times are in seconds since 1970. The newest row (highest id) counts. Three
+`gradebook.sqlite` is an SQLite database, user_version 2; one of version 1 is upgraded when it is opened. Times are in seconds since 1970. The newest row (highest id) counts. Three
 views show the rows that count now; all other rows are history.
 
     submissions   student, name, number (the platform's, or ""), attempt, time (of the files), late, digest (sha256 of the files; "" if
-                  refused), problems (JSON list of sentences), refused (a sentence, or NULL), recorded
+                  refused), problems (JSON list of sentences), refused (a sentence, or NULL), recorded, handed_in (according to the
+                  platform: a time in ISO 8601, in UTC; or NULL)
                   -> current_submissions: one for each student
     results       student, digest, unit, version (of the checks), resources ("sandbox" or "trusted"), ungraded (1 if a verdict is a
                   grader fault), verdicts (JSON list of objects with the fields of grader.verdict.Verdict), stored
                   -> current_results: one for each current submission and unit
-    adjustments   student, unit ("" for the whole grade), gap ("" for the whole unit), points (instead of what the checks gave; NULL takes
-                  an adjustment back), reason, author, time
+    adjustments   student, unit ("" for the whole grade, "bonus" for bonus points), gap ("" for the whole unit), points (instead of what the checks gave; NULL takes
+                  an adjustment back), reason, author, time, digest (of the files that it was made for; NULL in rows of version 1, which
+                  were made for those that counted then)
                   -> current_adjustments: one for each student, unit and gap
 
 Results belong to the files that were handed in (student and digest), so an older attempt that counts again needs no new grading.
-Adjustments belong to the submission that counted when they were made.
+Adjustments belong to the files that they were made for. Points are those of the checks: grader.instructors.rules.
 
 The database uses SQLite's rollback mode, not WAL: WAL keeps its index in memory that the processes of one machine share, so it does not
 work on network file systems, where clusters have their home directories. Rollback mode allows one writer at a time, which is enough. A
@@ -31,21 +33,24 @@ import os
 import socket
 import sqlite3
 import time
+from collections import defaultdict
 from pathlib import Path
 
 from grader.instructors.collect import Submission, newest
-from grader.verdict import GRADER_FAULT, STATUSES, Verdict
+from grader.verdict import GRADER_FAULT, STATUSES, Verdict, most
 from handson.errors import OneSentence
 
 NAME = "gradebook.sqlite"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+BONUS = "bonus"  # in place of a unit, in an adjustment that gives bonus points
 SCHEMA = """
 CREATE TABLE submissions (id INTEGER PRIMARY KEY, student TEXT NOT NULL, name TEXT NOT NULL, number TEXT NOT NULL, attempt INTEGER NOT NULL,
-    time REAL NOT NULL, late INTEGER NOT NULL, digest TEXT NOT NULL, problems TEXT NOT NULL, refused TEXT, recorded REAL NOT NULL);
+    time REAL NOT NULL, late INTEGER NOT NULL, digest TEXT NOT NULL, problems TEXT NOT NULL, refused TEXT, recorded REAL NOT NULL,
+    handed_in TEXT);
 CREATE TABLE results (id INTEGER PRIMARY KEY, student TEXT NOT NULL, digest TEXT NOT NULL, unit TEXT NOT NULL, version TEXT NOT NULL,
     resources TEXT NOT NULL, ungraded INTEGER NOT NULL, verdicts TEXT NOT NULL, stored REAL NOT NULL);
 CREATE TABLE adjustments (id INTEGER PRIMARY KEY, student TEXT NOT NULL, unit TEXT NOT NULL, gap TEXT NOT NULL, points REAL,
-    reason TEXT NOT NULL, author TEXT NOT NULL, time REAL NOT NULL);
+    reason TEXT NOT NULL, author TEXT NOT NULL, time REAL NOT NULL, digest TEXT);
 CREATE INDEX submissions_of_student ON submissions (student);
 CREATE INDEX results_of_submission ON results (student, digest, unit);
 CREATE VIEW current_submissions AS SELECT * FROM submissions WHERE id IN (SELECT max(id) FROM submissions GROUP BY student);
@@ -57,6 +62,7 @@ CREATE VIEW current_adjustments AS SELECT * FROM adjustments WHERE id IN (SELECT
     for table in ("submissions", "results", "adjustments")
     for verb in ("UPDATE", "DELETE")
 )  # fmt: skip
+UPGRADE = ("ALTER TABLE submissions ADD COLUMN handed_in TEXT", "ALTER TABLE adjustments ADD COLUMN digest TEXT")
 
 
 class GradebookError(OneSentence, OSError):
@@ -96,9 +102,19 @@ class Gradebook:
         [version] = self._database.execute("PRAGMA user_version").fetchone()
         if version == 0 and writing:
             self._database.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT")
+        elif version == 1:
+            self._upgrade()
         elif version != SCHEMA_VERSION:
             raise GradebookError(f"{path} has schema {version}, and this grader knows {SCHEMA_VERSION}: use the grader that wrote it")
         self._database.execute(f"PRAGMA query_only = {int(not writing)}")
+
+    def _upgrade(self):
+        self._database.execute("BEGIN IMMEDIATE")
+        if self._database.execute("PRAGMA user_version").fetchone()[0] == 1:  # no other process was faster
+            for statement in UPGRADE:
+                self._database.execute(statement)
+            self._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        self._database.execute("COMMIT")
 
     def close(self):
         if self._database:
@@ -132,19 +148,17 @@ class Gradebook:
             del row["path"]
             self._database.execute(f"INSERT INTO submissions ({', '.join(columns)}) VALUES ({places})", row)
 
-    def what_is_missing(self, submissions, versions, resources=""):
-        """The (submission, unit) pairs to grade: of each student's newest attempt, the units without a result from these `versions` of the
-        checks ({unit: version}) on these `resources`, and those that the grader failed to grade. In the order of `submissions`, then of
-        `versions`."""
+    def what_is_missing(self, pairs, versions, resources=""):
+        """Those of the (submission, unit) pairs that have no result from these `versions` of the checks ({unit: version}) on these
+        `resources`, or that the grader failed to grade."""
         graded = {(row["student"], row["digest"], row["unit"]): row for row in self._all(
             "SELECT student, digest, unit, version, resources, ungraded FROM results WHERE id IN "
             "(SELECT max(id) FROM results GROUP BY student, digest, unit)")}  # fmt: skip
         missing = []
-        for submission in newest(submissions):
-            for unit, version in versions.items() if submission.refused is None else ():
-                row = graded.get((submission.student, submission.digest, unit))
-                if row is None or (row["version"], row["resources"], row["ungraded"]) != (version, resources, 0):
-                    missing.append((submission, unit))
+        for submission, unit in pairs:
+            row = graded.get((submission.student, submission.digest, unit))
+            if row is None or (row["version"], row["resources"], row["ungraded"]) != (versions[unit], resources, 0):
+                missing.append((submission, unit))
         return missing
 
     def store(self, submission, unit, verdicts, version, resources=""):
@@ -164,61 +178,80 @@ class Gradebook:
                 (submission.student, submission.digest, unit, version, resources, ungraded, text, time.time()),
             )
 
-    def adjust(self, student, unit, gap, points, reason, author):
-        """Set a student's points for a gap, for the whole unit if `gap` is "", for the whole grade if `unit` is "", too; points=None takes an
-        adjustment back. It holds for the files that count now, however often they are graded. Raises GradebookError."""
+    def adjust(self, student, unit, gap, points, reason, author, made_for=None):
+        """Set a student's points for a gap, for the whole unit if `gap` is "", for the whole grade if `unit` is "", too; for BONUS, their
+        bonus points; points=None takes an adjustment back. It belongs to the files of `made_for`, a Submission, perhaps one of the student's
+        group; by default to those that count now. It holds however often they are graded. Raises GradebookError."""
         student, unit, gap, reason, author = map(_text, (student, unit, gap, reason.strip(), author.strip()))
-        if self._one("SELECT * FROM current_submissions WHERE student = ?", student) is None:
+        latest = self._one("SELECT * FROM current_submissions WHERE student = ?", student)
+        if latest is None and made_for is None:
             raise GradebookError(f"there is no student {student!r} in {self.folder / NAME}: see the first column of grades.csv")
-        units = {row["unit"]: row for row in self._all("SELECT * FROM current_results ORDER BY student = ?", student)}  # this student's last
-        if (unit or gap or not units) and unit not in units:
+        owner, digest = (made_for.student, made_for.digest) if made_for else (student, latest["digest"])
+        rows = self._all("SELECT * FROM results WHERE id IN (SELECT max(id) FROM results GROUP BY student, digest, unit) ORDER BY student = ? AND digest = ?", owner, digest)
+        units = {row["unit"]: row for row in rows}  # last, and so here, those of these files
+        if unit != BONUS and (unit or gap or not units) and unit not in units:
             raise GradebookError(f"nobody has a result in {unit!r}: {_one_of(units)}")
         with self._readable():
             of_units = {name: _verdicts(row) for name, row in units.items() if unit in ("", name)}
         verdicts = of_units.get(unit, [])
         gaps = {verdict.gap for verdict in verdicts}
-        if gap and units[unit]["student"] != student:
+        if gap and unit in units and (units[unit]["student"], units[unit]["digest"]) != (owner, digest):
             raise GradebookError(f"{student} has no result in {unit}: leave the gap out, and give points for the whole unit")
         if gap and gap not in gaps:
             raise GradebookError(f"{unit} has no gap {gap!r}: {_one_of(gaps)}")
-        most = sum(_most([verdict for verdict in of_unit if gap in ("", verdict.gap)]) for of_unit in of_units.values())
-        if points is not None and not 0 <= points <= most + 1e-9:
-            raise GradebookError(f"{points:g} points can't be given: {f'{unit}, {gap}' if gap else unit or 'the whole grade'} has from 0 to {most:g}")
+        pairs = [[(verdict.track, verdict.max_points) for verdict in of_unit if gap in ("", verdict.gap)] for of_unit in of_units.values()]
+        highest = math.inf if unit == BONUS else sum(map(most, pairs))
+        if points is not None and not 0 <= points <= highest + 1e-9:
+            raise GradebookError(f"{points:g} points can't be given: {f'{unit}, {gap}' if gap else unit or 'the whole grade'} has from 0 to {highest:g}")
         if not reason or not author:
             raise GradebookError("an adjustment needs a reason and an author")
-        values = (student, unit, gap, points, reason, author, time.time())
+        values = (student, unit, gap, points, reason, author, time.time(), digest)
         with self._transaction():
-            self._database.execute("INSERT INTO adjustments (student, unit, gap, points, reason, author, time) VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+            self._database.execute(
+                "INSERT INTO adjustments (student, unit, gap, points, reason, author, time, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values
+            )
 
     def submissions(self):
-        """The Submission of each student that counts now (its `path` is None), sorted by student."""
-        rows = map(dict, self._all("SELECT * FROM current_submissions ORDER BY student"))
-        fields = [field.name for field in dataclasses.fields(Submission)]
+        """The Submission of each student that was handed in last (its `path` is None), sorted by student."""
         with self._readable():
-            return [Submission(**{name: {"path": None, **row, "late": bool(row["late"]), "problems": tuple(json.loads(row["problems"]))}[name]
-                                  for name in fields}) for row in rows]  # fmt: skip
+            return [_submission(row) for row in self._all("SELECT * FROM current_submissions ORDER BY student")]
+
+    def attempts(self):
+        """All Submissions (their `path` is None), sorted by student; of each student, the one that was handed in last is the last. Attempts are
+        numbered from 1, as they were found. The same files with the same time are one attempt, also where one of the times is unknown."""
+        with self._readable():
+            found = [_submission(row) for row in self._all("SELECT * FROM submissions ORDER BY id")]
+        known = defaultdict(list)  # student -> attempts; the last one last
+        for one in found:
+            of_student = known[one.student]
+            same = [attempt for attempt in of_student if (attempt.digest, attempt.refused) == (one.digest, one.refused)]
+            same = [attempt for attempt in same if None in (attempt.handed_in, one.handed_in) or attempt.handed_in == one.handed_in]
+            number = same[-1].attempt if same else len(of_student) + 1
+            if same:
+                of_student.remove(same[-1])
+            of_student.append(dataclasses.replace(one, attempt=number, handed_in=one.handed_in or same and same[-1].handed_in or None))
+        return [attempt for student in sorted(known) for attempt in known[student]]
 
     def results(self):
-        """The results that count now: {(student, unit): Verdicts}, as the checks gave them."""
+        """The results of the submissions that were handed in last: {(student, unit): Verdicts}, as the checks gave them."""
         rows = self._all("SELECT * FROM current_results")
         with self._readable():
             return {(row["student"], row["unit"]): _verdicts(row) for row in rows}
 
+    def all_results(self):
+        """The results of all attempts: {(student, digest, unit): Verdicts}, as the checks gave them."""
+        rows = self._all("SELECT * FROM results WHERE id IN (SELECT max(id) FROM results GROUP BY student, digest, unit)")
+        with self._readable():
+            return {(row["student"], row["digest"], row["unit"]): _verdicts(row) for row in rows}
+
     def adjustments(self):
-        """The adjustments that count now: {(student, unit, gap): a dict with points, reason, author and time}."""
-        return {key: row for key, row in self._adjustments() if row["made_for"] == row["counts"]}
-
-    def earlier_adjustments(self):
-        """As `adjustments`: those that were made for a submission which another one has replaced. They wait until a person decides."""
-        return {key: row for key, row in self._adjustments() if row["made_for"] != row["counts"]}
-
-    def _adjustments(self):
+        """What is set by hand and not taken back: {(student, unit, gap): a dict with points, reason, author, time and digest}. It counts only
+        where the files with this digest do."""
         rows = self._all(
-            "SELECT adjustments.*, current_submissions.digest AS counts, (SELECT digest FROM submissions WHERE student = adjustments.student "
-            "AND recorded <= adjustments.time ORDER BY id DESC LIMIT 1) AS made_for FROM current_adjustments AS adjustments "
-            "JOIN current_submissions USING (student) WHERE points IS NOT NULL ORDER BY adjustments.id"
+            "SELECT *, (SELECT digest FROM submissions WHERE student = adjustments.student AND recorded <= adjustments.time ORDER BY id DESC LIMIT 1) "
+            "AS counted FROM current_adjustments AS adjustments WHERE points IS NOT NULL ORDER BY id"
         )
-        return [((row["student"], row["unit"], row["gap"]), dict(row)) for row in rows]
+        return {(row["student"], row["unit"], row["gap"]): {**row, "digest": row["counted"] if row["digest"] is None else row["digest"]} for row in map(dict, rows)}
 
     def history(self, student):
         """All rows on a student, oldest first: dicts with the columns of their table, and its name as `table`."""
@@ -286,19 +319,16 @@ def _locked(folder):
 
 
 def _identity(row):
-    return row["attempt"], row["digest"], bool(row["late"]), row["refused"]
+    return row["attempt"], row["digest"], bool(row["late"]), row["refused"], row["handed_in"]
+
+
+def _submission(row):
+    fields = {field.name: dict(row).get(field.name) for field in dataclasses.fields(Submission)}
+    return Submission(**fields | {"path": None, "late": bool(row["late"]), "problems": tuple(json.loads(row["problems"]))})
 
 
 def _verdicts(row):
     return [Verdict(**fields) for fields in json.loads(row["verdicts"])]
-
-
-def _most(verdicts):
-    """The most points that a student can get for these verdicts of a unit or gap: of two tracks, only the one that gives more counts."""
-    of_track = {}
-    for verdict in verdicts:
-        of_track[verdict.track] = of_track.get(verdict.track, 0) + verdict.max_points
-    return of_track.pop("", 0) + max(of_track.values(), default=0)
 
 
 def _one_of(names):

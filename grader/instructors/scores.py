@@ -1,10 +1,16 @@
-"""Scores: the points from checks and adjustments, added up for each student. All reports are made from them."""
+"""Scores: the points from checks and adjustments, added up for each student, and the grades that the course's rules make of them. All reports
+are made from them."""
 
-from dataclasses import dataclass, field
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 
 from grader.instructors.collect import Submission
-from grader.verdict import UNTOUCHED, Verdict, counted
+from grader.instructors.gradebook import BONUS
+from grader.instructors.rules import BEST, LAST, NONE, Rules, candidates, in_gradebook, of_students
+from grader.verdict import UNTOUCHED, Verdict, counted, most
 
 
 @dataclass(frozen=True)
@@ -14,6 +20,7 @@ class Gap:
     name: str
     verdicts: tuple
     adjustment: dict | None = None  # points, reason, author, time
+    factor: float = 1.0  # what a point of the checks is worth in the course
 
     @property
     def track(self):
@@ -25,8 +32,8 @@ class Gap:
 
     @property
     def complete(self):
-        """Whether its points are final: they were set by hand, or no verdict is ungraded."""
-        return self.adjustment is not None or all(verdict.points is not None for verdict in self.verdicts)
+        """Whether its points are final: it has none, they were set by hand, or no verdict is ungraded."""
+        return not self.max_points or self.adjustment is not None or all(verdict.points is not None for verdict in self.verdicts)
 
     @property
     def checked(self):
@@ -44,13 +51,21 @@ class Gap:
 
 @dataclass(frozen=True)
 class Unit:
-    """One task of a student."""
+    """One task of a student: of the attempt that counts in it."""
 
     name: str
     gaps: tuple  # the gaps that count: of two tracks, those of one
     others: tuple = ()  # the gaps of the track that does not count
     adjustment: dict | None = None
     expected: float = 0.0  # the most points of this unit in the class, if this student has no result
+    factor: float = 1.0  # what a point of the checks is worth in the course
+    attempt: Submission | None = None  # the one that counts
+    due: datetime | None = None
+    extended: bool = False  # whether `due` is this student's own
+    days_late: int = 0
+    free_days: int = 0  # how many of them cost nothing
+    deduction: float = 0.0  # the share of the points, 0 to 1, that the remaining days cost
+    pending: bool = False  # whether another attempt that may count is not graded yet
 
     @property
     def graded(self):
@@ -58,7 +73,9 @@ class Unit:
 
     @property
     def complete(self):
-        return self.adjustment is not None or self.graded and all(gap.complete for gap in self.gaps)
+        if self.pending:
+            return False
+        return self.adjustment is not None or (self.graded or not self.expected) and all(gap.complete for gap in self.gaps)
 
     @property
     def checked(self):
@@ -67,6 +84,11 @@ class Unit:
     @property
     def points(self):
         return self.checked if self.adjustment is None else self.adjustment["points"]
+
+    @property
+    def credit(self):
+        """The points that are left after the deduction for lateness."""
+        return self.points * (1 - self.deduction)
 
     @property
     def max_points(self):
@@ -90,13 +112,18 @@ class Unit:
 
 @dataclass(frozen=True)
 class Score:
-    """One student's score. `points` is the sum so far; it is the grade only if `complete`. A refused submission has only points that were
-    set by hand."""
+    """One student's score. `points` is the sum so far, `grade` what the course's rules make of it; they are final only if `complete`. A refused
+    submission has only points that were set by hand."""
 
-    submission: Submission
+    submission: Submission  # the last one; if it is refused and an earlier one counts, that one
     units: tuple = field(repr=False)
     adjustment: dict | None = None  # of the whole grade
-    earlier: tuple = field(default=(), repr=False)  # adjustments made for an earlier submission, which wait for a decision
+    earlier: tuple = field(default=(), repr=False)  # adjustments made for submissions that do not count; they wait for a decision
+    rules: Rules = field(default=NONE, repr=False)
+    bonus: dict | None = None  # bonus points, as an adjustment
+    factor: float = 1.0  # what a point of the checks is worth in the course
+    group: str = ""
+    attempts: tuple = field(default=(), repr=False)  # all Submissions of the student, or of the group
 
     @property
     def student(self):
@@ -106,6 +133,11 @@ class Score:
     def by_hand(self):
         """Whether the whole grade or a whole unit was set by hand: what a refused submission has points for."""
         return bool(self.adjustment) or any(unit.adjustment for unit in self.units)
+
+    @property
+    def adjusted(self):
+        """Whether anything was set by hand."""
+        return self.by_hand or bool(self.bonus) or any(gap.adjustment for unit in self.units for gap in unit.gaps)
 
     @cached_property
     def complete(self):
@@ -125,36 +157,218 @@ class Score:
     def max_points(self):
         return sum(unit.max_points for unit in self.units)
 
+    @cached_property
+    def credit(self):
+        """The points after deductions for lateness and with bonus points, never more than `max_points`."""
+        own = sum(unit.credit for unit in self.units) if self.adjustment is None else self.adjustment["points"]
+        return min(own + (self.bonus["points"] if self.bonus else 0), self.max_points)
 
-def scores(book, order=()):
-    """The Score of each student in a gradebook, sorted by student. Units are in the order of `order`; other units follow, sorted by name."""
-    results, adjustments, earlier = book.results(), book.adjustments(), book.earlier_adjustments().values()
-    graded = {key: _unit(*key, verdicts, adjustments) for key, verdicts in results.items()}
-    names = sorted({unit for _, unit in graded}, key=lambda unit: (list(order).index(unit) if unit in order else len(order), unit))
-    expected = {name: max(unit.max_points for (_, of), unit in graded.items() if of == name) for name in names}
-    return [
-        Score(
-            one,
-            tuple(graded.get((one.student, name)) or Unit(name, (), (), adjustments.get((one.student, name, "")), expected[name]) for name in names),
-            adjustments.get((one.student, "", "")),
-            tuple(row for row in earlier if row["student"] == one.student),
+    @property
+    def grade(self):
+        """The credit on the course's scale."""
+        if self.rules.scale is None:
+            return self.credit
+        return round(self.rules.scale * self.credit / self.max_points, 2) if self.max_points else 0.0
+
+    @property
+    def max_grade(self):
+        return self.max_points if self.rules.scale is None else self.rules.scale
+
+    @property
+    def passed(self):
+        """Whether the grade passes; None if the course has no such grade, or the grade is not final."""
+        return round(self.grade, 2) >= self.rules.passing if self.rules.passing is not None and self.complete else None
+
+    @property
+    def days_late(self):
+        """How late the attempts are that count, in days: the most of all units."""
+        return max((unit.days_late for unit in self.units), default=0)
+
+    @property
+    def late(self):
+        """Whether anything that counts is late: after a deadline of the course, or without these, according to the platform."""
+        return self.days_late > 0 or self.submission.late and not any(unit.due for unit in self.units)
+
+    @property
+    def flagged(self):
+        """Why a person should look at this score: sentences."""
+        verdicts = [verdict for unit in self.units for verdict in unit.verdicts]
+        reasons = ["A file mentions what is outside of the gaps."] if any("a person should look at it" in verdict.message for verdict in verdicts) else []
+        if self.earlier:
+            reasons.append("Points that were set by hand for another submission do not count.")
+        if unknown := [unit.name for unit in self.units if unit.due and unit.attempt and unit.attempt.handed_in is None]:
+            reasons.append(f"It is not known when {', '.join(unknown)} {'was' if len(unknown) == 1 else 'were'} handed in, so nothing counts as late.")
+        return tuple(reasons)
+
+
+def scores(book, order=(), rules=NONE):
+    """The Score of each student in a gradebook, sorted by student. Units are in the order of `order`; other units follow, sorted by name.
+    Raises RulesError if the rules contradict the gradebook."""
+    attempts = book.attempts()
+    rules, _ = in_gradebook(rules, attempts)
+    students, results, adjustments = of_students(rules, attempts), book.all_results(), book.adjustments()
+    options = {
+        (student, unit): [_unit(rules, unit, (student, group), *dated, results, adjustments) for dated in candidates(rules, unit, student, pool)]
+        for student, (group, pool) in students.items()
+        for unit in {unit for _, _, unit in results}
+    }
+    worth = _worth(options)
+    names = sorted(worth, key=lambda unit: (list(order).index(unit) if unit in order else len(order), unit))
+    points = {unit: max(_points(rules, unit, verdicts) for (_, _, of), verdicts in results.items() if of == unit) for unit in names}
+    factors = {unit: in_course / by_checks if by_checks else 1.0 for unit, (by_checks, in_course) in points.items()}
+    by_checks, in_course = (sum(column) for column in zip(*points.values(), strict=True)) if points else (1.0, 1.0)
+    made = []
+    for student, (group, pool) in sorted(students.items()):
+        whose, last = (student, group), pool[-1]
+        of_units = [
+            [
+                replace(
+                    one,
+                    expected=0.0 if one.graded else worth[unit],
+                    adjustment=_by_hand(adjustments, whose, unit, "", one.attempt, factors[unit]),
+                    factor=factors[unit],
+                )
+                for one in options[student, unit]
+            ]
+            for unit in names
+        ]
+        units = _counting(rules, of_units, rules.free_days(student))
+        factor = in_course / by_checks if by_checks else 1.0
+        counting = [unit.attempt for unit in units if unit.graded]
+        shown = max(counting, key=pool.index) if last.refused and counting else last
+        made.append(
+            Score(
+                shown if shown.student == student else replace(shown, student=student, **_name_and_number(student, pool)),
+                units,
+                _by_hand(adjustments, whose, "", "", last, factor),
+                tuple(_earlier(adjustments, whose, units, last, factor)),
+                rules,
+                adjustments.get((student, BONUS, "")),
+                factor,
+                group,
+                pool,
+            )
         )
-        for one in book.submissions()
-    ]
+    return made
 
 
-def _unit(student, unit, verdicts, adjustments):
-    gaps = {}
+def _worth(options):
+    """{unit: the most points of it in the class} of the units in which anybody has a result that may count."""
+    worth = {}
+    for (_, unit), units in options.items():
+        for one in units:
+            if one.graded:
+                worth[unit] = max(worth.get(unit, 0), one.max_points)
+    return worth
+
+
+def _points(rules, unit, verdicts):
+    """The most points that verdicts on a unit can give: by the checks, and in the course."""
+    worth = _of_gaps(verdicts)
+    factor = rules.of(unit).factors(worth)
+    return most((track, worth[track, gap]) for track, gap in worth), most((track, worth[track, gap] * factor[track, gap]) for track, gap in worth)
+
+
+def _of_gaps(verdicts):
+    """{(track, gap): the points of its checks}."""
+    worth = defaultdict(float)
     for verdict in verdicts:
-        gaps.setdefault((verdict.track, verdict.gap), []).append(verdict)
-    gaps = {key: Gap(key[1], tuple(of_gap), adjustments.get((student, unit, key[1]))) for key, of_gap in gaps.items()}
+        worth[verdict.track, verdict.gap] += verdict.max_points
+    return worth
+
+
+def _unit(rules, unit, whose, attempt, days, results, adjustments):
+    """The Unit of one attempt. whose: the student and the name of the group."""
+    verdicts, by_track = results.get((attempt.student, attempt.digest, unit), ()), {}
+    for verdict in verdicts:
+        by_track.setdefault((verdict.track, verdict.gap), []).append(verdict)
+    factor = rules.of(unit).factors(_of_gaps(verdicts))
+    gaps = {
+        key: Gap(key[1], tuple(_weighed(verdict, factor[key]) for verdict in of_gap), _by_hand(adjustments, whose, unit, key[1], attempt, factor[key]), factor[key])
+        for key, of_gap in by_track.items()
+    }
     by_hand = [
         Verdict(unit, track, name, "adjusted", "adjusted", gap.points - gap.checked, 0.0) for (track, name), gap in gaps.items() if gap.adjustment
     ]
-    counting = {verdict.track for verdict in counted(verdicts + by_hand)}
+    counting = {verdict.track for verdict in counted([verdict for gap in gaps.values() for verdict in gap.verdicts] + by_hand)}
     return Unit(
         unit,
         tuple(gap for (track, _), gap in gaps.items() if track in counting),
         tuple(gap for (track, _), gap in gaps.items() if track not in counting),
-        adjustments.get((student, unit, "")),
+        attempt=attempt,
+        due=rules.due(unit, whose[0]),
+        extended=rules.extended(unit, whose[0]),
+        days_late=days,
     )
+
+
+def _weighed(verdict, factor):
+    """A verdict with the points that it has in the course."""
+    if factor == 1:
+        return verdict
+    return replace(verdict, points=None if verdict.points is None else verdict.points * factor, max_points=verdict.max_points * factor)
+
+
+def _by_hand(adjustments, whose, unit, gap, attempt, factor):
+    """What was set by hand for this attempt, for the student or else for the group, in the points of the course; None if nothing was."""
+    for owner in filter(None, whose):
+        row = adjustments.get((owner, unit, gap))
+        if row and row["digest"] == attempt.digest:
+            return _in_course(row, factor)
+    return None
+
+
+def _earlier(adjustments, whose, units, last, factor):
+    """What was set by hand for submissions that do not count."""
+    units = {unit.name: unit for unit in units}
+    for (owner, name, gap), row in adjustments.items():
+        if owner in whose and name != BONUS:
+            unit = units.get(name)
+            if row["digest"] != (unit.attempt if unit else last).digest:
+                of_gap = [one.factor for one in (*unit.gaps, *unit.others) if one.name == gap] if unit else []
+                yield _in_course(row, of_gap[0] if of_gap else unit.factor if unit else factor)
+
+
+def _in_course(row, factor):
+    """An adjustment with the points that it has in the course."""
+    return row | {"points": row["points"] * factor, "by_checks": row["points"]}
+
+
+def _counting(rules, options, days):
+    """Of each unit's options the one that counts, with its deduction. `days` free days are spent so that the sum of points is the largest."""
+    if not days or not any(one.days_late for units in options for one in units):
+        return tuple(_best(rules, units, 0) for units in options)
+    plans = {0: (0.0, ())}  # days spent: (points, the choices so far)
+    for units in options:
+        choices = [_best(rules, units, free) for free in range(days + 1)]
+        longer = {}
+        for spent, (points, chosen) in plans.items():
+            for one in choices[: days - spent + 1]:
+                key = spent + one.free_days
+                if key not in longer or points + one.credit > longer[key][0]:
+                    longer[key] = points + one.credit, (*chosen, one)
+        plans = longer
+    return max(plans.items(), key=lambda plan: (round(plan[1][0], 6), -plan[0]))[1][1]
+
+
+def _best(rules, options, free):
+    """The option of a unit that counts, if the first `free` days late cost nothing."""
+    in_time = [one for one in options if one.days_late <= free]
+    if rules.counts == BEST:
+        picked = options
+    elif rules.counts == LAST:
+        picked = in_time[-1:] + [one for one in options if one.days_late > free]
+    else:
+        picked = in_time[-1:] or options[-1:]
+    charged = [
+        replace(one, free_days=min(free, one.days_late), deduction=rules.of(one.name).deduction(max(0, one.days_late - free))) for one in picked
+    ]
+    best = max(enumerate(charged), key=lambda place: (place[1].credit, place[1].days_late <= free, place[0]))[1]
+    return replace(best, pending=any(not one.complete and not one.attempt.refused for one in charged if one is not best))
+
+
+def _name_and_number(student, pool):
+    """The fields of a Submission that say who somebody is who may have handed in nothing."""
+    own = [attempt for attempt in pool if attempt.student == student]
+    named = re.fullmatch(r"(?P<name>.+)_(?P<number>\d+)", student)
+    return {"name": own[-1].name, "number": own[-1].number} if own else named.groupdict() if named else {"name": student, "number": ""}

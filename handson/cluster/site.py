@@ -11,6 +11,7 @@ from pathlib import Path
 
 from handson.errors import OneSentence
 from handson.files import COURSE
+from handson.tables import known
 
 SITES = COURSE / "jobs/sites"
 CHOSEN = "CHOSEN"  # the file there that holds the name of the site that `python -m handson site use` has chosen
@@ -95,8 +96,8 @@ def _site(name, values):
     machine = values.get("machine", {})
     if not isinstance(machine, dict):
         raise ValueError(f"machine = {machine!r}, but it must be a table: a line [machine], and its keys below")
-    _known(values, KEYS)
-    _known(machine, OF_MACHINE)
+    known(values, KEYS)
+    known(machine, OF_MACHINE)
     return Site(
         name=name,
         batch=_text(values, "batch", "embedded", "embedded|pbs|slurm", "embedded, pbs or slurm"),
@@ -113,16 +114,6 @@ def _site(name, values):
         mem=parse_size(machine["mem"]) if "mem" in machine else None,
         network=_rate(machine, "network", "none"),
     )
-
-
-def _known(table, keys):
-    """Raises ValueError if the table has another key than these: what is mistyped would have no effect."""
-    import difflib
-
-    for key in table:
-        if key not in keys:
-            alike = difflib.get_close_matches(key, keys, 1)
-            raise ValueError(f"there is no key {key!r}: {f'did you mean {alike[0]!r}?' if alike else 'the keys are ' + ', '.join(keys)}")
 
 
 def _text(table, key, default, pattern, wanted):

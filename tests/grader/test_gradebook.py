@@ -18,6 +18,8 @@ from grader import verdict
 from grader.instructors.collect import Submission
 from grader.instructors.gradebook import SCHEMA, Gradebook, GradebookError
 from grader.instructors.reports import tell
+from grader.instructors.rules import NONE, to_grade
+from grader.instructors.scores import scores
 from grader.verdict import GRADER_FAULT, PASSED, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +40,10 @@ def book(tmp_path):
         yield book
 
 
+def pairs(submissions, units=VERSIONS):
+    return [(submission, unit) for submission in submissions for unit in units]
+
+
 def graded(book, *submissions, unit="multi_gpu", version="7", **fields):
     book.record(submissions)
     for submission in submissions:
@@ -47,10 +53,10 @@ def graded(book, *submissions, unit="multi_gpu", version="7", **fields):
 def test_everything_is_missing_at_first_and_nothing_when_it_is_graded(book):
     jane, maximal = handed_in(), handed_in("max", digest="d2")
     book.record([jane, maximal])
-    assert book.what_is_missing([jane, maximal], VERSIONS) == [(one, unit) for one in (jane, maximal) for unit in VERSIONS]
-    for one, unit in book.what_is_missing([jane, maximal], VERSIONS):
+    assert book.what_is_missing(pairs([jane, maximal]), VERSIONS) == [(one, unit) for one in (jane, maximal) for unit in VERSIONS]
+    for one, unit in book.what_is_missing(pairs([jane, maximal]), VERSIONS):
         book.store(one, unit, [said(unit)], VERSIONS[unit])
-    assert book.what_is_missing([jane, maximal], VERSIONS) == []
+    assert book.what_is_missing(pairs([jane, maximal]), VERSIONS) == []
     assert book.results() == {(one.student, unit): [said(unit)] for one in (jane, maximal) for unit in VERSIONS}
 
 
@@ -66,18 +72,18 @@ def test_what_changed_is_graded_again(book, versions, resources, digest, missing
         book.store(handed_in(), unit, [said(unit)], version, "2 cores")
     changed = handed_in(digest=digest)
     book.record([changed])
-    assert book.what_is_missing([changed], versions, resources) == [(changed, unit) for unit in missing]
+    assert book.what_is_missing(pairs([changed]), versions, resources) == [(changed, unit) for unit in missing]
 
 
 def test_what_the_grader_failed_at_is_tried_again(book):
     graded(book, handed_in(), status=GRADER_FAULT, points=None)
-    assert book.what_is_missing([handed_in()], {"multi_gpu": "7"}) == [(handed_in(), "multi_gpu")]
+    assert book.what_is_missing(pairs([handed_in()], ["multi_gpu"]), {"multi_gpu": "7"}) == [(handed_in(), "multi_gpu")]
 
 
 def test_refused_submissions_are_kept_and_not_graded(book):
     refused = handed_in(digest="", refused="x.zip holds a link.")
     book.record([refused])
-    assert book.what_is_missing([refused], VERSIONS) == [] and book.submissions() == [refused]
+    assert book.submissions() == [refused]
 
 
 def test_the_newest_attempt_counts_and_the_others_are_history(book):
@@ -85,7 +91,7 @@ def test_the_newest_attempt_counts_and_the_others_are_history(book):
     book.record(attempts[::-1])
     book.record(attempts)
     assert book.submissions() == [attempts[-1]]
-    assert book.what_is_missing(attempts, {"multi_gpu": "7"}) == [(attempts[-1], "multi_gpu")]
+    assert to_grade(NONE, book.attempts(), ["multi_gpu"]) == {("jane", "d3", "multi_gpu")}
     assert [row["digest"] for row in book.history("jane")] == ["d1", "d2", "d3"]
 
 
@@ -95,7 +101,7 @@ def test_going_back_to_an_older_attempt_brings_its_results_back(book):
     assert book.results()["jane", "multi_gpu"][0].points == 2.0
     book.record([handed_in(digest="old")])
     assert book.results()["jane", "multi_gpu"][0].points == 1.0
-    assert book.what_is_missing([handed_in(digest="old")], {"multi_gpu": "7"}) == []
+    assert book.what_is_missing(pairs([handed_in(digest="old")], ["multi_gpu"]), {"multi_gpu": "7"}) == []
 
 
 def test_a_new_submission_has_no_results_yet(book):
@@ -154,11 +160,14 @@ def test_an_adjustment_outlives_a_new_grading_and_not_a_new_submission(book):
     graded(book, handed_in())
     book.adjust("jane", "multi_gpu", "", 3.0, "shown in class", "Dr. Roe")
     graded(book, handed_in(), version="8")
-    assert book.adjustments()["jane", "multi_gpu", ""]["points"] == 3.0 and book.earlier_adjustments() == {}
+    [score] = scores(book)
+    assert score.points == 3.0 and score.earlier == ()
     graded(book, handed_in(digest="d2", attempt=2), version="8")
-    assert book.adjustments() == {} and book.earlier_adjustments()["jane", "multi_gpu", ""]["points"] == 3.0
+    [score] = scores(book)
+    assert score.points == 2.0 and [row["points"] for row in score.earlier] == [3.0]
     book.record([handed_in()])  # the first one counts again
-    assert book.adjustments()["jane", "multi_gpu", ""]["points"] == 3.0
+    [score] = scores(book)
+    assert score.points == 3.0 and score.earlier == ()
 
 
 def test_the_whole_grade_can_be_set_up_to_the_points_of_all_units(book):
@@ -258,7 +267,7 @@ def test_a_damaged_page_or_row_is_a_sentence(tmp_path, writing):
         path.write_bytes(whole[:begin] + b"\xff" * 4096 + whole[begin + 4096 :])
         with Gradebook(tmp_path, writing) as book:
             try:
-                book.submissions(), book.results(), book.adjustments(), book.what_is_missing([handed_in()], VERSIONS), book.history("s1")
+                book.submissions(), book.results(), book.adjustments(), book.what_is_missing(pairs([handed_in()]), VERSIONS), book.history("s1")
             except GradebookError as error:
                 pages += "is damaged (" in str(error) and str(error).endswith("put a copy of it back")
     assert pages > 10
@@ -277,7 +286,7 @@ def test_a_gradebook_of_another_time_is_refused(tmp_path):
     Gradebook(tmp_path).close()
     with sqlite3.connect(tmp_path / "gradebook.sqlite") as database:
         database.execute("PRAGMA user_version = 9")
-    with pytest.raises(GradebookError, match="has schema 9, and this grader knows 1"):
+    with pytest.raises(GradebookError, match="has schema 9, and this grader knows 2"):
         Gradebook(tmp_path)
 
 
@@ -352,8 +361,8 @@ def test_a_thousand_submissions_are_quick(tmp_path):
         before = time.process_time()
         book.record(submissions)
         book.record(submissions)
-        assert len(book.what_is_missing(submissions, VERSIONS)) == 2000
+        assert len(book.what_is_missing(pairs(submissions), VERSIONS)) == 2000
         for one in submissions:
             book.store(one, "multi_gpu", [said()] * 10, "7")
-        assert len(book.what_is_missing(submissions, VERSIONS)) == 1000 and len(book.results()) == 1000
+        assert len(book.what_is_missing(pairs(submissions), VERSIONS)) == 1000 and len(book.results()) == 1000
         assert time.process_time() - before < 10

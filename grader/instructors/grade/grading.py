@@ -10,11 +10,13 @@ from tqdm import tqdm
 
 from grader import sandbox
 from grader.course import UNITS
+from grader.instructors import rules
 from grader.instructors.collect import collect, newest
 from grader.instructors.grade import cluster, digest, seeds, work
 from grader.instructors.grade.placing import ControllerLost, EnginesLost, Placer
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import note_absent, tell
+from grader.instructors.scores import scores
 from grader.probes import loaded_for
 from handson.errors import OneSentence
 
@@ -40,6 +42,7 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         raise GradeError(f"there is no unit {unknown[0]}: choose from {', '.join(UNITS)}")
     if out.resolve().is_relative_to(submissions.resolve()) or submissions.resolve().is_relative_to((out / "submissions").resolve()):
         raise GradeError(f"{out} can't be written where submissions are read ({submissions}): name another folder with --out")
+    course = rules.read()
     expected = [part.file for parts in UNITS.values() for part in parts]  # of all units: the digest must not depend on `units`
     resources = "trusted" if trusted else "sandbox"
     versions = {unit: digest.of_unit(unit) for unit in units}
@@ -48,13 +51,16 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         book.record(collected)
         absent = sorted({one.student for one in book.submissions()} - {one.student for one in collected})
         note_absent(out, absent)
-        counting = [submission for submission in newest(collected) if submission.refused is None]
-        missing = [(submission, unit) for submission in counting for unit in units]
-        if not force:
-            missing = book.what_is_missing(collected, versions, resources)
-        total = len(counting) * len(units)
+        attempts = book.attempts()
+        wanted = rules.to_grade(course, attempts, units)
+        pairs = {(one.student, one.digest, unit): (one, unit) for one in collected if one.refused is None for unit in units}
+        pairs = [pair for key, pair in pairs.items() if key in wanted]
+        missing = pairs if force else book.what_is_missing(pairs, versions, resources)
+        total = len(pairs)
         say(f"{len(newest(collected))} students, {len(collected)} submissions; {len(missing)} of {total} units to grade.")
         refused = [submission for submission in newest(collected) if submission.refused]
+        for sentence in rules.in_gradebook(course, attempts)[1]:
+            say(sentence)
         for submission in refused:
             say(f"{submission.student}: not graded, {submission.refused}")
         if absent:
@@ -65,19 +71,19 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         except BaseException as error:
             with suppress(OneSentence):  # what stopped the grading is told, not what it keeps the reports from
                 if isinstance(error, (KeyboardInterrupt, SystemExit)) and not force:  # with --force, the same command begins again
-                    missing = book.what_is_missing(collected, versions, resources)
+                    missing = book.what_is_missing(pairs, versions, resources)
                     say(f"{total - len(missing)} of {total} units graded; the same command goes on.")
                 tell(book, out)
             raise
         tell(book, out)
-        if earlier := len(book.earlier_adjustments()):
+        if earlier := sum(len(score.earlier) for score in scores(book, UNITS, course)):
             say(f"Set by hand for earlier submissions, and not counted now: {earlier}; see `python -m grader adjust {out} --list`")
         say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")
 
 
 def _grade(book, missing, versions, resources, secret, engines, profile, cluster_file, trusted, say):
     """Grade the (submission, unit) pairs `missing`, and store each pair as soon as all of its pieces are done."""
-    left = {(submission.student, unit): submission for submission, unit in missing}
+    left = {(submission.student, submission.digest, unit): submission for submission, unit in missing}
     seconds = {}
     handed_in = (part.file for submission, unit in missing for part in UNITS[unit] if (submission.path / part.file).is_file())
     libraries = loaded_for(handed_in)
@@ -109,9 +115,9 @@ def _grade_on(engines, left, book, versions, resources, secret, trusted, seconds
     kept = 0.0
 
     def pieces():
-        for (student, unit), submission in list(left.items()):
+        for (student, digest, unit), submission in list(left.items()):
             made = work.pieces(submission, unit, secret)
-            open_pieces[student, unit] = len(made)
+            open_pieces[student, digest, unit] = len(made)
             for piece in made:
                 if piece.data is None:
                     take(piece, work.not_handed_in(piece))
@@ -119,7 +125,7 @@ def _grade_on(engines, left, book, versions, resources, secret, trusted, seconds
                     yield piece
 
     def take(piece, found):
-        key = piece.student, piece.unit
+        key = piece.student, piece.digest, piece.unit
         verdicts[key] += found
         open_pieces[key] -= 1
         if open_pieces[key] == 0:
@@ -127,8 +133,8 @@ def _grade_on(engines, left, book, versions, resources, secret, trusted, seconds
 
     def keep():
         with book.together():
-            for student, unit in finished:
-                book.store(left[student, unit], unit, work.in_order(unit, verdicts[student, unit]), versions[unit], resources)
+            for key in finished:
+                book.store(left[key], key[-1], work.in_order(key[-1], verdicts[key]), versions[key[-1]], resources)
         for key in finished:
             del left[key], verdicts[key], open_pieces[key]
             tick(key, len(engines.ids()))
@@ -154,7 +160,7 @@ def _progress(units, say):
         with tqdm(total=units, unit="unit", desc="graded", smoothing=0, **where) as bar:  # no smoothing, since units come in bursts
 
             def tick(key, engines):
-                bar.set_postfix_str(f"{engines} engines, {key[0]}: {key[1]}"[:60], refresh=False)
+                bar.set_postfix_str(f"{engines} engines, {key[0]}: {key[-1]}"[:60], refresh=False)
                 bar.update()
                 if not terminal and (bar.n % lines == 0 or bar.n in (1, units)):
                     say(f"{bar} ({engines} engines)")

@@ -6,6 +6,7 @@ All reports can be written again at any time (``python -m grader report DIR``), 
 import json
 
 from grader.course import UNITS
+from grader.instructors import rules
 from grader.instructors.reports import pages, tables
 from grader.instructors.reports.files import write
 from grader.instructors.scores import scores
@@ -26,8 +27,8 @@ def _absent(folder):
 
 
 def tell(book, folder):
-    """Write all reports into `folder`. Returns the number of students. Raises TellError."""
-    of_class = scores(book, UNITS)
+    """Write all reports into `folder`, by the rules in course.toml. Returns the number of students. Raises TellError and RulesError."""
+    of_class = scores(book, UNITS, rules.read())
     for name, text in {
         "grades.csv": tables.grades(of_class),
         "moodle.csv": tables.moodle(of_class),

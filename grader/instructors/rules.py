@@ -1,0 +1,372 @@
+"""The rules of a course: units and points that count, deadlines, late days, groups and the scale, as the instructor's course.toml gives them.
+
+docs/grading.md, "A term", shows the file with all keys. The gradebook keeps what the checks gave; scores.py applies the rules each time
+scores are made, so a change of the file changes grades without a new grading. Without the file there are no rules.
+"""
+
+import difflib
+import math
+import re
+import tomllib
+import zoneinfo
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, time, timedelta
+
+from grader.course import UNITS, name_of_gap
+from grader.verdict import most
+from handson.cluster import site as sites
+from handson.errors import OneSentence
+from handson.files import COURSE
+from handson.tables import known
+
+
+FILE = COURSE / "course.toml"
+KEYS = ("title", "site", "language", "zone", "scale", "pass", "counts", "attempts", "bonus", "late", "units", "students", "groups")
+OF_LATE = ("grace", "per_day", "most", "days")
+OF_UNIT = ("points", "gaps", "start", "due", "grace", "per_day", "most")
+OF_STUDENT = ("late_days", "extensions")
+LAST, BEST, LAST_IN_TIME = "last", "best", "last in time"
+MOST_LATE_DAYS = 30
+DAY = timedelta(days=1)
+
+
+class RulesError(OneSentence, ValueError):
+    """A sentence on what is wrong in a course.toml."""
+
+
+@dataclass(frozen=True)
+class UnitRules:
+    """The rules of one unit. Times are in UTC."""
+
+    points: float | None = None  # of the whole unit; None: the sum of its gaps'
+    gaps: dict = field(default_factory=dict)  # points of gaps that don't have those of their checks; 0: without points
+    start: datetime | None = None
+    due: datetime | None = None
+    grace: timedelta = timedelta(0)  # after `due`, in which nothing is late
+    per_day: float = 0.0  # per cent that a submission loses for each day begun after `due`
+    most: float = 100.0  # per cent that it loses at most
+
+    def days_late(self, handed_in, due):
+        """How many days after `due` have begun; 0 if it is in time, or if either time is unknown (None)."""
+        if handed_in is None or due is None or handed_in <= due + self.grace:
+            return 0
+        return math.ceil((handed_in - due) / DAY)
+
+    def factors(self, worth):
+        """What a point of the checks is worth in the course: {(track, gap): a number}. worth: {(track, gap): the points of its checks}."""
+        found = {(track, gap): self.gaps[gap] / points if gap in self.gaps and points else 1.0 for (track, gap), points in worth.items()}
+        if self.points is None:
+            return found
+        total = most((track, worth[track, gap] * factor) for (track, gap), factor in found.items())
+        return {key: factor * self.points / total if total else 0.0 for key, factor in found.items()}
+
+    def deduction(self, days):
+        """The share of the points, 0 to 1, that is lost by this many days."""
+        return min(self.most, self.per_day * days) / 100
+
+
+@dataclass(frozen=True)
+class StudentRules:
+    """What holds for one student alone."""
+
+    late_days: int | None = None
+    extensions: dict = field(default_factory=dict)  # unit: datetime
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a course.toml says, with defaults for the rest."""
+
+    title: str = "Hands-on distributed deep learning"
+    site: str | None = None
+    language: str = "en"
+    zone: zoneinfo.ZoneInfo | None = None
+    scale: float | None = None  # the grade for all points; None: grades are points
+    passing: float | None = None  # the lowest grade that passes
+    counts: str = LAST
+    attempts: int | None = None  # how many count
+    bonus: float = 0.0  # the most bonus points that a person may give a student
+    late_days: int = 0  # free days of each student
+    units: dict = field(default_factory=dict)
+    students: dict = field(default_factory=dict)
+    groups: dict = field(default_factory=dict)  # name: students
+
+    def of(self, unit):
+        return self.units.get(unit, UnitRules())
+
+    def due(self, unit, student=None):
+        """The deadline of a unit, for this student; None without one."""
+        return self._of(student).extensions.get(unit, self.of(unit).due)
+
+    def extended(self, unit, student):
+        return unit in self._of(student).extensions
+
+    def free_days(self, student):
+        own = self._of(student).late_days
+        return self.late_days if own is None else own
+
+    def group(self, student):
+        """The name of the student's group, or ""."""
+        return next((name for name, members in self.groups.items() if student in members), "")
+
+    def _of(self, student):
+        return self.students.get(student, StudentRules())
+
+
+NONE = Rules()
+
+
+def read(path=None):
+    """The Rules in the course.toml at `path`, by default that of this course; those without any rule if there is no file. Raises
+    RulesError."""
+    path = path or FILE
+    try:
+        return _rules(tomllib.loads(path.read_text()))
+    except FileNotFoundError:
+        return NONE
+    except OSError as error:
+        raise RulesError(f"{path} can't be read ({error.strerror}): make it readable") from None
+    except ValueError as error:  # errors of TOML and UTF-8 are ValueErrors, too
+        raise RulesError(f"{path} is not right: {error}; docs/grading.md, \"A term\", has an example") from None
+
+
+def of_students(rules, attempts):
+    """{student: (the group's name or "", their Submissions)} of all who handed in or are in a group that did. A group's attempts are those of
+    its members, and of a submission with the group's name; they are numbered in the order of their times."""
+    own = defaultdict(list)
+    for attempt in attempts:
+        own[attempt.student].append(attempt)
+    found = {student: ("", tuple(of_student)) for student, of_student in own.items()}
+    for group, members in rules.groups.items():
+        as_group = [student for student in own if group in (student, own[student][-1].name) and student not in members]
+        pool = sorted((attempt for student in (*members, *as_group) for attempt in own.get(student, ())), key=_when)
+        pool = tuple(replace(attempt, attempt=number) for number, attempt in enumerate(pool, start=1))
+        for student in as_group:
+            del found[student]
+        found |= {student: (group, pool) for student in members if pool}
+    return found
+
+
+def candidates(rules, unit, student, attempts):
+    """The attempts, in their order, that may count in a unit: (Submission, days late) pairs. The points decide among them."""
+    taken = [attempt for attempt in attempts if rules.attempts is None or attempt.attempt <= rules.attempts]
+    due, here, free = rules.due(unit, student), rules.of(unit), rules.free_days(student)
+    dated = [(attempt, here.days_late(attempt.handed_in and datetime.fromisoformat(attempt.handed_in), due)) for attempt in taken]
+    last = {days: [one for one in dated if one[1] <= days][-1:] for days in range(free + 1)}  # the last one that is this late at most
+    if rules.counts == BEST:
+        return dated
+    if rules.counts == LAST_IN_TIME:
+        return [one for one in dated if [one] in last.values()] or dated[-1:]
+    return [one for one in dated if [one] in last.values() or one[1] and here.deduction(one[1] - free) < 1] or dated[-1:]
+
+
+def to_grade(rules, attempts, units):
+    """What has to be graded: (student, digest, unit) of each attempt that may count in a unit that has points. Raises RulesError."""
+    rules, _ = in_gradebook(rules, attempts)
+    of = {student: pool for student, (_, pool) in of_students(rules, attempts).items()}
+    counting = [unit for unit in units if rules.of(unit).points != 0]
+    return {(one.student, one.digest, unit) for unit in counting for student, pool in of.items() for one, _ in candidates(rules, unit, student, pool)}
+
+
+def in_gradebook(rules, attempts):
+    """(rules, sentences): the rules with the names of students as a gradebook has them, and sentences on names that it does not have.
+
+    attempts: the Submissions in the gradebook. A name without its number is the student's if no other student has it. An unknown name is no
+    error: its student may still hand in. Raises RulesError if two names in course.toml are the same student's.
+    """
+    students = {attempt.student: attempt.name for attempt in attempts}
+    names, sentences = {}, []
+    members = [one for group in rules.groups.values() for one in group]
+    for asked in dict.fromkeys([*rules.students, *members]):
+        alike = [student for student, name in students.items() if name.casefold() == asked.casefold()]
+        names[asked] = asked if asked in students or len(alike) != 1 else alike[0]
+        if len(alike) > 1 and asked not in students:
+            sentences.append(f"{FILE.name} names {asked!r}, who could be {' or '.join(map(repr, alike))}: write the name with its number.")
+        elif names[asked] not in students and asked not in members:  # who is in a group need not hand in
+            near = difflib.get_close_matches(asked, {*students, *students.values()}, 1)
+            sentences.append(f"{FILE.name} names {asked!r}, who has handed in nothing{f'; did you mean {near[0]!r}?' if near else '.'}")
+    for asked in names:
+        if twice := next((other for other in names if other < asked and names[other] == names[asked]), None):
+            raise RulesError(f"{FILE.name} has two names for one student, {twice!r} and {asked!r}: use one of them")
+    own = {names[student]: value for student, value in rules.students.items()}
+    groups = {name: tuple(names[student] for student in group) for name, group in rules.groups.items()}
+    return replace(rules, students=own, groups=groups), sentences
+
+
+def points_of(rules, unit):
+    """The points of a unit in the course."""
+    worth = _worth(unit)
+    found = rules.of(unit).factors(worth)
+    return most((track, worth[track, gap] * found[track, gap]) for track, gap in worth)
+
+
+def total_of(rules):
+    """The points of all units together."""
+    return sum(points_of(rules, unit) for unit in UNITS)
+
+
+def shown(moment, zone=None):
+    """A time in UTC for people to read, with its zone, such as "Friday, 20 November 2026, 18:00 (Europe/Berlin)"; midnight is 24:00 of the day before."""
+    there = moment.astimezone(zone or UTC)
+    end_of_day = there.time() == time()
+    day = there.date() - timedelta(days=1) if end_of_day else there.date()
+    return f"{day:%A}, {day.day} {day:%B %Y}, {'24:00' if end_of_day else f'{there:%H:%M}'} ({zone or 'UTC'})"
+
+
+def _when(attempt):
+    return datetime.fromisoformat(attempt.handed_in).timestamp() if attempt.handed_in else attempt.time
+
+
+def _worth(unit):
+    """{(track, gap): the points of its checks}."""
+    worth = {}
+    for part in UNITS[unit]:
+        for check in part.checks:
+            key = part.track, name_of_gap(unit, part.file, check.gap)
+            worth[key] = worth.get(key, 0) + sum(criterion.points for criterion in check.criteria)
+    return worth
+
+
+def _rules(values):
+    known(values, KEYS)
+    late = _table(values, "late")
+    known(late, OF_LATE)
+    zone = _zone(values)
+    units = _table(values, "units")
+    known(units, tuple(UNITS))
+    units = {unit: _within(f"units.{unit}", _unit, unit, _table(units, unit), late, zone) for unit in UNITS if unit in units or late}
+    students = _table(values, "students")
+    rules = Rules(
+        title=_text(values, "title", Rules.title, r"[^\x00-\x1f\x7f]+", "a line of text"),
+        site=_text(values, "site", None, r"[\w.-]+", "the name of a site, as in jobs/sites"),
+        language=_text(values, "language", Rules.language, r"[a-z]{2,3}(-[A-Za-z0-9]+)*", "a language such as en or de"),
+        zone=zone,
+        scale=_number(values, "scale", None, above=0),
+        passing=_number(values, "pass", None),
+        counts=_text(values, "counts", LAST, f"{LAST}|{BEST}|{LAST_IN_TIME}", f"{LAST!r}, {BEST!r} or {LAST_IN_TIME!r}"),
+        attempts=_whole(values, "attempts", None, 1, 10_000),
+        bonus=_number(values, "bonus", 0.0),
+        late_days=_whole(late, "days", 0, 0, MOST_LATE_DAYS),
+        units=units,
+        students={student: _within(f"students.{student}", _student, _table(students, student), units, zone) for student in students},
+        groups=_groups(_table(values, "groups")),
+    )
+    if rules.site is not None and rules.site not in sites.names():
+        raise ValueError(f"site = {rules.site!r}, but the sites are {', '.join(sites.names())}")
+    if rules.passing is not None and rules.passing > (rules.scale or total_of(rules)):
+        raise ValueError(f"pass = {rules.passing:g}, but the highest grade is {rules.scale or total_of(rules):g}")
+    return rules
+
+
+def _within(place, make, *values):
+    """make(*values); a ValueError names the table in which it is."""
+    try:
+        return make(*values)
+    except ValueError as error:
+        raise ValueError(f"[{place}]: {error}") from None
+
+
+def _unit(unit, values, late, zone):
+    known(values, OF_UNIT)
+    gaps, worth = _table(values, "gaps"), _worth(unit)
+    known(gaps, tuple(dict.fromkeys(gap for _, gap in worth)))
+    common = {key: value for key, value in late.items() if key != "days"} | values
+    made = UnitRules(
+        points=_number(values, "points", None),
+        gaps={gap: _number(gaps, gap, 0.0) for gap in gaps},
+        start=_time(values, "start", zone),
+        due=_time(values, "due", zone, end=True),
+        grace=timedelta(minutes=_number(common, "grace", 0.0, to=100_000)),
+        per_day=_number(common, "per_day", 0.0, to=100),
+        most=_number(common, "most", 100.0, to=100),
+    )
+    if made.start and made.due and made.due <= made.start:
+        raise ValueError(f"due, {shown(made.due, zone)}, is before start, {shown(made.start, zone)}")
+    if made.points and not any(made.factors(worth).values()):
+        raise ValueError(f"points = {made.points:g}, but all of its gaps have 0")
+    return made
+
+
+def _student(values, units, zone):
+    known(values, OF_STUDENT)
+    extensions = _table(values, "extensions")
+    known(extensions, tuple(UNITS))
+    made = StudentRules(_whole(values, "late_days", None, 0, MOST_LATE_DAYS), {unit: _time(extensions, unit, zone, end=True) for unit in extensions})
+    for unit, until in made.extensions.items():
+        if unit not in units or units[unit].due is None:
+            raise ValueError(f"there is an extension for {unit}, which has no deadline: give it one, `due` in [units.{unit}]")
+        if until <= units[unit].due:
+            raise ValueError(f"the extension for {unit} until {shown(until, zone)} is not after its deadline, {shown(units[unit].due, zone)}")
+    return made
+
+
+def _groups(values):
+    of_student = {}
+    for name, members in values.items():
+        if not isinstance(members, list) or not members or not all(isinstance(one, str) and one for one in members):
+            raise ValueError(f"[groups]: {name} = {members!r}, but it must be a list of students")
+        for student in members:
+            if student in of_student:
+                raise ValueError(f"[groups]: {student!r} is in {of_student[student]} and in {name}" if of_student[student] != name else f"[groups]: {student!r} is in {name} twice")
+            of_student[student] = name
+    return {name: tuple(members) for name, members in values.items()}
+
+
+def _table(values, key):
+    value = values.get(key, {})
+    if not isinstance(value, dict):
+        raise ValueError(f"{key} = {value!r}, but it must be a table: a line [{key}], and its keys below")
+    return value
+
+
+def _text(values, key, default, pattern, wanted):
+    value = values.get(key, default)
+    if key in values and not (isinstance(value, str) and re.fullmatch(pattern, value)):
+        raise ValueError(f"{key} = {value!r}, but it must be {wanted}")
+    return value
+
+
+def _number(values, key, default, above=None, to=math.inf):
+    value = values.get(key, default)
+    if key in values and (type(value) not in (int, float) or not 0 <= value < math.inf or value > to or above is not None and value <= above):
+        span = f"above {above:g}" if above is not None else f"from 0 to {to:g}" if to < math.inf else "0 or more"
+        raise ValueError(f"{key} = {value!r}, but it must be a number, {span}")
+    return value
+
+
+def _whole(values, key, default, least, most):
+    value = values.get(key, default)
+    if key in values and (type(value) is not int or not least <= value <= most):
+        raise ValueError(f"{key} = {value!r}, but it must be a whole number from {least} to {most}")
+    return value
+
+
+def _zone(values):
+    name = values.get("zone")
+    if name is None:
+        return None
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (ValueError, TypeError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        alike = difflib.get_close_matches(str(name), zoneinfo.available_timezones(), 1)
+        raise ValueError(f"zone = {name!r}, but it must be a time zone such as Europe/Berlin{f'; did you mean {alike[0]!r}?' if alike else ''}") from None
+
+
+def _time(values, key, zone, end=False):
+    """The time at a key, in UTC. A date alone is its beginning, or its end; of an hour that clocks show twice, the later one is meant."""
+    value = values.get(key)
+    if key not in values:
+        return None
+    if isinstance(value, datetime) and value.tzinfo:
+        return value.astimezone(UTC)
+    if not isinstance(value, date):
+        raise ValueError(f"{key} = {value!r}, but it must be a date or a date with a time, such as 2026-11-20T18:00:00, without quotes")
+    if zone is None:
+        raise ValueError(f'{key} = {value}, but in which time zone? Add a line such as zone = "Europe/Berlin" at the top')
+    if not isinstance(value, datetime):
+        return datetime.combine(value + DAY if end else value, time(), zone).astimezone(UTC)
+    there = value.replace(tzinfo=zone, fold=1).astimezone(UTC)
+    if there.astimezone(zone).replace(tzinfo=None) != value:
+        raise ValueError(f"{key} = {value}, but clocks in {zone} skip this hour")
+    return there
