@@ -17,6 +17,7 @@ from grader.sandbox import BUSY, Confinement, Limits, enter, prepare
 from grader.verdict import DEADLOCK, ERROR, FAILED, KILLED, OUT_OF_MEMORY, TIMEOUT
 from handson import linux
 
+ABORTED = ": torch does that where a rank receives a longer message than it expects"
 STILL = 2.0  # seconds in which no process computes, after which they count as waiting for each other
 GRACE = 0.5  # seconds that ranks get to finish when another one has failed, or to report where they hang; of CPU time on a busy machine
 TICK = 0.1
@@ -350,7 +351,8 @@ def _outcome(rank, why, limits):
         return outcome | {"status": TIMEOUT, "message": OUT_OF_TIME, "line": line}
     if rank.status is not None:
         how = f"was killed by signal {-rank.status} ({signal.strsignal(-rank.status)})" if rank.status < 0 else f"ended itself with exit status {rank.status}"
-        return outcome | {"status": KILLED, "message": f"its process {how} before the code had finished"}
+        why = ABORTED if rank.status == -signal.SIGABRT else ""
+        return outcome | {"status": KILLED, "message": f"its process {how} before the code had finished{why}"}
     if why == DEADLOCK and waiting:
         return outcome | {"status": DEADLOCK, "message": f"it waits in {waiting}", "waiting": waiting, "line": line}
     if why == DEADLOCK:

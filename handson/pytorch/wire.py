@@ -6,6 +6,7 @@ import statistics
 import sys
 import time
 from collections import Counter
+from contextlib import contextmanager
 
 import numpy
 import torch
@@ -18,6 +19,7 @@ from handson.pytorch.workers import TIMEOUT
 from handson.training import identity, options, watchdog
 
 sent = Counter()  # "messages" and "bytes" that this rank has sent
+lengths = None  # a Lengths, while an all-reduce is checked
 SIZES = [4**power for power in range(2, 12)]  # numbers of 4 bytes: 64 B to 16 MB
 SHARE = 0.2  # seconds for the repetitions of one size
 WRONG = 1e-4  # relative: float32 is added up in another order
@@ -27,14 +29,42 @@ class WrongSum(OneSentence):
     """An all-reduce that does not give the sum."""
 
 
+class WrongLength(OneSentence):
+    """A message that is longer or shorter than its receiver expects."""
+
+
+class Lengths:
+    """Lets the receiver of each message compare its length, through the ranks' store: gloo would abort a process that receives too much."""
+
+    def __init__(self, store, rank):
+        self.store, self.rank, self.messages = store, rank, Counter()
+
+    def _message(self, source, to):
+        self.messages[source, to] += 1
+        return f"length of message {self.messages[source, to]} from {source} to {to}"
+
+    def announce(self, tensor, to):
+        self.store.set(self._message(self.rank, to), str(tensor.numel()))
+
+    def compare(self, like, source):
+        """Waits for the sender's word. Raises WrongLength."""
+        numbers = int(self.store.get(self._message(source, self.rank)))
+        if numbers != like.numel():
+            raise WrongLength(f"expects {like.numel()} numbers from rank {source}, which sends {numbers}: all ranks need the same length, and both sides the same part")
+
+
 def send(tensor, to):
     """Start to send a tensor to a rank. Call ``wait()`` on what is returned before you change the tensor."""
     sent.update(messages=1, bytes=tensor.numel() * tensor.element_size())
+    if lengths:
+        lengths.announce(tensor, to)
     return dist.isend(tensor.contiguous(), to)
 
 
 def receive(like, source):
     """Wait for a tensor from rank `source`, with the shape and type of `like`, and return it."""
+    if lengths:
+        lengths.compare(like, source)
     received = torch.empty_like(like)
     dist.irecv(received, source).wait()
     return received
@@ -70,6 +100,16 @@ def measure(algorithms):
             print(f"{len(rows)} measurements: {args.out}/all_reduce.json")
 
 
+@contextmanager
+def _lengths_compared(store, rank):
+    global lengths
+    lengths = Lengths(store, rank)
+    try:
+        yield
+    finally:
+        lengths = None
+
+
 def timed(name, all_reduce, numbers, comm):
     """The median time of an all-reduce, after one that is checked and counted."""
     mine = torch.randn(numbers, generator=torch.Generator().manual_seed(comm.rank))
@@ -77,7 +117,8 @@ def timed(name, all_reduce, numbers, comm):
     dist.all_reduce(right)
     sent.clear()
     found = mine.clone()
-    all_reduce(found)
+    with _lengths_compared(dist.PrefixStore(f"{name} {numbers}", comm.store), comm.rank):
+        all_reduce(found)
     counted = comm.allgather([sent["messages"], sent["bytes"]])
     off = (found - right).abs().max().item()
     worst = max(comm.allgather(off))

@@ -13,6 +13,7 @@ import io
 import math
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -31,13 +32,23 @@ from tests.bench.runs import ROOT
 
 INPUTS = 3000
 WHOLE = ("workers", "intra_rank", "updates")  # functions that return whole numbers, by which lists are repeated or indexed
-MEASURED = ("submit", "follow", "timing", "runs", "read", "profiled_runs", "one_worker", "big_batches", "compare", "plots", "drawings", "check", "contents", "doctor")
+MEASURED = ("submit", "follow", "timing", "runs", "read", "profiled_runs", "one_worker", "big_batches", "compare", "plots", "drawings", "check", "contents", "doctor", *("communication", "schedules", "sessions", "restarts", "run"))
 EXPECTED = {  # prediction -> the range of what one can reasonably expect
     "prediction": (0.5, 4),
     "prediction_backward": (0.5, 10),
     "prediction_error": (1, 100),  # percent
     "prediction_efficiency": (0.01, 1),
     "prediction_faster": (1, 50),
+    "prediction_ring": (64, 1e7),  # bytes
+    "prediction_bucket": (1, 1800),  # KB
+    "prediction_sooner": (0.1, 100),
+    "prediction_period": (1, 36),
+    "prediction_staleness": (0, 100),
+    "prediction_blocks": (0.1, 1000),
+}
+NAMED = {  # prediction -> each name once, in any order
+    "prediction_order": ("plain", "float16", "1-bit", "top-1-percent", "double-buffering"),
+    "prediction_last": ("1-bit", "local-sgd-4", "block-momentum-4", "asynchronous"),
 }
 SHOWN = ("bottleneck", "slow_rank", "collectives")  # choices: a profile shows what is right
 BEFORE = {"bottleneck": "slow_loading.py", "prediction_faster": "slow_loading.py", "slow_rank": "uneven_work.py", "collectives": "waiting_every_step.py"}
@@ -49,7 +60,7 @@ def measure(folder):
     rows, profiles = [], profiled(folder)
     inputs = real_inputs(profiles)
     for unit, file in notebooks().items():
-        names = {gap.name for gap in given_out(file).gaps} & {*KINDS, *EXPECTED, *SHOWN}
+        names = {gap.name for gap in given_out(file).gaps} & {*KINDS, *EXPECTED, *NAMED, *SHOWN}
         wrong, right = ([difference(unit, one["gap"], one["code"], inputs, profiles) for one in answers if one["gap"] in names] for answers in known(unit, None))
         rows.append((f"{unit}: right answers that do what the solution does", right.count(None), len(right)))
         rows.append((f"{unit}: wrong answers shown by a number", len(wrong) - wrong.count(None), len(wrong)))
@@ -162,6 +173,9 @@ def _wrong_value(gap, value, profiles):
         low, high = EXPECTED[gap]
         fits = isinstance(value, Real) and not isinstance(value, bool) and low <= value <= high
         return None if fits else f"{gap} is {value!r}, where a number from {low:g} to {high:g} can be expected"
+    if gap in NAMED:
+        named = re.findall(r"[\w-]+", value) if isinstance(value, str) else []
+        return None if sorted(named) == sorted(NAMED[gap]) else f"{gap} is {value!r}, which does not name each of {', '.join(NAMED[gap])} once"
     right = shown_by_profile(gap, profiles)
     return None if type(value) is type(right) and value == right else f"{gap} is {value!r}; the profile shows {right!r}"
 
@@ -307,6 +321,33 @@ def _spans(chance, count):
     return [[begin, end] for begin, end in zip(moments[::2], moments[1::2])]
 
 
+def _bytes_sent(chance):
+    return {"algorithm": chance.choice(("naive", "ring", "doubling")), "n": chance.randint(1, 10**8), "ranks": 2 ** chance.randint(1, 10)}
+
+
+def _alpha_beta(chance):
+    """Messages of growing size, whose times are a little off the line."""
+    sizes = sorted(chance.sample([4**power for power in range(2, 14)], chance.randint(3, 8)))
+    alpha, beta = chance.uniform(1e-5, 1e-2), chance.uniform(1e6, 1e9)
+    return {"sizes": numpy.array(sizes), "seconds": numpy.array([chance.uniform(1, 1.2) * (alpha + size / beta) for size in sizes])}
+
+
+def _ring_wins_from(chance):
+    return {"alpha": chance.uniform(1, 10_000), "beta": chance.uniform(0.1, 10_000), "ranks": 2 ** chance.randint(2, 10)}
+
+
+def _hook_bytes(chance):
+    return {"method": chance.choice(("plain", "float16", "1-bit", "top-1-percent")), "parameters": 800 * chance.randint(1, 10**6)}
+
+
+def _block_bytes(chance):
+    return {"parameters": chance.randint(1, 10**8), "steps": chance.randint(1, 1000), "period": chance.randint(1, 50), "ranks": chance.randint(2, 64)}
+
+
+def _lost_share(chance):
+    return {"interval": chance.uniform(10, 10_000), "checkpoint": chance.uniform(0.1, 300), "between": chance.uniform(1e4, 1e7)}
+
+
 def _raise(error):
     raise error
 
@@ -316,6 +357,7 @@ KINDS = {
     for name in (
         "workers", "throughput", "smallest_batch", "limit", "speed_up", "efficiency", "waiting", "updates", "learning_rate",
         "intra_rank", "total_accuracy", "scaling", "most_workers", "allreduce_seconds", "who_waits", "waiting_share", "overlap",
+        "bytes_sent", "alpha_beta", "ring_wins_from", "hook_bytes", "block_bytes", "lost_share",
     )
 }  # fmt: skip
 

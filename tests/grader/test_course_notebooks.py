@@ -6,6 +6,7 @@ import pytest
 from smaller import smaller
 
 from grader.exercises import ROOT, given_out
+from handson.training.results import read
 
 pytestmark = pytest.mark.slow
 
@@ -43,3 +44,16 @@ def test_a_job_with_gaps_still_to_be_filled_says_so_in_a_sentence(course, tmp_pa
     notebook = execute("# %%".join(["", *chosen]), tmp_path, allow_errors=True)
     (error,) = outputs(notebook, "error")
     assert len(error.traceback) == 1 and sentence in error.traceback[0]
+
+
+@pytest.mark.timeout(300)
+def test_the_notebook_on_communication_runs_what_chainermn_has_in_its_track(course):
+    cells = (ROOT / "solutions/05_communication/05_communication.py").read_text().split("# %%")
+    needed = ('TRACK = "', "why_not()", "def run(", "HALF_AND_LATE = ", "if TRACK ==", "low = run(")
+    imports = "\nfrom handson.cluster.follow import follow, submit\nfrom handson.notebook import communication\n"
+    chosen = "# %%".join(["", imports, *(cell for cell in cells if any(words in cell for words in needed))])
+    notebook = execute(chosen.replace('TRACK = "pytorch"', 'TRACK = "chainer"').replace("SEEDS, EPOCHS = 2, 6", "SEEDS, EPOCHS = 1, 1"), course)
+    assert len([result for result in outputs(notebook, "execute_result") if "image/png" in result["data"]]) == 2
+    ran = [read(path) for path in (course / "exercises/05_communication/results").glob("*/*/result.json")]
+    assert {one.track for one in ran} == {"chainer"}
+    assert sorted(one.communicator for one in ran) == sorted(["plain", "float16", "double-buffering", "float16-double-buffering", "plain", "double-buffering"])

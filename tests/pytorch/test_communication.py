@@ -74,9 +74,15 @@ def test_bits_are_packed_and_come_back_on_every_rank():
         assert gathered == [(1.5 + rank, flags[rank], 2) for rank in range(3)]
 
 
+def with_store(comm):
+    """The communicator of a test with what `meet` also gives."""
+    comm.store = dist.distributed_c10d._get_default_store()
+    return comm
+
+
 def wrong_sum(comm):
     try:
-        wire.timed("half", lambda tensor: dist.all_reduce(tensor[: len(tensor) // 2]), 16, comm)
+        wire.timed("half", lambda tensor: dist.all_reduce(tensor[: len(tensor) // 2]), 16, with_store(comm))
     except wire.WrongSum as problem:
         return str(problem)
 
@@ -84,6 +90,27 @@ def wrong_sum(comm):
 def test_an_all_reduce_that_gives_no_sum_is_not_measured():
     for sentence in on_ranks(wrong_sum, 2):
         assert sentence.startswith("half: the result for 16 numbers on 2 ranks is no sum")
+
+
+def of_unequal_lengths(comm):
+    """What this rank says where rank 1 sends and expects a number more than rank 0 does: gloo itself would abort rank 0."""
+
+    def all_reduce(tensor):
+        mine = tensor[: 15 + comm.rank]
+        sending = wire.send(mine, 1 - comm.rank)
+        wire.receive(mine, 1 - comm.rank)
+        sending.wait()
+
+    try:
+        wire.timed("uneven", all_reduce, 16, with_store(comm))
+    except wire.WrongLength as problem:
+        return str(problem)
+
+
+def test_a_message_of_another_length_than_expected_is_a_sentence():
+    first, second = on_ranks(of_unequal_lengths, 2)
+    assert first.startswith("expects 15 numbers from rank 1, which sends 16: all ranks need the same length")
+    assert second.startswith("expects 16 numbers from rank 0, which sends 15: ")
 
 
 @pytest.fixture(scope="module")

@@ -3,17 +3,22 @@
 from grader.checks.check import Check, Criterion
 from grader.checks.notebook_functions import PROBES, function, prediction
 
-ORDERED = ("plain", "float16", "1-bit", "top-1-percent", "double-buffering")
-
 
 def each_once(seen, case, expected):
-    """A judge: the text names all methods of ORDERED, each once, in any order."""
-    words = seen[0]["value"].replace(",", " ").replace(">", " ").split()
-    for method in ORDERED:
+    """A judge: the text names all of case["methods"], each once, in any order."""
+    words, methods = seen[0]["value"].replace(",", " ").replace(">", " ").split(), case["methods"]
+    for method in methods:
         if words.count(method) != 1:
-            return f"{method} is in it {words.count(method)} times; each of {', '.join(ORDERED)} should be in it once"
-    other = [word for word in words if word not in ORDERED]
-    return f"there is no method {other[0]!r:.40} in the list; {', '.join(ORDERED)} are to be ordered" if other else None
+            return f"{method} is in it {words.count(method)} times; each of {', '.join(methods)} should be in it once"
+    other = [word for word in words if word not in methods]
+    return f"there is no method {other[0]!r:.40} in the list; {', '.join(methods)} are to be ordered" if other else None
+
+
+def order(gap, *methods):
+    """The check of a prediction in which order methods will be there."""
+    hint = "Write the names with spaces between them; the order need not come true."
+    criterion = Criterion("a prediction", 1, each_once, hint)
+    return Check(gap, f"{PROBES}:word", ({"name": gap, "methods": list(methods)},), (criterion,), observed=lambda case: {"value": str})
 
 
 CHECKS = (
@@ -31,14 +36,12 @@ CHECKS = (
     ),
     prediction("prediction_bucket", 1, 1800, "write a size in KB; all gradients together have 1,800"),
     function("hook_bytes", "the bytes of one step", "A float32 has 4 bytes, a float16 has 2; 8 signs are a byte."),
-    Check(
-        "prediction_order", f"{PROBES}:word", ({"name": "prediction_order"},),
-        (Criterion("a prediction", 1, each_once, "Write the names with spaces between them; the order need not come true."),), observed=lambda case: {"value": str},
-    ),  # fmt: skip
+    order("prediction_order", "plain", "float16", "1-bit", "top-1-percent", "double-buffering"),
     prediction("prediction_sooner", 0.1, 100, "1 means as soon as plain, 2 in half of its seconds"),
     function("block_bytes", "the bytes of local SGD", "steps // period blocks end; each sends 2 (N - 1) / N of the parameters' 4 bytes."),
     prediction("prediction_period", 1, 36, "H is a number of steps, from 1 to 36"),
     prediction("prediction_staleness", 0, 100, "write a number of steps, 0 or more"),
     prediction("prediction_blocks", 0.1, 1000, "1 means as many images per second as with all bits"),
     function("lost_share", "the share of the time that is lost", "A checkpoint in each interval; after a failure, half an interval is done again."),
+    order("prediction_last", "1-bit", "local-sgd-4", "block-momentum-4", "asynchronous"),
 )
