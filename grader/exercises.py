@@ -8,6 +8,7 @@ from pathlib import Path
 
 from grader import notebook_cells
 from grader.gaps import Exercise, Gap, exercise, normal
+from handson.cluster import job_scripts
 from handson.files import COURSE
 
 ROOT = COURSE
@@ -15,14 +16,20 @@ GIVEN_OUT = Path(__file__).with_name("exercises.json")
 FOLDER = re.compile(r"\d\d_[a-z][a-z0-9_]*")
 
 
-@functools.cache
 def given_out(file):
     """The Exercise of `file`, a path below the course's folder: "exercises/..." or "notebooks/NN_topic.ipynb" (as percent script)."""
+    at_site = file.endswith(".sh") and not GIVEN_OUT.exists()
+    return _given_out(file, job_scripts.for_students(solution(file).read_text()) if at_site else None)
+
+
+@functools.cache
+def _given_out(file, text):
+    """text: the source of a job script, which depends on the chosen site."""
     if GIVEN_OUT.exists():
         entry = _recorded()[file]
         return Exercise(tuple(entry["lines"]), tuple(Gap(*gap) for gap in entry["gaps"]), entry["kind"])
     source = solution(file)
-    return exercise(source.read_text(), source.suffix, source)
+    return exercise(text or source.read_text(), source.suffix, source)
 
 
 def folders():

@@ -26,7 +26,7 @@ from grader.verdict import (
 
 TO_FILL = "this gap is still to be filled"
 ONLY_IF = "this counts only if"  # begins the message of a criterion that nothing is wrong with but another one
-BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT)  # if several ranks failed, the first of these statuses is reported
+BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT, GRADER_FAULT)  # if several ranks failed, the first of these statuses is reported
 LONGEST_FILE = 60_000  # characters
 MOST_LINES = 3_000
 OUTSIDE = re.compile(  # names that code needs only to reach beyond its gap; see docs/grading.md
@@ -54,8 +54,13 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
             text, missing = None, f"{part.file} is longer than what a student writes: copy your answers into the one given out"
         added = {check.gap: (hidden or {}).get((unit, part.folder, check.gap), ()) for check in part.checks}
         seeds = {check.gap: seed if shared is None or not check.oracle else shared for check in part.checks}
-        cases = {check.gap: _cases(unit, check, added[check.gap], seeds[check.gap]) if text is not None else [] for check in part.checks}
         given = {check.gap: _source(check, part, text) if text is not None else (None, NOT_FOUND, missing) for check in part.checks}
+        cases = {check.gap: [] for check in part.checks}
+        for check in (check for check in part.checks if given[check.gap][0]):
+            try:
+                cases[check.gap] = _cases(unit, check, added[check.gap], seeds[check.gap])
+            except Exception as error:  # of the course's own code
+                given[check.gap] = None, GRADER_FAULT, f"not graded: the check can't make its inputs ({type(error).__name__}: {error})"
         together = observing.together(part.checks, cases, {gap: source for gap, (source, _, _) in given.items()}, budgeted, readable)
         with suppress(BoxFault):  # each check reports it when it asks for what is right
             observing.foresee([check for check in part.checks if given[check.gap][0]], cases, budgeted)
@@ -130,6 +135,8 @@ def _apply(check, cases, given, server, readable, shared=None):
     if bad:
         case, outcome = bad
         status, problem = _what_went_wrong(outcome, source)
+        if status == GRADER_FAULT:  # a student's code can claim this, too
+            status, odd = ERROR, problem
         found = [one if one[0] == FAILED else (status, f"{problem}{_with(case, case in hidden)}{message}", outcome) for one in found]
     return _with_needs(check, found, message), odd
 

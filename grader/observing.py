@@ -50,7 +50,7 @@ def _in_ranks_of_its_own(check, group, ranks, source, server, readable):
     return [(case, list(of_case), outcome) for case, of_case in zip(group, zip(*outcome.observations))], None
 
 
-def together(checks, cases, sources, server, readable):
+def together(checks, cases, sources, server, readable, limits=LIMITS):
     """Run several gaps one after the other in the same ranks: {gap: [(case, observations of its ranks, outcome)]}.
 
     Starting processes takes longer than most gaps. But one gap could spoil the processes for the next, so a wrong or missing result here
@@ -65,18 +65,18 @@ def together(checks, cases, sources, server, readable):
     seen = {gap: {} for gap in sharing}
     for ranks, gaps in works.items():
         here = {gap: of_gap for gap, of_gap in gaps.items() if gap in sharing}
-        found = _in_the_same_ranks(here, ranks, server, readable) if here else {}
+        found = _in_the_same_ranks(here, ranks, server, readable, limits) if here else {}
         sharing -= here.keys() - found.keys()
         for gap in found:
             seen[gap][ranks] = found[gap]
     return {gap: [one for ranks, _ in _by_ranks(cases[gap]) for one in seen[gap][ranks]] for gap in sharing}
 
 
-def _in_the_same_ranks(gaps, ranks, server, readable):
+def _in_the_same_ranks(gaps, ranks, server, readable, limits):
     """One run of all works of {gap: works}. Returns what `together` does, without the gaps that raised an error."""
     works = [work for of_gap in gaps.values() for work in of_gap]
     try:
-        outcome = server.run(f"{CASES}:independent", [works], ranks, LIMITS, readable)
+        outcome = server.run(f"{CASES}:independent", [works], ranks, limits, readable)
     except (BoxFault, OSError):  # if the machine is at fault, running the gaps alone will show it
         return {}
     printed = [rank.output.split(MARK) for rank in outcome.ranks]

@@ -9,3 +9,13 @@ def known(table, keys):
         if key not in keys:
             alike = difflib.get_close_matches(key, keys, 1)
             raise ValueError(f"there is no key {key!r}: {f'did you mean {alike[0]!r}?' if alike else 'the keys are ' + ', '.join(keys)}")
+
+
+def table(values, name, keys=None):
+    """The table at a key, {} without one. Raises ValueError if there is something else, or if it has a key besides `keys` (None: any)."""
+    found = values.get(name, {})
+    if not isinstance(found, dict):
+        raise ValueError(f"{name} = {found!r}, but it must be a table: a line [{name}], and its keys below")
+    if keys is not None:
+        known(found, keys)
+    return found

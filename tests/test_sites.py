@@ -79,7 +79,7 @@ def test_gaps_stay_and_their_facts_are_told(course):
     assert facts["group"].startswith("none") and facts["GPUs"].startswith("none")
     assert dict(re.findall(r"^  (\w+) +(.*)$", use("reedbush"), re.MULTILINE)) == {
         "queue": "#PBS -q h-lecture", "group": "#PBS -W group_list=gt00", "walltime": "00:10:00 at most", "nodes": "4 at most",
-        "GPUs": "2 in each node", "mpiexec": "the environment's",
+        "GPUs": "2 in each node", "exercises": "use 2 nodes, and 2 GPUs in each", "mpiexec": "the environment's",
     }  # fmt: skip
 
 
@@ -207,6 +207,10 @@ def test_an_unknown_site_changes_nothing_and_is_answered_with_the_list(course, n
         ("queue = ", "bare.toml is not right"),
         ("queue = 7", "queue = 7"),
         ('grup = "cs101"', "there is no key 'grup': did you mean 'group'"),
+        ("exercises = 4", r"exercises = 4, but it must be a table: a line \[exercises\]"),
+        ("exercises = { node = 4 }", "there is no key 'node': did you mean 'nodes'"),
+        ("exercises = { gpus = 1 }", "gpus = 1, but it must be a whole number, 2 or more"),
+        ("exercises = { nodes = 9 }", "has 8 nodes with 0 GPUs, and the exercises use 9 nodes with 2 GPUs: correct"),
     ],
 )
 def test_a_wrong_site_file_is_refused_with_what_is_wrong(course, line, problem):
@@ -217,6 +221,36 @@ def test_a_wrong_site_file_is_refused_with_what_is_wrong(course, line, problem):
     with pytest.raises(site.SiteError, match=problem):
         use("bare")
     assert contents(course) == original
+
+
+WIDE = 'batch = "pbs"\nqueue = "edu"\ngroup = "cs101"\n[machine]\nnodes = 3\ngpus = 4\n[exercises]\nnodes = 3\ngpus = 4\n'
+
+
+def test_a_site_says_how_many_nodes_and_gpus_the_exercises_use(course):
+    (course / "jobs/sites/wide.toml").write_text(WIDE)
+    original = contents(course)
+    said = use("wide", gaps=False)
+    assert "exercises use 3 nodes, and 4 GPUs in each" in said
+    training = {unit: (course / f"solutions/{unit}/run_{unit[3:]}_training.sh").read_text() for unit in ("01_single_gpu", "02_multi_gpu", "03_multi_node")}
+    selects = {unit: re.search("#PBS -l (select=.*)", text)[1] for unit, text in training.items()}
+    assert selects == {
+        "01_single_gpu": "select=1:ngpus=1:mpiprocs=1:ompthreads=1",
+        "02_multi_gpu": "select=1:ngpus=4:mpiprocs=4:ompthreads=1",
+        "03_multi_node": "select=3:ngpus=4:mpiprocs=4:ompthreads=1",
+    }
+    assert [" -g 0,1,2,3 $OPTIONS" in text for text in training.values()] == [False, True, False], "mpiexec gives each rank its GPU"
+    assert "select=3:ngpus=1:mpiprocs=1" in (course / "jobs/pbs/run_network.sh").read_text()
+    use("local", gaps=False)
+    assert contents(course) == original
+
+
+@pytest.mark.parametrize("machine", ["nodes = 1\ngpus = 1", "nodes = 1\ngpus = 2", "nodes = 2\ngpus = 1"])
+def test_a_machine_that_is_too_small_for_the_exercises_is_refused(course, machine):
+    (course / "jobs/sites/small.toml").write_text(f"[machine]\n{machine}\n")
+    original = contents(course)
+    with pytest.raises(site.SiteError, match=r"the site small has \d nodes? with \d GPUs?, and the exercises use 2 nodes with 2 GPUs: correct \[machine\] or \[exercises\] in"):
+        use("small")
+    assert contents(course) == original and site.chosen() == "local"
 
 
 def test_a_reader_who_goes_away_does_not_lose_the_choice(course):

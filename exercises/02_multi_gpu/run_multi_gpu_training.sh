@@ -1,5 +1,5 @@
 #!/bin/bash
-# PUT YOUR CODE: the queue; one node with two GPUs and a process with one thread for each; the group;
+# PUT YOUR CODE: the queue; one node, with two processes of one thread, and a GPU for each; the group;
 # the time limit
 #PBS -q (queue)
 #PBS -l (nodes and so on: select=...)

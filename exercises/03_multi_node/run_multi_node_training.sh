@@ -1,5 +1,5 @@
 #!/bin/bash
-# PUT YOUR CODE: the queue; two nodes, each with two GPUs and an MPI process with one thread for each;
+# PUT YOUR CODE: the queue; two nodes, each with two MPI processes of one thread, and a GPU for each;
 # the group; the time limit
 #PBS -q (queue)
 #PBS -l (nodes and so on: select=...)

@@ -10,13 +10,17 @@ import traceback
 from grader.box import messages
 from grader.box.stacks import STUDENT
 from grader.sandbox import clean_environment, close_other_files, limit_rank
-from grader.verdict import ERROR, FAILED, OUT_OF_MEMORY
+from grader.verdict import ERROR, FAILED, GRADER_FAULT, OUT_OF_MEMORY
 from handson import linux
 from handson.errors import OneSentence
 
 
 class Wrong(Exception):
     """Raised by a probe that can't go on because of the student's code. Its text is a sentence for the student."""
+
+
+class Lacking(Exception):
+    """Raised where a probe asks for what its case does not have: the course's mistake, and not the student's."""
 
 
 def be_rank(number, work, limits, channel, output, stack):
@@ -33,6 +37,8 @@ def be_rank(number, work, limits, channel, output, stack):
         answer = messages.pack({"observations": probe(number, work["ranks"], *work["arguments"])})
     except Wrong as wrong:
         answer = messages.pack({"status": FAILED, "message": str(wrong), "line": wrong.__cause__ and _line(wrong.__cause__)})
+    except Lacking as error:
+        answer = messages.pack({"status": GRADER_FAULT, "message": str(error)})
     except BaseException as error:
         answer = messages.pack(_told(error, limits))
     try:

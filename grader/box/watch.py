@@ -14,7 +14,7 @@ import time
 from grader.box import messages, stacks
 from grader.box.rank import be_rank
 from grader.sandbox import BUSY, Confinement, Limits, enter, prepare
-from grader.verdict import DEADLOCK, ERROR, FAILED, KILLED, OUT_OF_MEMORY, TIMEOUT
+from grader.verdict import DEADLOCK, ERROR, FAILED, GRADER_FAULT, KILLED, OUT_OF_MEMORY, TIMEOUT
 from handson import linux
 
 ABORTED = ": torch does that where a rank receives a longer message than it expects"
@@ -26,7 +26,7 @@ ENDING = 60  # seconds for killed processes to end
 OUT_OF_TIME = "it was still running when its time was up: does a loop never end?"
 FLOOD = 50 << 20  # bytes that ranks may print
 LONGEST_ANSWER = 4 << 20  # bytes that a rank may send
-STATUSES = [FAILED, ERROR, OUT_OF_MEMORY]  # the statuses that a rank may report itself
+STATUSES = [FAILED, ERROR, OUT_OF_MEMORY, GRADER_FAULT]  # the statuses that a rank may report itself
 
 
 class _Rank:

@@ -17,6 +17,12 @@ UP_TO_A_COLON = re.compile(r"\b(select|ncpus|mpiprocs)=([^:]*)")  # numbers that
 ONE_EACH = "give each request a line `#PBS -l` of its own"
 
 
+def _wanted(seen, case):
+    """(nodes, processes on each): 1 of a case stands for one, more stand for as many as the site's exercises use."""
+    here = seen["site"]
+    return here.exercise_nodes if case["nodes"] > 1 else 1, here.exercise_gpus if case["processes"] > 1 else 1
+
+
 def requests(text, case):
     """What a job script asks for, a dictionary:
 
@@ -25,9 +31,9 @@ def requests(text, case):
     "ignored": the same names -> a sentence on why nobody reads a line, which counts only if no other line asks for it
     "ranks": the number of ranks that its mpiexec starts; None if that follows from the node file
     "mpiexec": whether the script calls it
-    "site": the chosen Site
+    "site": the Site that the case names, or the chosen one
     """
-    here = site.read(site.chosen())
+    here = site.read(case.get("site") or site.chosen())
     found = dict.fromkeys(KEYS) | {"problems": {}, "ignored": {}, "site": here}
     commands = False
     for line in text.splitlines():
@@ -179,14 +185,14 @@ def right_nodes(seen, case, expected):
     chunks, problem = _chunks(seen[0], case)
     if problem:
         return problem
-    nodes, wanted = sum(chunk["count"] for chunk in chunks), case["nodes"]
+    nodes, (wanted, processes) = sum(chunk["count"] for chunk in chunks), _wanted(seen[0], case)
     if wanted == 1 and seen[0]["place"] and (problem := _unknown_place(seen[0]["place"])):
         return problem  # where more nodes are wanted, the criterion `scattered` says so
     if nodes == wanted:
         return _waits_for_ever(chunks, seen[0]["site"])
     if nodes == 1:
         return f"it asks for one node: `select` counts nodes, and here are {wanted} wanted"
-    if nodes == wanted * case["processes"]:
+    if nodes == wanted * processes:
         return f"it asks for {nodes} chunks, one for each process: `select` counts nodes, and mpiprocs the processes of each"
     return f"it asks for {nodes} nodes; {wanted} {'is' if wanted == 1 else 'are'} wanted"
 
@@ -205,7 +211,7 @@ def right_gpus(seen, case, expected):
     chunks, problem = _chunks(seen[0], case)
     if problem:
         return problem
-    wanted = case["processes"] if seen[0]["site"].gpus else 0
+    wanted = _wanted(seen[0], case)[1] if seen[0]["site"].gpus else 0
     for chunk in chunks:
         if (gpus := chunk.get("ngpus", 0)) != wanted:
             if not wanted:
@@ -220,13 +226,14 @@ def right_processes(seen, case, expected):
     chunks, problem = _chunks(seen[0], case)
     if problem:
         return problem
+    wanted = _wanted(seen[0], case)[1]
     total, ranks = sum(chunk["count"] * chunk.get("mpiprocs", 1) for chunk in chunks), seen[0]["ranks"]
     if ranks and ranks != total:
         return f"nodes times mpiprocs are {total} MPI processes, but mpiexec starts {ranks} (-n {ranks})"
     for chunk in chunks:
-        if (processes := chunk.get("mpiprocs", 1)) != case["processes"]:
+        if (processes := chunk.get("mpiprocs", 1)) != wanted:
             starts = f", so mpiexec starts {total} on all nodes" * seen[0]["mpiexec"]
-            return f"a node has {processes} process{'es' * (processes > 1)} (mpiprocs){starts}; {case['processes']} wanted, one for each GPU"
+            return f"a node has {processes} process{'es' * (processes > 1)} (mpiprocs){starts}; {wanted} wanted{', one for each GPU' * bool(seen[0]['site'].gpus)}"
     return None
 
 
@@ -287,7 +294,8 @@ def right_walltime(seen, case, expected):
 
 
 def checks(nodes, processes):
-    """The checks of a job script for `nodes` nodes, with `processes` processes on each node and a GPU for each process."""
+    """The checks of a job script for `nodes` nodes, with `processes` processes on each node and a GPU for each process. More than one stands
+    for as many as the site's exercises use."""
     scatter = (Criterion("a node for each chunk", 0.5, scattered, "`-l place=` says where chunks may go: pack, free or scatter."),)
     check = Check(
         "resources",

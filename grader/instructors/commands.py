@@ -15,7 +15,7 @@ def release(
     solutions: Annotated[Path, typer.Option(help="Where the marked solutions are.")] = COURSE / "solutions",
     course: Annotated[Path, typer.Option(help="Where exercises/ and notebooks/ go; what was changed in them is kept beside them.")] = COURSE,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if they are not up to date.")] = False,
-    site: Annotated[str | None, typer.Option(help="The site whose queue, group and modules job scripts get; else the chosen one.")] = None,
+    site: Annotated[str | None, typer.Option(help="The site whose queue, group and modules job scripts get, and that grading expects; else the chosen one.")] = None,
     bundle: Annotated[Path | None, typer.Option(metavar="FILE.zip", help="Write what students receive into one archive, too.")] = None,
 ):
     """Build exercises and notebooks from the solutions: every gap becomes PUT YOUR CODE with its hint."""
@@ -46,6 +46,14 @@ def grade(
     from grader.instructors.grade.grading import grade
 
     grade(submissions, out, engines, profile, cluster_file, trusted, force, unit, typer.echo)
+
+
+@app.command()
+def verify(unit: Annotated[list[str] | None, typer.Option(help="Only this unit (may be repeated).")] = None):
+    """Prove all checks, at the chosen site: full marks for solutions, nothing for untouched exercises, every known mistake caught."""
+    from grader.instructors.verify import verify
+
+    raise typer.Exit(0 if verify(unit, typer.echo) else 1)
 
 
 @app.command()

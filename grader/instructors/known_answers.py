@@ -5,14 +5,24 @@ grader/units/topic/instructors/known_TRACK.toml lists them for the gaps of one t
     [[mutant]]     a plausible wrong answer: gap, name, code; criterion: the title of the one that must fail; message: words that a
                    student must then read; also: titles of other criteria that may fail; check: the check that is meant, if not the gap's
     [[variant]]    a right answer that is written in another way: gap, name, code
+
+Those of job scripts are written for the site `local`, and judged as there.
 """
 
 import tomllib
+from dataclasses import replace
 
-from grader import exercises, gaps
+from grader import exercises, gaps, judging, observing
+from grader.instructors import hidden
+from grader.sandbox import Limits
+from grader.verdict import FAILED, PASSED
 from handson.files import COURSE
 
 UNITS = COURSE / "grader/units"
+SITE = "local"
+SEED = 0  # of the inputs; `make bench ARGS=seeds` judges under many
+TOGETHER, TOGETHER_WHOLE = 40, 6  # cases that run in the same processes, of a gap and of a whole script: a rank may answer a few megabytes
+LIMITS = Limits(cpu_seconds=120, wall_seconds=300, memory_bytes=2 << 30)  # of as many
 
 
 def known(unit, track):
@@ -22,6 +32,90 @@ def known(unit, track):
     return entries.get("mutant", []), entries.get("variant", [])
 
 
+def of_part(unit, part):
+    """(mutants, variants) of one file of a unit."""
+    names = {check.gap for check in part.checks}
+    return tuple([entry for entry in entries if entry["gap"] in names] for entries in known(unit, part.folder))
+
+
 def solved(file, **instead):
     """The text of an exercise with all gaps filled: those named in `instead` with its code, the remaining ones from the solution."""
     return gaps.fill(exercises.given_out(file), {**gaps.answers(exercises.solution(file).read_text()), **instead})
+
+
+def verdicts(unit, part, text, server, names=None, cases=None, site=None):
+    """The verdicts on a file, or on its checks called `names`. cases: hidden ones; site: where a job script is judged; else the chosen one."""
+    checks = tuple(check for check in (_at(part, site) if site else part).checks if names is None or check.gap in names)
+    return list(judging.judge(unit, (replace(part, checks=checks),), lambda file: text, server, cases, seed=SEED))
+
+
+def check_of(part, mutant):
+    """The check that a mutant is meant for."""
+    return next(check for check in part.checks if check.gap == mutant.get("check", mutant["gap"]))
+
+
+def mutants_in_bulk(unit, part, check, server):
+    """{(gap, name): {criterion: (status, message)}} of the mutants of a check, which run in the same ranks, as the gaps of a file do. Mutants
+    that don't share their ranks with others, since they end them or hang, are left out."""
+    part = _at(part, SITE)
+    check = next(one for one in part.checks if one.gap == check.gap)
+    mutants = [mutant for mutant in of_part(unit, part)[0] if check_of(part, mutant) is check and "status" not in mutant]
+    given = {(mutant["gap"], mutant["name"]): judging._source(check, part, solved(part.file, **{mutant["gap"]: mutant["code"]})) for mutant in mutants}
+    cases, names = judging._cases(unit, check, (), SEED), {" ".join(key): key for key in given}
+    checks, sources = [replace(check, gap=name) for name in names], {name: given[key][0] for name, key in names.items()}
+    seen = _together(checks, cases, sources, server, max(1, (TOGETHER_WHOLE if check.whole else TOGETHER) // len(cases)))
+    judged = {names[name]: judging._apply(check, cases, given[names[name]], server, None, of_mutant)[0] for name, of_mutant in seen.items()}
+    return {key: {criterion.title: one[:2] for criterion, one in zip(check.criteria, of_mutant)} for key, of_mutant in judged.items()}
+
+
+def mutant_by_itself(unit, part, mutant, server):
+    """{criterion: (status, message)} of a mutant."""
+    text = solved(part.file, **{mutant["gap"]: mutant["code"]})
+    found = verdicts(unit, part, text, server, [check_of(part, mutant).gap], site=SITE)
+    return {verdict.check: (verdict.status, verdict.message) for verdict in found}
+
+
+def is_caught(found, mutant, check):
+    """Whether the criterion that is meant fails with the message, and no other one that may not fail. found: {criterion: (status, message)}."""
+    status, message = found.get(mutant["criterion"], ("", ""))
+    others = {criterion for criterion, (status, _) in found.items() if status != PASSED}
+    return status == mutant.get("status", FAILED) and mutant["message"] in message and others <= may_fail(mutant, check)
+
+
+def may_fail(mutant, check):
+    """The titles of the criteria of a check that may fail for a wrong answer: those named, and those that need one of these."""
+    titles = {mutant["criterion"], *mutant.get("also", ())}
+    while more := {criterion.title for criterion in check.criteria if criterion.needs in titles} - titles:
+        titles |= more
+    return titles
+
+
+def layers(unit, part):
+    """The variants of a file as lists of which each has one for every gap at most, so that they can be judged in one file."""
+    of_gaps = {}
+    for variant in of_part(unit, part)[1]:
+        of_gaps.setdefault(variant["gap"], []).append(variant)
+    most = max(map(len, of_gaps.values()), default=0)
+    return [[of_gap[number] for of_gap in of_gaps.values() if number < len(of_gap)] for number in range(most)]
+
+
+def judged_layer(unit, part, layer, server):
+    """The verdicts on variants that stand in one file."""
+    code = {variant["gap"]: variant["code"] for variant in layer}
+    return verdicts(unit, part, solved(part.file, **code), server, code, hidden.cases(), SITE)
+
+
+def _at(part, site):
+    """A part whose checks judge job scripts as at a site."""
+    if not part.file.endswith(".sh"):
+        return part
+    return replace(part, checks=tuple(replace(check, cases=tuple(case | {"site": site} for case in check.cases)) for check in part.checks))
+
+
+def _together(checks, cases, sources, server, most):
+    """As observing.together, for checks with the same cases, at most so many at once. If one of them ends the ranks, the halves run."""
+    if len(checks) > most:
+        half = min(most, len(checks) // 2)
+        return _together(checks[:half], cases, sources, server, most) | _together(checks[half:], cases, sources, server, most)
+    seen = observing.together(checks, {check.gap: cases for check in checks}, sources, server, None, LIMITS)
+    return seen if seen or len(checks) < 4 else _together(checks, cases, sources, server, len(checks) // 2)

@@ -38,7 +38,7 @@ def release(solutions, course, check=False, say=print, site=None):
     """Build course/exercises and course/notebooks from `solutions`, or with `check` only compare them. Returns what was Built. If the course
     has a grader, each unit's recorded.json, the values that students' checks compare with, is built or compared, too.
 
-    site: the name of the site whose queue and modules job scripts get; by default the chosen one. Raises GapError and SiteError before
+    site: the name of the site whose queue and modules job scripts get, and with which they are then compared; by default the chosen one. Raises GapError and SiteError before
     anything is changed. Files that were there and that this release replaces or does not have are moved into exercises.before-TIME or
     notebooks.before-TIME; results and the output of jobs stay.
     """
@@ -54,21 +54,22 @@ def release(solutions, course, check=False, say=print, site=None):
     if (course / "grader/units").is_dir():
         _record(course, check)
     if site and not check and (course / "jobs/sites").is_dir():
-        (course / "jobs/sites/CHOSEN").write_text(f"{site}\n")  # job scripts are checked against it
+        (course / "jobs/sites/CHOSEN").write_text(f"{site}\n")
+        say(f"The site is now {site}: checks and grading compare job scripts with it. To change the job scripts of solutions/, too: python -m handson site use {site}")
     return built
 
 
 def build(solutions, site=None):
     """The Built exercises and notebooks of `solutions`. Raises GapError and SiteError."""
-    built, here, named = Built(), sites.read(site or sites.chosen()), {}
+    built, here, named = Built(), sites.for_exercises(site or sites.chosen()), {}
     for source in _sources(solutions):
         text, mode = source.read_text(), source.stat().st_mode & 0o777
         is_notebook = source.stem == source.parent.name
         path = Path("notebooks", f"{source.stem}.ipynb") if is_notebook else Path("exercises", source.relative_to(solutions))
         if source.suffix == ".sh":
-            text = job_scripts.fitted(text, here)
+            text = job_scripts.for_students(text, here)
             if source.name.endswith("_profile.sh"):
-                text = _without_requests(text, source)
+                text = without_requests(text, source)
         if source.suffix in (".py", ".sh"):
             given = exercise(text, source.suffix, source)
             _refuse_unchecked(given, path, source)
@@ -82,12 +83,12 @@ def build(solutions, site=None):
     return built
 
 
-def _without_requests(text, source):
+def without_requests(text, source):
     """A job script for profiles without its requests, since they would show students the answer for their training scripts. Raises
     GapError."""
     lines = text.splitlines(keepends=True)
     try:
-        kept = [line for line in lines if not directives.requests(line.encode())]
+        kept = [line for line in lines if not directives.requests(line.encode()) and not line.startswith("##PBS ")]  # what a site does without
     except PBSError as error:
         raise GapError(f"{source} has a {str(error).strip()}: close its quotation marks") from None
     return "".join(kept).replace("#!/bin/bash\n", f"#!/bin/bash\n{REQUESTS_GO_HERE}\n", 1) if len(kept) < len(lines) else text

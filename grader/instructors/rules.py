@@ -18,7 +18,7 @@ from grader.verdict import most
 from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.files import COURSE
-from handson.tables import known
+from handson.tables import known, table
 
 
 FILE = COURSE / "course.toml"
@@ -230,13 +230,11 @@ def _worth(unit):
 
 def _rules(values):
     known(values, KEYS)
-    late = _table(values, "late")
-    known(late, OF_LATE)
+    late = table(values, "late", OF_LATE)
     zone = _zone(values)
-    units = _table(values, "units")
-    known(units, tuple(UNITS))
-    units = {unit: _within(f"units.{unit}", _unit, unit, _table(units, unit), late, zone) for unit in UNITS if unit in units or late}
-    students = _table(values, "students")
+    units = table(values, "units", tuple(UNITS))
+    units = {unit: _within(f"units.{unit}", _unit, unit, table(units, unit), late, zone) for unit in UNITS if unit in units or late}
+    students = table(values, "students")
     rules = Rules(
         title=_text(values, "title", Rules.title, r"[^\x00-\x1f\x7f]+", "a line of text"),
         site=_text(values, "site", None, r"[\w.-]+", "the name of a site, as in jobs/sites"),
@@ -249,8 +247,8 @@ def _rules(values):
         bonus=_number(values, "bonus", 0.0),
         late_days=_whole(late, "days", 0, 0, MOST_LATE_DAYS),
         units=units,
-        students={student: _within(f"students.{student}", _student, _table(students, student), units, zone) for student in students},
-        groups=_groups(_table(values, "groups")),
+        students={student: _within(f"students.{student}", _student, table(students, student), units, zone) for student in students},
+        groups=_groups(table(values, "groups")),
     )
     if rules.site is not None and rules.site not in sites.names():
         raise ValueError(f"site = {rules.site!r}, but the sites are {', '.join(sites.names())}")
@@ -269,7 +267,7 @@ def _within(place, make, *values):
 
 def _unit(unit, values, late, zone):
     known(values, OF_UNIT)
-    gaps, worth = _table(values, "gaps"), _worth(unit)
+    gaps, worth = table(values, "gaps"), _worth(unit)
     known(gaps, tuple(dict.fromkeys(gap for _, gap in worth)))
     common = {key: value for key, value in late.items() if key != "days"} | values
     made = UnitRules(
@@ -290,8 +288,7 @@ def _unit(unit, values, late, zone):
 
 def _student(values, units, zone):
     known(values, OF_STUDENT)
-    extensions = _table(values, "extensions")
-    known(extensions, tuple(UNITS))
+    extensions = table(values, "extensions", tuple(UNITS))
     made = StudentRules(_whole(values, "late_days", None, 0, MOST_LATE_DAYS), {unit: _time(extensions, unit, zone, end=True) for unit in extensions})
     for unit, until in made.extensions.items():
         if unit not in units or units[unit].due is None:
@@ -311,13 +308,6 @@ def _groups(values):
                 raise ValueError(f"[groups]: {student!r} is in {of_student[student]} and in {name}" if of_student[student] != name else f"[groups]: {student!r} is in {name} twice")
             of_student[student] = name
     return {name: tuple(members) for name, members in values.items()}
-
-
-def _table(values, key):
-    value = values.get(key, {})
-    if not isinstance(value, dict):
-        raise ValueError(f"{key} = {value!r}, but it must be a table: a line [{key}], and its keys below")
-    return value
 
 
 def _text(values, key, default, pattern, wanted):

@@ -8,7 +8,16 @@ import importlib
 import os
 import sys
 
+from grader.box.rank import Lacking
+
 MARK = "\x1e"  # separates in a rank's output what the `independent` works print
+
+
+class Case(dict):
+    """A case, as probes and oracles get it."""
+
+    def __missing__(self, key):
+        raise Lacking(f"a case of the check has no {key!r}")
 
 
 def each(rank, ranks, works):
@@ -33,7 +42,7 @@ def independent(rank, ranks, works):
 
 def _do(rank, ranks, function, arguments, case):
     module, name = function.split(":")
-    return getattr(importlib.import_module(module), name)(rank, ranks, *arguments, case)
+    return getattr(importlib.import_module(module), name)(rank, ranks, *arguments, Case(case))
 
 
 def _mark():

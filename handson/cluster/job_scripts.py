@@ -14,6 +14,7 @@ from handson.cluster.site import SiteError
 from handson.files import written_aside
 from handson.pbs import store
 
+WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
 BEGIN, END = "# For the site {} (python -m handson site use)\n", "# Up to here it is for the site\n"
 
 
@@ -28,6 +29,9 @@ def fitted(text, site, gaps=True, directives=True):
         in_gap = line.startswith("### BEGIN SOLUTION") or in_gap and not line.startswith("### END SOLUTION")
         if directives and not (in_gap and gaps):
             lines[number] = _directive(line, site)
+    if directives and re.search(r"^#PBS -l select=1:.*mpiprocs=([2-9]|\d\d)", "".join(lines), re.MULTILINE):  # one process that starts the others
+        ids = f" -g {','.join(map(str, range(site.exercise_gpus)))}" * (site.exercise_gpus != 2)
+        lines = [re.sub(r"^(python .*?)( -g [\d,]+)? \$OPTIONS$", rf"\1{ids} $OPTIONS", line) for line in lines]
     if commands := _commands(site):
         path_is_set = (number for number, line in enumerate(lines, 1) if line.startswith('export PATH="${PBS_O_PATH'))
         directives_end = (number for number, line in enumerate(lines, 1) if not line.startswith("#"))
@@ -49,8 +53,26 @@ def _directive(line, site):
         return f"#SBATCH --account={site.group}\n" if site.group else f"##{option}"
     if option.startswith("PBS -l select="):
         line = re.sub(r":ngpus=\d+", "", line)
+        line = re.sub(r"(select=)(?!1\b)\d+", rf"\g<1>{site.exercise_nodes}", line)
+        line = re.sub(r"(:mpiprocs=)(?!1\b)\d+", rf"\g<1>{site.exercise_gpus}", line)
         return re.sub(r"(:mpiprocs=(\d+))", r":ngpus=\2\1", line) if site.gpus else line
     return line
+
+
+def for_students(text, site=None):
+    """A job script's `text`, fitted to `site` (default: the chosen one), where what students read of its gap asks for what the site has: no group where it needs none,
+    no GPUs where there are none, and as many nodes and GPUs as the exercises use."""
+    site = site or sites.read(sites.chosen())
+    nodes, gpus = (WORDS[number] if number < len(WORDS) else str(number) for number in (site.exercise_nodes, site.exercise_gpus))
+    lines = fitted(text, site).splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        if line.startswith("### BEGIN SOLUTION"):
+            line = line.replace("two nodes", f"{nodes} nodes").replace("with two", f"with {gpus}")
+            line = line if site.gpus else re.sub(", (and )?a GPU( for each)?", "", line)
+            lines[number] = line if site.group else line.replace("; the group", "")
+        elif line.startswith("### GIVEN #PBS -W (group") and not site.group:
+            lines[number] = ""
+    return "".join(lines)
 
 
 def _commands(site):
@@ -68,7 +90,7 @@ def use(name, gaps=True, say=print):
 
     Repeated, it changes nothing; interrupted, it has left every script whole, old or new. gaps: see `fitted`.
     """
-    site, course, changed = sites.read(name), sites.SITES.parents[1], []
+    site, course, changed = sites.for_exercises(name), sites.SITES.parents[1], []
     scripts = [path for place in ("jobs/pbs", "solutions/*", "exercises/*") for path in course.glob(f"{place}/*.sh")]
     try:
         for path in sorted(path for path in scripts if not path.is_symlink()):
@@ -116,6 +138,7 @@ def show(name=None, say=print):
         "walltime": f"{site.walltime} at most",
         "nodes": f"{site.nodes} at most",
         "GPUs": f"{site.gpus} in each node",
+        "exercises": f"use {site.exercise_nodes} nodes, and {site.exercise_gpus} {'GPUs' if site.gpus else 'processes'} in each",
         "mpiexec": f"the {site.mpi}'s",
     }
     if not site.group:
@@ -132,5 +155,5 @@ def show_all(say=print):
     """List the sites; the chosen one has a star."""
     for name in sites.names():
         site = sites.read(name)
-        nodes = f"{site.nodes} node{'s' * (site.nodes != 1)} with {site.gpus} GPU{'s' * (site.gpus != 1)}"
+        nodes = f"{sites.counted(site.nodes, 'node')} with {sites.counted(site.gpus, 'GPU')}"
         say(f"{'*' if name == sites.chosen() else ' '} {name:12}{site.batch:10}queue {site.queue}, {nodes}")

@@ -11,25 +11,27 @@ from pathlib import Path
 
 from handson.errors import OneSentence
 from handson.files import COURSE
-from handson.tables import known
+from handson.tables import known, table
 
 SITES = COURSE / "jobs/sites"
 CHOSEN = "CHOSEN"  # the file there that holds the name of the site that `python -m handson site use` has chosen
 WORD = r"[A-Za-z0-9_][A-Za-z0-9_.@/+-]*"  # words that are safe in a shell script without quotes
-KEYS = ("batch", "queue", "group", "walltime", "modules", "mpi", "interface", "kill_delay", "machine")
+KEYS = ("batch", "queue", "group", "walltime", "modules", "mpi", "interface", "kill_delay", "machine", "exercises")
 OF_MACHINE = ("nodes", "gpus", "ncpus", "mem", "network")
+OF_EXERCISES = ("nodes", "gpus")
 
 
 class SiteError(OneSentence, ValueError):
     """What is wrong with a site's name or file, or with a job script."""
 
 
-class Site(namedtuple("Site", "name batch queues groups walltime modules mpi interface kill_delay nodes gpus ncpus mem network")):
+class Site(namedtuple("Site", "name batch queues groups walltime modules mpi interface kill_delay nodes gpus ncpus mem network exercise_nodes exercise_gpus")):
     """What a site's file says, with defaults for the rest; it does not depend on the machine that reads the file.
 
     queues, groups: tuples of names; without groups, users need none. walltime, interface: None where the file says nothing.
     kill_delay: seconds between TERM and KILL. nodes: how many; gpus, ncpus: of each node. mem: kB of each node, or None. network: the
-    rate of each node's network, such as "100mbit", or "none".
+    rate of each node's network, such as "100mbit", or "none". exercise_nodes, exercise_gpus: how many nodes, and how many GPUs of each node,
+    the exercises on several of them use; without GPUs, exercise_gpus is the number of processes on each node.
     """
 
     __slots__ = ()
@@ -73,6 +75,22 @@ def read(name):
     return load(str(SITES / f"{name}.toml"))
 
 
+def for_exercises(name):
+    """As `read`, for a site whose machine must be big enough for the exercises. Raises SiteError."""
+    site = read(name)
+    if site.nodes < site.exercise_nodes or 0 < site.gpus < site.exercise_gpus:
+        raise SiteError(
+            f"the site {name} has {counted(site.nodes, 'node')} with {counted(site.gpus, 'GPU')}, and the exercises use {counted(site.exercise_nodes, 'node')} "
+            f"with {counted(site.exercise_gpus, 'GPU')}: correct [machine] or [exercises] in {SITES / name}.toml"
+        )
+    return site
+
+
+def counted(number, noun):
+    """"1 node", "2 nodes"."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def load(path=None):
     """The `Site` that the file `path` (default: what `path_of` finds) describes. Raises SiteError."""
     import tomllib
@@ -93,11 +111,8 @@ def load(path=None):
 def _site(name, values):
     from handson.pbs.resources import parse_size
 
-    machine = values.get("machine", {})
-    if not isinstance(machine, dict):
-        raise ValueError(f"machine = {machine!r}, but it must be a table: a line [machine], and its keys below")
     known(values, KEYS)
-    known(machine, OF_MACHINE)
+    machine, exercises = table(values, "machine", OF_MACHINE), table(values, "exercises", OF_EXERCISES)
     return Site(
         name=name,
         batch=_text(values, "batch", "embedded", "embedded|pbs|slurm", "embedded, pbs or slurm"),
@@ -113,6 +128,8 @@ def _site(name, values):
         ncpus=_number(machine, "ncpus", 2, least=1),
         mem=parse_size(machine["mem"]) if "mem" in machine else None,
         network=_rate(machine, "network", "none"),
+        exercise_nodes=_number(exercises, "nodes", 2, least=2),
+        exercise_gpus=_number(exercises, "gpus", 2, least=2),
     )
 
 

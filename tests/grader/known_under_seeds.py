@@ -5,12 +5,8 @@ from unittest import mock
 from grader import judging, observing
 from grader.course import UNITS
 from grader.instructors import hidden
-from grader.instructors.known_answers import known, solved
-from grader.sandbox import Limits
+from grader.instructors.known_answers import LIMITS, TOGETHER, TOGETHER_WHOLE, known, may_fail, solved
 from grader.verdict import FAILED, PASSED
-
-TOGETHER, TOGETHER_WHOLE = 40, 6  # cases that run in the same processes, of a gap and of a whole script: a rank may answer a few megabytes
-LIMITS = Limits(cpu_seconds=120, wall_seconds=300, memory_bytes=2 << 30)
 
 
 def entries():
@@ -45,14 +41,6 @@ def unexpected(unit, part, check, entry, wrong, seeds, server):
             if problem := odd or _problem(check, entry, wrong, verdicts):
                 found.setdefault(problem, seed)
     return found
-
-
-def may_fail(mutant, check):
-    """The titles of the criteria of a check that may fail for a wrong answer: those named, and those that need one of these."""
-    titles = {mutant["criterion"], *mutant.get("also", ())}
-    while more := {criterion.title for criterion in check.criteria if criterion.needs in titles} - titles:
-        titles |= more
-    return titles
 
 
 def _problem(check, entry, wrong, verdicts):

@@ -231,3 +231,8 @@ def burn_then_meet(rank, ranks, seconds):
 
 def loaded(rank, ranks):
     return sorted(sys.modules)
+
+
+def asks(rank, ranks, source, case):
+    """Asks for what its case does not have."""
+    return {"milliseconds": case["milliseconds"]}

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from grader import gaps
+from grader import exercises, gaps
 from grader.course import UNITS
 from grader.exercises import solution
+from grader.instructors import release
 from grader.instructors.grade import digest
 from grader.judging import judge
 from grader.verdict import FAILED, NOT_ATTEMPTED, PASSED
@@ -16,14 +17,16 @@ from handson.cluster import job_scripts, site
 
 ROOT = Path(__file__).resolve().parents[2]
 BARE = 'batch = "pbs"\nqueue = ["first", "second"]\nwalltime = "00:20:00"\n[machine]\nnodes = 8\ngpus = 0\n'
+WIDE = 'batch = "pbs"\nqueue = "edu"\ngroup = "cs101"\n[machine]\nnodes = 3\ngpus = 4\n[exercises]\nnodes = 3\ngpus = 4\n'
 PARTS = {unit: part for unit, parts in UNITS.items() for part in parts if part.file.endswith(".sh")}
 
 
-@pytest.fixture(params=["local", "pbs", "reedbush", "slurm", "bare"])
+@pytest.fixture(params=["local", "pbs", "reedbush", "slurm", "bare", "wide"])
 def here(request, tmp_path, monkeypatch):
-    """The chosen site; "bare" has neither groups nor GPUs."""
+    """The chosen site; "bare" has neither groups nor GPUs; with "wide", the exercises use 3 nodes of 4 GPUs."""
     shutil.copytree(ROOT / "jobs/sites", tmp_path / "sites")
     (tmp_path / "sites/bare.toml").write_text(BARE)
+    (tmp_path / "sites/wide.toml").write_text(WIDE)
     (tmp_path / "sites/CHOSEN").write_text(request.param)
     monkeypatch.setattr(site, "SITES", tmp_path / "sites")
     return site.read(request.param)
@@ -42,6 +45,27 @@ def solved(unit, here):
 def test_the_solution_fitted_to_a_site_gets_full_marks_there(unit, here):
     for verdict in verdicts(unit, solved(unit, here)).values():
         assert verdict.status == PASSED, verdict
+
+
+@pytest.mark.parametrize("unit", PARTS)
+def test_an_exercise_asks_for_what_its_site_needs_and_no_more(unit, here):
+    given = exercises.given_out(PARTS[unit].file).text
+    words = {"single_gpu": ["one node"], "multi_gpu": ["one node", "{gpus} processes"], "multi_node": ["{nodes} nodes", "{gpus} MPI processes"]}[unit]
+    hint = " ".join(given.partition("#PBS")[0].replace("# ", "").split())
+    assert ("(group: " in given, "the group" in hint) == (bool(here.group),) * 2
+    assert ("GPU" in hint) == bool(here.gpus)
+    for word in words:
+        assert word.format(nodes={2: "two", 3: "three"}[here.exercise_nodes], gpus={2: "two", 4: "four"}[here.exercise_gpus]) in hint
+    assert {verdict.status for verdict in verdicts(unit, given).values()} == {NOT_ATTEMPTED}
+
+
+@pytest.mark.parametrize("here", ["bare"], indirect=True)
+def test_a_profile_job_never_gets_back_the_lines_that_students_write(here):
+    """Not even as a comment, which another `site use` would take back."""
+    for source in sorted((ROOT / "solutions").glob("*/*_profile.sh")):
+        given = release.without_requests(job_scripts.for_students(source.read_text(), here), source)
+        for another in (here, site.read("reedbush")):
+            assert not re.search("^#+PBS -[qlW]", job_scripts.fitted(given, another), re.MULTILINE)
 
 
 def test_another_sites_answers_are_told_this_sites(here):

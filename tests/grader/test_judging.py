@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from grader import exercises, observing
+from grader.checks.check import Check, Criterion
 from grader.course import UNITS, name_of_gap
 from grader.judging import judge
 from grader.instructors import hidden
@@ -190,3 +191,34 @@ def test_right_values_that_a_check_needs_now_are_not_dropped_for_newer_ones(monk
     assert observing.expected(check, cases[:1], Oracles()) == [0]
     assert observing.expected(check, cases, Oracles()) == [0, 1, 2, 3]
     assert observing.expected(check, cases[::-1], Oracles()) == [3, 2, 1, 0]
+
+
+def _without_inputs(seen, case, expected):
+    return None
+
+
+@pytest.mark.parametrize("code", ["result = 1", "raise KeyError('milliseconds')"])
+def test_a_probe_that_asks_for_what_its_case_lacks_is_the_graders_fault(server, code):
+    """And not the student's, whatever the student wrote."""
+    part = replace(SINGLE, checks=(Check("optimizer", "tests.grader.misbehaving:asks", ({},), (Criterion("it", 1, _without_inputs, ""),)),))
+    [found] = judge("single_gpu", (part,), lambda file: solved(SINGLE.file, optimizer=code), server)
+    assert (found.status, found.points) == (GRADER_FAULT, None)
+    assert "a case of the check has no 'milliseconds'" in found.message
+
+
+def test_inputs_that_cannot_be_made_are_the_graders_fault_and_cost_no_other_gap(server):
+    def given(case):
+        raise KeyError("milliseconds")
+
+    checks = tuple(replace(check, given=given) if check.gap == "optimizer" else check for check in SINGLE.checks[:2])
+    assert [check.gap for check in checks] == ["device", "optimizer"]
+    found = judge("single_gpu", (replace(SINGLE, checks=checks),), lambda file: solved(SINGLE.file), server)
+    assert {verdict.gap: (verdict.status, verdict.message) for verdict in found} == {
+        "device": (PASSED, ""), "optimizer": (GRADER_FAULT, "not graded: the check can't make its inputs (KeyError: 'milliseconds')"),
+    }  # fmt: skip
+
+
+def test_a_student_who_claims_that_a_case_lacks_something_is_judged(verdicts):
+    """The solution shows that the case does not."""
+    found = verdicts(solved(SINGLE.file, optimizer="from grader.box.rank import Lacking\nraise Lacking('inputs')"), "optimizer")["optimizer"]
+    assert (found.status, found.points) == (ERROR, 0)

@@ -153,8 +153,9 @@ def test_a_unit_is_worth_one_track_and_what_both_share():
 
 def test_job_scripts_are_fitted_to_a_site_and_the_choice_is_noted(tmp_path):
     (tmp_path / "jobs/sites").mkdir(parents=True)
-    release(ROOT / "solutions", tmp_path, say=lambda line: None, site="reedbush")
-    assert (tmp_path / "jobs/sites/CHOSEN").read_text() == "reedbush\n"
+    said = []
+    release(ROOT / "solutions", tmp_path, say=said.append, site="reedbush")
+    assert (tmp_path / "jobs/sites/CHOSEN").read_text() == "reedbush\n" and "The site is now reedbush: checks and grading" in said[-1]
     assert "#PBS -q h-lecture\n" in (tmp_path / "exercises/00_start/first_job.sh").read_text()
     text = (tmp_path / "exercises/02_multi_gpu/run_multi_gpu_training.sh").read_text()
     assert "module load cuda\n" in text and "#PBS -q (queue)\n" in text
