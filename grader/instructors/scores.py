@@ -243,7 +243,7 @@ def scores(book, order=(), rules=NONE):
                 _by_hand(adjustments, whose, "", "", last, factor),
                 tuple(_earlier(adjustments, whose, units, last, factor)),
                 rules,
-                adjustments.get((student, BONUS, "")),
+                _bonus(adjustments.get((student, BONUS, "")), rules.bonus),
                 factor,
                 group,
                 pool,
@@ -327,6 +327,11 @@ def _earlier(adjustments, whose, units, last, factor):
             if row["digest"] != (unit.attempt if unit else last).digest:
                 of_gap = [one.factor for one in (*unit.gaps, *unit.others) if one.name == gap] if unit else []
                 yield _in_course(row, of_gap[0] if of_gap else unit.factor if unit else factor)
+
+
+def _bonus(row, most):
+    """A student's bonus points, as far as the course has any."""
+    return row | {"points": min(row["points"], most)} if row and most else None
 
 
 def _in_course(row, factor):

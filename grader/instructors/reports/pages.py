@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from grader.instructors.collect import file_name
 from grader.instructors.reports.files import clean, moment, number
+from grader.instructors.reports.in_words import grade
 from grader.instructors.reports.tables import said
 from grader.verdict import PASSED, STATUSES, UNTOUCHED, sign
 
@@ -24,20 +25,20 @@ PICTURE = 2_000_000  # bytes of the largest picture that is shown
 
 def feedback(score, pictures=()):
     """The page for one student, from a Score. pictures: (name, data URI) pairs, from `plots`."""
-    return _template("feedback.html").render(score=score, pictures=pictures)
+    return _template("feedback.html").render(score=score, pictures=pictures, sentences=grade(score))
 
 
 def report(scores, absent=()):
     """The page on the class. absent: students whose submissions were not found this time."""
     graded = [score for score in scores if not score.submission.refused]
-    final = [score for score in graded if score.complete and score.max_points]
+    final = [score for score in graded if score.complete and score.max_grade]
     return _template("report.html").render(
         scores=scores,
         graded=graded,
         absent=absent,
         final=final,
         refused=[score for score in scores if score.submission.refused],
-        shares=[score.points / score.max_points for score in final],
+        shares=[score.grade / score.max_grade for score in final],
         units=[_of_unit([score.units[place] for score in graded]) for place in range(len(graded[0].units) if graded else 0)],
         gaps=hardest_gaps(graded),
         misconceptions=misconceptions(graded),
