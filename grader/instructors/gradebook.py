@@ -226,7 +226,7 @@ class Gradebook:
             of_student = known[one.student]
             same = [attempt for attempt in of_student if (attempt.digest, attempt.refused) == (one.digest, one.refused)]
             same = [attempt for attempt in same if None in (attempt.handed_in, one.handed_in) or attempt.handed_in == one.handed_in]
-            number = same[-1].attempt if same else len(of_student) + 1
+            number = same[-1].attempt if same else max([one.attempt, *(attempt.attempt + 1 for attempt in of_student)])
             if same:
                 of_student.remove(same[-1])
             of_student.append(dataclasses.replace(one, attempt=number, handed_in=one.handed_in or same and same[-1].handed_in or None))

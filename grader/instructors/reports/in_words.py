@@ -1,5 +1,6 @@
 """The rules of a course in words: what students read of them in a notebook's head, and how their points became a grade."""
 
+from grader.course import most_points
 from grader.instructors.reports.files import number
 from grader.instructors.rules import BEST, LAST_IN_TIME, points_of, shown
 
@@ -10,7 +11,9 @@ def head(rules, unit):
     due = f" Due {shown(here.due, rules.zone)}." if here.due else ""
     start = f" From {shown(here.start, rules.zone)}." if here.start else ""
     bold = f"**{counted(points, 'point') if points else 'Without points'}.{start}{due}**"
-    return " ".join([bold, *_on_lateness(rules, here), *_on_attempts(rules), *_on_gaps(here)])
+    check = most_points(unit)
+    own = [f"The check counts in points of its own, up to {number(check)}."] if check != points else []
+    return " ".join([bold, *own, *_on_lateness(rules, here), *_on_attempts(rules), *_on_gaps(here)])
 
 
 def _on_lateness(rules, here):

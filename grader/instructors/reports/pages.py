@@ -17,6 +17,7 @@ from grader.instructors.collect import file_name
 from grader.instructors.reports.files import clean, moment, number
 from grader.instructors.reports.in_words import grade
 from grader.instructors.reports.tables import said
+from grader.instructors.rules import Rules
 from grader.verdict import PASSED, STATUSES, UNTOUCHED, sign
 
 LONGEST = 8_000  # the most characters of output that are shown for a gap
@@ -25,7 +26,7 @@ PICTURE = 2_000_000  # bytes of the largest picture that is shown
 
 def feedback(score, pictures=()):
     """The page for one student, from a Score. pictures: (name, data URI) pairs, from `plots`."""
-    return _template("feedback.html").render(score=score, pictures=pictures, sentences=grade(score))
+    return _template("feedback.html").render(score=score, pictures=pictures, sentences=grade(score), language=score.rules.language)
 
 
 def report(scores, absent=()):
@@ -36,6 +37,7 @@ def report(scores, absent=()):
         scores=scores,
         graded=graded,
         absent=absent,
+        language=scores[0].rules.language if scores else Rules.language,
         final=final,
         refused=[score for score in scores if score.submission.refused],
         shares=[score.grade / score.max_grade for score in final],
@@ -57,7 +59,7 @@ def report(scores, absent=()):
 
 def similarity(pairs):
     """The page that shows each grader.instructors.similarity.Pair side by side."""
-    return _template("similarity.html").render(pairs=pairs)
+    return _template("similarity.html").render(pairs=pairs, language=Rules.language)
 
 
 def plots(folder):
