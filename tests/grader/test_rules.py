@@ -1,8 +1,11 @@
 """A course's rules: what course.toml may say, and what it makes of points. A student never loses by handing in more."""
 
 import random
+import re
+import tomllib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from classes import handed_in, said, store
@@ -14,6 +17,7 @@ from grader.instructors.reports.in_words import grade, head
 from grader.instructors.rules import BEST, LAST, LAST_IN_TIME, Rules, RulesError, StudentRules, UnitRules, total_of
 from grader.instructors.scores import scores
 
+ROOT = Path(__file__).resolve().parents[2]
 DUE = datetime(2026, 11, 20, 17, tzinfo=UTC)
 BERLIN = 'zone = "Europe/Berlin"\n'
 
@@ -94,7 +98,7 @@ def test_without_rules_all_points_are_those_of_the_checks():
         (BERLIN + "[units.multi_gpu]\ndue = '2026-11-20'", "due = '2026-11-20', but it must be a date"),
         (BERLIN + "[units.multi_gpu]\ndue = 18:00:00", "but it must be a date"),
         (BERLIN + "[units.multi_gpu]\ndue = 2026-03-29T02:30:00", "clocks in Europe/Berlin skip this hour"),
-        (BERLIN + "[units.multi_gpu]\nstart = 2026-11-21\ndue = 2026-11-20", "is before start, Friday, 20 November 2026, 24:00 (Europe/Berlin)"),
+        (BERLIN + "[units.multi_gpu]\nstart = 2026-11-21\ndue = 2026-11-20", "is before start, Saturday, 21 November 2026, 00:00 (Europe/Berlin)"),
         (BERLIN + "[units.multi_gpu]\nper_day = 120", "per_day = 120, but it must be a number, from 0 to 100"),
         (BERLIN + "[students.jane.extensions]\nmulti_gpu = 2026-11-20", "there is an extension for multi_gpu, which has no deadline"),
         (BERLIN + "[units.multi_gpu]\ndue = 2026-11-20\n[students.jane.extensions]\nmulti_gpu = 2026-11-19", "is not after its deadline"),
@@ -386,11 +390,23 @@ def test_a_notebooks_head_says_points_deadline_and_what_lateness_costs(read):
         "[units.multi_gpu]\npoints = 20\ndue = 2026-11-20T18:00:00\ngaps = {step = 0}\n[units.start]\npoints = 0\n"
     )
     assert head(course, "multi_gpu") == (
-        "**20 points. Due Friday, 20 November 2026, 18:00 (Europe/Berlin).** 30 minutes later is still in time. What is later loses 10 % of its "
-        "points for each day that has begun, at most 50 %. In the whole course, 3 days late cost you nothing. You may hand in 5 times. "
-        "Your last attempt in time counts, or a late one that gives more. Without points, to try: `step`."
+        f"**20 points. Due Friday, 20 November 2026, 18:00 (Europe/Berlin).** The check counts in points of its own, up to {most_points('multi_gpu'):g}. "
+        "To try, without points: `step`. 30 minutes later is still in time. What is later loses 10 % of its points for each day that has begun, at most "
+        "50 %. In the whole course, 3 days late cost you nothing. You may hand in 5 times; later attempts do not count. Your last attempt in time counts, "
+        "or a late one that gives more."
     )
-    assert head(course, "start").startswith("**Without points.**") and head(course, "single_gpu").startswith(f"**{most_points('single_gpu'):g} points.**")
+    assert head(course, "start") == "**Without points.**"
+    assert head(course, "single_gpu").startswith(f"**{most_points('single_gpu'):g} points.** You may hand in 5 times")
+
+
+def test_the_example_in_docs_is_right_and_shows_every_key(read):
+    example = (ROOT / "docs/course.toml").read_text()
+    course = read(example)
+    keys = {*rules.KEYS, *rules.OF_LATE, *rules.OF_UNIT, *rules.OF_STUDENT}
+    assert keys <= set(re.findall(r"^\[?(\w+)", example, re.MULTILINE)) | set(tomllib.loads(example)["units"]["multi_gpu"])
+    assert course.group("Max Roe_12346") == "Group A" and course.free_days("Jane Doe_12345") == 5 and course.free_days("Max Roe_12346") == 3
+    assert rules.points_of(course, "start") == 0 and rules.points_of(course, "multi_gpu") == pytest.approx(40)
+    assert "From Monday, 12 October 2026, 00:00 (Europe/Berlin). Due Sunday, 25 October 2026, 24:00" in head(course, "single_gpu")
 
 
 def test_feedback_says_how_points_became_a_grade(book):

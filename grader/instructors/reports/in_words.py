@@ -7,13 +7,13 @@ from grader.instructors.rules import BEST, LAST_IN_TIME, points_of, shown
 
 def head(rules, unit):
     """What holds for a unit, as Markdown."""
-    here, points = rules.of(unit), points_of(rules, unit)
+    here, points, by_check = rules.of(unit), points_of(rules, unit), most_points(unit)
+    if not points:
+        return "**Without points.**"
+    start = f" From {shown(here.start, rules.zone, end=False)}." if here.start else ""
     due = f" Due {shown(here.due, rules.zone)}." if here.due else ""
-    start = f" From {shown(here.start, rules.zone)}." if here.start else ""
-    bold = f"**{counted(points, 'point') if points else 'Without points'}.{start}{due}**"
-    check = most_points(unit)
-    own = [f"The check counts in points of its own, up to {number(check)}."] if check != points else []
-    return " ".join([bold, *own, *_on_lateness(rules, here), *_on_attempts(rules), *_on_gaps(here)])
+    check = [f"The check counts in points of its own, up to {number(by_check)}."] if by_check != points else []
+    return " ".join([f"**{counted(points, 'point')}.{start}{due}**", *check, *_on_gaps(here), *_on_lateness(rules, here), *_on_attempts(rules, here)])
 
 
 def _on_lateness(rules, here):
@@ -28,20 +28,20 @@ def _on_lateness(rules, here):
             yield f"In the whole course, {counted(rules.late_days, 'day')} late cost you nothing."
 
 
-def _on_attempts(rules):
+def _on_attempts(rules, here):
     if rules.attempts:
-        yield f"You may hand in {counted(rules.attempts, 'time')}."
+        yield f"You may hand in {counted(rules.attempts, 'time')}; later attempts do not count."
     if rules.counts == BEST:
         yield "Your best attempt counts."
     elif rules.counts == LAST_IN_TIME:
         yield "Your last attempt in time counts."
-    elif any(unit.due for unit in rules.units.values()):
+    elif here.due:
         yield "Your last attempt in time counts, or a late one that gives more."
 
 
 def _on_gaps(here):
     if off := [f"`{gap}`" for gap, points in here.gaps.items() if not points]:
-        yield f"Without points, to try: {', '.join(off)}."
+        yield f"To try, without points: {', '.join(off)}."
 
 
 def grade(score):
