@@ -15,7 +15,7 @@ def release(
     solutions: Annotated[Path, typer.Option(help="Where the marked solutions are.")] = COURSE / "solutions",
     course: Annotated[Path, typer.Option(help="Where exercises/ and notebooks/ go; what was changed in them is kept beside them.")] = COURSE,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if they are not up to date.")] = False,
-    site: Annotated[str | None, typer.Option(help="The site whose queue, group and modules job scripts get; else that of course.toml, or the chosen one.")] = None,
+    site: Annotated[str | None, typer.Option(help="The site whose queue, group and modules job scripts get; else course.toml's, or the chosen one.")] = None,
     bundle: Annotated[Path | None, typer.Option(metavar="FILE.zip", help="Write what students receive into one archive, too.")] = None,
 ):
     """Build exercises and notebooks from the solutions: every gap becomes PUT YOUR CODE with its hint."""

@@ -308,9 +308,8 @@ def _groups(values):
         if not isinstance(members, list) or not members or not all(isinstance(one, str) and one for one in members):
             raise ValueError(f"[groups]: {name} = {members!r}, but it must be a list of students")
         for student in members:
-            if student in of_student:
-                raise ValueError(f"[groups]: {student!r} is in {of_student[student]} and in {name}" if of_student[student] != name else f"[groups]: {student!r} is in {name} twice")
-            of_student[student] = name
+            if (other := of_student.setdefault(student, name)) != name or members.count(student) > 1:
+                raise ValueError(f"[groups]: {student!r} is in {f'{other} and in {name}' if other != name else f'{name} twice'}")
     return {name: tuple(members) for name, members in values.items()}
 
 

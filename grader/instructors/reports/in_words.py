@@ -68,8 +68,8 @@ def _of_unit(unit, score):
         yield f"attempt {unit.attempt.attempt} counts."
     if unit.days_late:
         free = f", {unit.free_days} of them free" if unit.free_days else ""
-        cost = f": −{number(100 * unit.deduction)} %, {number(unit.points)} points become {number(unit.credit)}" if unit.deduction else ", which costs nothing"
-        yield f"{counted(unit.days_late, 'day')} late{free}{cost}."
+        cost = f"−{number(100 * unit.deduction)} %, {number(unit.points)} points become {number(unit.credit)}"
+        yield f"{counted(unit.days_late, 'day')} late{free}{f': {cost}' if unit.deduction else ', which costs nothing'}."
 
 
 def _total(score):
