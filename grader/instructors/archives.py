@@ -41,7 +41,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Content:
-    """What was read. files: {name: bytes} of the files asked for; problems: sentences on missing and other files; time: when the files or
+    """What was read. files: {name: bytes} of the files asked for; problems: sentences on files that were not read as they are; time: when the files or
     the archive were last written, in seconds since 1970."""
 
     files: dict
@@ -110,8 +110,6 @@ def _chosen(found, loose, limits, names, known):
         problems.append(f"{name} is larger than {limits[name] / 10**6:g} MB and was left out.")
     if renamed := [f"{one.path} as {name}" for name, one in chosen.items() if one.rank]:
         problems.append(f"Read in place of a file of the right name: {_listed(renamed)}.")
-    if missing := [name for name in limits if name not in same]:
-        problems.append(f"Missing: {_listed(missing)}.")
     wanted = {f"{top}/{name}" if top else name for name in known} | {one.path for several in same.values() for one in several}
     extra = ["/".join(parts) for parts in names.values() if parts[-1].lower().endswith((".py", ".ipynb", ".sh"))]
     if extra := sorted(name for name in extra if name not in wanted):

@@ -75,7 +75,7 @@ def _adjust(book, score, student, unit, gap, points, reason, author):
     if points is not None and factor != 1 and not 0 <= points <= adjusted.max_points + 1e-9:
         raise GradebookError(f"{points:g} points can't be given: {_what(unit, gap)} has from 0 to {number(adjusted.max_points)} in course.toml")
     by_checks = points / factor if points is not None and factor else points
-    book.adjust(student, unit, gap, by_checks, reason, author, None if unit == BONUS else _counting(score, unit))
+    book.adjust(student, unit, gap, by_checks, reason, author, _counting(score, unit))
 
 
 def _counting(score, unit):
@@ -100,7 +100,9 @@ def _change(folder, student, change, say):
 
 
 def _score(book, student):
-    return next((score for score in scores(book, UNITS, rules.read()) if score.student == student), None)
+    """The Score of a student, or for the name of a group that of its first member; None if there is nobody."""
+    of_class = scores(book, UNITS, rules.read())
+    return next((score for name in ("student", "group") for score in of_class if getattr(score, name) == student), None)
 
 
 def _total(score):

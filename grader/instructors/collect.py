@@ -58,7 +58,7 @@ class Submission:
     late: bool  # according to the platform
     path: Path | None  # a folder with those expected files that were handed in, and nothing else; None if refused
     digest: str  # sha256 of those files, in hex; "" if refused
-    problems: tuple  # sentences about files that are missing or were not asked for
+    problems: tuple  # sentences about files that were not read, or not asked for; what is missing is a verdict on its gaps
     refused: str | None  # a sentence on why the submission is refused, or None
     handed_in: str | None = None  # when, according to the platform, such as 2026-11-20T17:00:00+00:00; None if unknown
 

@@ -15,14 +15,16 @@ def release(
     solutions: Annotated[Path, typer.Option(help="Where the marked solutions are.")] = COURSE / "solutions",
     course: Annotated[Path, typer.Option(help="Where exercises/ and notebooks/ go; what was changed in them is kept beside them.")] = COURSE,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if they are not up to date.")] = False,
-    site: Annotated[str | None, typer.Option(help="The site whose queue, group and modules job scripts get, and that grading expects; else the chosen one.")] = None,
+    site: Annotated[str | None, typer.Option(help="The site whose queue, group and modules job scripts get, and that grading expects; else course.toml's, or the chosen one.")] = None,
     bundle: Annotated[Path | None, typer.Option(metavar="FILE.zip", help="Write what students receive into one archive, too.")] = None,
 ):
     """Build exercises and notebooks from the solutions: every gap becomes PUT YOUR CODE with its hint."""
     from grader.instructors.bundle import bundle as write_bundle
     from grader.instructors.bundle import refuse_unwritable
     from grader.instructors.release import release
+    from grader.instructors.rules import FILE, read
 
+    site = site or read(course / FILE.name).site
     if bundle:
         refuse_unwritable(bundle)
     built = release(solutions, course, check, typer.echo, site)
@@ -110,7 +112,7 @@ def doctor():
 def adjust(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")],
     student: Annotated[str, typer.Option(help="As in the first column of grades.csv.")] = "",
-    unit: Annotated[str, typer.Option(help="The task, such as multi_gpu, or `all` for the whole grade.")] = "",
+    unit: Annotated[str, typer.Option(help="The task, such as multi_gpu; `all` for the whole grade, `bonus` for bonus points.")] = "",
     reason: Annotated[str, typer.Option(help="Students read it.")] = "",
     author: Annotated[str, typer.Option(help="Who decided; students read it.")] = "",
     gap: Annotated[str, typer.Option(help="The gap; without it, the points are for the whole unit.")] = "",
@@ -138,8 +140,11 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `gr
     """Write all tables and pages again from the gradebook, also while `grade` is still running."""
     from grader.instructors.gradebook import Gradebook
     from grader.instructors.reports import tell
+    from grader.instructors.rules import in_gradebook, read
 
     with Gradebook(folder, writing=False) as book:
+        for sentence in in_gradebook(read(), book.attempts())[1]:
+            typer.echo(sentence)
         typer.echo(f"{tell(book, folder)} students: see {folder / 'report.html'}")
 
 

@@ -1,7 +1,7 @@
 """The gradebook: what was handed in, the verdicts on it, and what people changed by hand. No row in it is ever changed or deleted.
 
-`gradebook.sqlite` is an SQLite database, user_version 2; one of version 1 is upgraded when it is opened. Times are in seconds since 1970. The newest row (highest id) counts. Three
-views show the rows that count now; all other rows are history.
+`gradebook.sqlite` is an SQLite database, user_version 2; one of version 1 is upgraded when it is opened. Times are in seconds since 1970.
+The newest row (highest id) counts. Three views show the rows that count now; all other rows are history.
 
     submissions   student, name, number (the platform's, or ""), attempt, time (of the files), late, digest (sha256 of the files; "" if
                   refused), problems (JSON list of sentences), refused (a sentence, or NULL), recorded, handed_in (according to the
@@ -10,9 +10,9 @@ views show the rows that count now; all other rows are history.
     results       student, digest, unit, version (of the checks), resources ("sandbox" or "trusted"), ungraded (1 if a verdict is a
                   grader fault), verdicts (JSON list of objects with the fields of grader.verdict.Verdict), stored
                   -> current_results: one for each current submission and unit
-    adjustments   student, unit ("" for the whole grade, "bonus" for bonus points), gap ("" for the whole unit), points (instead of what the checks gave; NULL takes
-                  an adjustment back), reason, author, time, digest (of the files that it was made for; NULL in rows of version 1, which
-                  were made for those that counted then)
+    adjustments   student, or a group of course.toml, unit ("" for the whole grade, "bonus" for bonus points), gap ("" for the whole unit),
+                  points (instead of what the checks gave; NULL takes an adjustment back), reason, author, time, digest (of the files that
+                  it was made for; NULL in rows of version 1, which were made for those that counted then)
                   -> current_adjustments: one for each student, unit and gap
 
 Results belong to the files that were handed in (student and digest), so an older attempt that counts again needs no new grading.
@@ -63,6 +63,7 @@ CREATE VIEW current_adjustments AS SELECT * FROM adjustments WHERE id IN (SELECT
     for verb in ("UPDATE", "DELETE")
 )  # fmt: skip
 UPGRADE = ("ALTER TABLE submissions ADD COLUMN handed_in TEXT", "ALTER TABLE adjustments ADD COLUMN digest TEXT")
+NEWEST_RESULTS = "SELECT * FROM results WHERE id IN (SELECT max(id) FROM results GROUP BY student, digest, unit)"
 
 
 class GradebookError(OneSentence, OSError):
@@ -187,7 +188,7 @@ class Gradebook:
         if latest is None and made_for is None:
             raise GradebookError(f"there is no student {student!r} in {self.folder / NAME}: see the first column of grades.csv")
         owner, digest = (made_for.student, made_for.digest) if made_for else (student, latest["digest"])
-        rows = self._all("SELECT * FROM results WHERE id IN (SELECT max(id) FROM results GROUP BY student, digest, unit) ORDER BY student = ? AND digest = ?", owner, digest)
+        rows = self._all(f"{NEWEST_RESULTS} ORDER BY student = ? AND digest = ?", owner, digest)
         units = {row["unit"]: row for row in rows}  # last, and so here, those of these files
         if unit != BONUS and (unit or gap or not units) and unit not in units:
             raise GradebookError(f"nobody has a result in {unit!r}: {_one_of(units)}")
@@ -226,7 +227,7 @@ class Gradebook:
             of_student = known[one.student]
             same = [attempt for attempt in of_student if (attempt.digest, attempt.refused) == (one.digest, one.refused)]
             same = [attempt for attempt in same if None in (attempt.handed_in, one.handed_in) or attempt.handed_in == one.handed_in]
-            number = same[-1].attempt if same else len(of_student) + 1
+            number = same[-1].attempt if same else max([one.attempt, *(attempt.attempt + 1 for attempt in of_student)])
             if same:
                 of_student.remove(same[-1])
             of_student.append(dataclasses.replace(one, attempt=number, handed_in=one.handed_in or same and same[-1].handed_in or None))
@@ -240,7 +241,7 @@ class Gradebook:
 
     def all_results(self):
         """The results of all attempts: {(student, digest, unit): Verdicts}, as the checks gave them."""
-        rows = self._all("SELECT * FROM results WHERE id IN (SELECT max(id) FROM results GROUP BY student, digest, unit)")
+        rows = self._all(NEWEST_RESULTS)
         with self._readable():
             return {(row["student"], row["digest"], row["unit"]): _verdicts(row) for row in rows}
 
@@ -251,7 +252,8 @@ class Gradebook:
             "SELECT *, (SELECT digest FROM submissions WHERE student = adjustments.student AND recorded <= adjustments.time ORDER BY id DESC LIMIT 1) "
             "AS counted FROM current_adjustments AS adjustments WHERE points IS NOT NULL ORDER BY id"
         )
-        return {(row["student"], row["unit"], row["gap"]): {**row, "digest": row["counted"] if row["digest"] is None else row["digest"]} for row in map(dict, rows)}
+        rows = [{**row, "digest": row["counted"] if row["digest"] is None else row["digest"]} for row in rows]
+        return {(row["student"], row["unit"], row["gap"]): row for row in rows}
 
     def history(self, student):
         """All rows on a student, oldest first: dicts with the columns of their table, and its name as `table`."""

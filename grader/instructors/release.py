@@ -14,6 +14,8 @@ from grader import notebook_cells
 from grader.course import UNITS, most_points
 from grader.gaps import BEGIN, GapError, exercise
 from grader.instructors.notebook_answers import recorded_files
+from grader.instructors.reports.in_words import head
+from grader.instructors.rules import FILE, NONE, read
 from handson.cluster import job_scripts
 from handson.cluster import site as sites
 from handson.files import written_aside
@@ -38,11 +40,13 @@ def release(solutions, course, check=False, say=print, site=None):
     """Build course/exercises and course/notebooks from `solutions`, or with `check` only compare them. Returns what was Built. If the course
     has a grader, each unit's recorded.json, the values that students' checks compare with, is built or compared, too.
 
-    site: the name of the site whose queue and modules job scripts get, and with which they are then compared; by default the chosen one. Raises GapError and SiteError before
-    anything is changed. Files that were there and that this release replaces or does not have are moved into exercises.before-TIME or
-    notebooks.before-TIME; results and the output of jobs stay.
+    site: the name of the site whose queue and modules job scripts get, and with which they are then compared; by default that of course.toml,
+    else the chosen one. Raises GapError, SiteError and RulesError before anything is changed. Files that were there and that this release
+    replaces or does not have are moved into exercises.before-TIME or notebooks.before-TIME; results and the output of jobs stay.
     """
-    built = build(solutions, site)
+    rules = read(course / FILE.name)
+    site = site or rules.site
+    built = build(solutions, site, rules)
     for room in ("exercises", "notebooks"):
         files = {path: made for path, made in built.files.items() if path.parts[0] == room}
         if check:
@@ -59,8 +63,8 @@ def release(solutions, course, check=False, say=print, site=None):
     return built
 
 
-def build(solutions, site=None):
-    """The Built exercises and notebooks of `solutions`. Raises GapError and SiteError."""
+def build(solutions, site=None, rules=NONE):
+    """The Built exercises and notebooks of `solutions`, with what notebooks say of the course's rules. Raises GapError and SiteError."""
     built, here, named = Built(), sites.for_exercises(site or sites.chosen()), {}
     for source in _sources(solutions):
         text, mode = source.read_text(), source.stat().st_mode & 0o777
@@ -79,8 +83,17 @@ def build(solutions, site=None):
             text = given.text
         if is_notebook:
             _refuse_cells_that_are_lost(given, source)
-        built.files[path] = (notebook(text), 0o644) if is_notebook else (text, mode)
+        built.files[path] = (notebook(_with_head(text, source, rules)), 0o644) if is_notebook else (text, mode)
     return built
+
+
+def _with_head(script, source, rules):
+    """The percent script of a notebook with the unit's points and deadline below its title, if the course has rules."""
+    unit = source.stem.split("_", 1)[1]
+    if rules == NONE or unit not in UNITS:
+        return script
+    title = re.search(r"^# # .*\n", script, re.MULTILINE)
+    return f"{script[: title.end()]}#\n# {head(rules, unit)}\n{script[title.end() :]}" if title else script
 
 
 def without_requests(text, source):

@@ -1,6 +1,6 @@
 """The rules of a course: units and points that count, deadlines, late days, groups and the scale, as the instructor's course.toml gives them.
 
-docs/grading.md, "A term", shows the file with all keys. The gradebook keeps what the checks gave; scores.py applies the rules each time
+docs/course.toml is an example with all keys. The gradebook keeps what the checks gave; scores.py applies the rules each time
 scores are made, so a change of the file changes grades without a new grading. Without the file there are no rules.
 """
 
@@ -128,7 +128,7 @@ def read(path=None):
     except OSError as error:
         raise RulesError(f"{path} can't be read ({error.strerror}): make it readable") from None
     except ValueError as error:  # errors of TOML and UTF-8 are ValueErrors, too
-        raise RulesError(f"{path} is not right: {error}; docs/grading.md, \"A term\", has an example") from None
+        raise RulesError(f"{path} is not right: {error}; docs/course.toml is an example with all keys") from None
 
 
 def of_students(rules, attempts):
@@ -206,10 +206,11 @@ def total_of(rules):
     return sum(points_of(rules, unit) for unit in UNITS)
 
 
-def shown(moment, zone=None):
-    """A time in UTC for people to read, with its zone, such as "Friday, 20 November 2026, 18:00 (Europe/Berlin)"; midnight is 24:00 of the day before."""
+def shown(moment, zone=None, end=True):
+    """A time in UTC for people to read, with its zone, such as "Friday, 20 November 2026, 18:00 (Europe/Berlin)"; midnight as the end of a day,
+    24:00, or as its beginning."""
     there = moment.astimezone(zone or UTC)
-    end_of_day = there.time() == time()
+    end_of_day = end and there.time() == time()
     day = there.date() - timedelta(days=1) if end_of_day else there.date()
     return f"{day:%A}, {day.day} {day:%B %Y}, {'24:00' if end_of_day else f'{there:%H:%M}'} ({zone or 'UTC'})"
 
@@ -280,7 +281,7 @@ def _unit(unit, values, late, zone):
         most=_number(common, "most", 100.0, to=100),
     )
     if made.start and made.due and made.due <= made.start:
-        raise ValueError(f"due, {shown(made.due, zone)}, is before start, {shown(made.start, zone)}")
+        raise ValueError(f"due, {shown(made.due, zone)}, is before start, {shown(made.start, zone, end=False)}")
     if made.points and not any(made.factors(worth).values()):
         raise ValueError(f"points = {made.points:g}, but all of its gaps have 0")
     return made
@@ -304,9 +305,8 @@ def _groups(values):
         if not isinstance(members, list) or not members or not all(isinstance(one, str) and one for one in members):
             raise ValueError(f"[groups]: {name} = {members!r}, but it must be a list of students")
         for student in members:
-            if student in of_student:
-                raise ValueError(f"[groups]: {student!r} is in {of_student[student]} and in {name}" if of_student[student] != name else f"[groups]: {student!r} is in {name} twice")
-            of_student[student] = name
+            if (other := of_student.setdefault(student, name)) != name or members.count(student) > 1:
+                raise ValueError(f"[groups]: {student!r} is in {f'{other} and in {name}' if other != name else f'{name} twice'}")
     return {name: tuple(members) for name, members in values.items()}
 
 

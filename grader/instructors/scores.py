@@ -207,49 +207,50 @@ def scores(book, order=(), rules=NONE):
     attempts = book.attempts()
     rules, _ = in_gradebook(rules, attempts)
     students, results, adjustments = of_students(rules, attempts), book.all_results(), book.adjustments()
+    with_results = {unit for _, _, unit in results}
     options = {
         (student, unit): [_unit(rules, unit, (student, group), *dated, results, adjustments) for dated in candidates(rules, unit, student, pool)]
         for student, (group, pool) in students.items()
-        for unit in {unit for _, _, unit in results}
+        for unit in with_results
     }
     worth = _worth(options)
     names = sorted(worth, key=lambda unit: (list(order).index(unit) if unit in order else len(order), unit))
     points = {unit: max(_points(rules, unit, verdicts) for (_, _, of), verdicts in results.items() if of == unit) for unit in names}
-    factors = {unit: in_course / by_checks if by_checks else 1.0 for unit, (by_checks, in_course) in points.items()}
-    by_checks, in_course = (sum(column) for column in zip(*points.values(), strict=True)) if points else (1.0, 1.0)
+    factors = {unit: _ratio(*pair) for unit, pair in points.items()} | {"": _ratio(*map(sum, zip(*points.values(), strict=True)) if points else (0, 0))}
+
+    def by_hand(student, unit, attempt):
+        return _by_hand(adjustments, (student, students[student][0]), unit, "", attempt, factors[unit])
+
     made = []
     for student, (group, pool) in sorted(students.items()):
-        whose, last = (student, group), pool[-1]
-        of_units = [
+        units = [
             [
-                replace(
-                    one,
-                    expected=0.0 if one.graded else worth[unit],
-                    adjustment=_by_hand(adjustments, whose, unit, "", one.attempt, factors[unit]),
-                    factor=factors[unit],
-                )
+                replace(one, expected=0.0 if one.graded else worth[unit], adjustment=by_hand(student, unit, one.attempt), factor=factors[unit])
                 for one in options[student, unit]
             ]
             for unit in names
         ]
-        units = _counting(rules, of_units, rules.free_days(student))
-        factor = in_course / by_checks if by_checks else 1.0
-        counting = [unit.attempt for unit in units if unit.graded]
-        shown = max(counting, key=pool.index) if last.refused and counting else last
-        made.append(
-            Score(
-                shown if shown.student == student else replace(shown, student=student, **_name_and_number(student, pool)),
-                units,
-                _by_hand(adjustments, whose, "", "", last, factor),
-                tuple(_earlier(adjustments, whose, units, last, factor)),
-                rules,
-                adjustments.get((student, BONUS, "")),
-                factor,
-                group,
-                pool,
-            )
-        )
+        units = _counting(rules, units, rules.free_days(student))
+        earlier = tuple(_earlier(adjustments, (student, group), units, pool[-1], factors))
+        bonus = _bonus(adjustments.get((student, BONUS, "")), rules.bonus)
+        made.append(Score(_shown(student, pool, units), units, by_hand(student, "", pool[-1]), earlier, rules, bonus, factors[""], group, pool))
     return made
+
+
+def _shown(student, pool, units):
+    """The Submission that a student's pages are about: the last one, or if it is refused and earlier ones count, the last of these."""
+    counting = [unit.attempt for unit in units if unit.graded]
+    shown = max(counting, key=pool.index) if pool[-1].refused and counting else pool[-1]
+    if shown.student == student:
+        return shown
+    own = [attempt for attempt in pool if attempt.student == student]
+    named = re.fullmatch(r"(?P<name>.+)_(?P<number>\d+)", student)
+    who = {"name": own[-1].name, "number": own[-1].number} if own else named.groupdict() if named else {"name": student, "number": ""}
+    return replace(shown, student=student, **who)
+
+
+def _ratio(by_checks, in_course):
+    return in_course / by_checks if by_checks else 1.0
 
 
 def _worth(options):
@@ -283,10 +284,10 @@ def _unit(rules, unit, whose, attempt, days, results, adjustments):
     for verdict in verdicts:
         by_track.setdefault((verdict.track, verdict.gap), []).append(verdict)
     factor = rules.of(unit).factors(_of_gaps(verdicts))
-    gaps = {
-        key: Gap(key[1], tuple(_weighed(verdict, factor[key]) for verdict in of_gap), _by_hand(adjustments, whose, unit, key[1], attempt, factor[key]), factor[key])
-        for key, of_gap in by_track.items()
-    }
+    gaps = {}
+    for key, of_gap in by_track.items():
+        adjustment = _by_hand(adjustments, whose, unit, key[1], attempt, factor[key])
+        gaps[key] = Gap(key[1], tuple(_weighed(verdict, factor[key]) for verdict in of_gap), adjustment, factor[key])
     by_hand = [
         Verdict(unit, track, name, "adjusted", "adjusted", gap.points - gap.checked, 0.0) for (track, name), gap in gaps.items() if gap.adjustment
     ]
@@ -318,7 +319,7 @@ def _by_hand(adjustments, whose, unit, gap, attempt, factor):
     return None
 
 
-def _earlier(adjustments, whose, units, last, factor):
+def _earlier(adjustments, whose, units, last, factors):
     """What was set by hand for submissions that do not count."""
     units = {unit.name: unit for unit in units}
     for (owner, name, gap), row in adjustments.items():
@@ -326,7 +327,12 @@ def _earlier(adjustments, whose, units, last, factor):
             unit = units.get(name)
             if row["digest"] != (unit.attempt if unit else last).digest:
                 of_gap = [one.factor for one in (*unit.gaps, *unit.others) if one.name == gap] if unit else []
-                yield _in_course(row, of_gap[0] if of_gap else unit.factor if unit else factor)
+                yield _in_course(row, of_gap[0] if of_gap else factors.get(name, 1.0))
+
+
+def _bonus(row, most):
+    """A student's bonus points, as far as the course has any."""
+    return row | {"points": min(row["points"], most)} if row and most else None
 
 
 def _in_course(row, factor):
@@ -365,10 +371,3 @@ def _best(rules, options, free):
     ]
     best = max(enumerate(charged), key=lambda place: (place[1].credit, place[1].days_late <= free, place[0]))[1]
     return replace(best, pending=any(not one.complete and not one.attempt.refused for one in charged if one is not best))
-
-
-def _name_and_number(student, pool):
-    """The fields of a Submission that say who somebody is who may have handed in nothing."""
-    own = [attempt for attempt in pool if attempt.student == student]
-    named = re.fullmatch(r"(?P<name>.+)_(?P<number>\d+)", student)
-    return {"name": own[-1].name, "number": own[-1].number} if own else named.groupdict() if named else {"name": student, "number": ""}

@@ -57,3 +57,53 @@ def test_a_folder_without_a_gradebook_is_refused_and_left_alone(tmp_path):
     with pytest.raises(GradebookError, match="has no gradebook.sqlite"):
         lines(tmp_path / "nowhere", "", 1.0)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def course(tmp_path, monkeypatch):
+    """A course whose tasks have other points than their checks."""
+    monkeypatch.setattr("grader.instructors.rules.FILE", tmp_path / "course.toml")
+    (tmp_path / "course.toml").write_text("scale = 100\nbonus = 2\n[units.multi_gpu]\npoints = 20\n[groups]\nalpha = ['jane', 'max']\n")
+    with Gradebook(tmp_path) as book:
+        store(book, handed_in(), [said("step", 0.5), said("other", 1.0)])
+    return tmp_path
+
+
+def points(folder, student):
+    [row] = [line for line in (folder / "moodle.csv").read_text().splitlines() if f",{student}," in line]
+    return float(row.split(",")[2])
+
+
+def test_points_by_hand_are_those_of_the_course_also_after_it_has_changed(course):
+    told = []
+    adjust(course, "jane", "multi_gpu", "step", 10, "why", "who", told.append)
+    assert told == ["jane: 37.5 points -> 75 points."] and (points(course, "jane"), points(course, "max")) == (75, 37.5)
+    with pytest.raises(GradebookError, match="10.1 points can't be given: multi_gpu, step has from 0 to 10 in course.toml"):
+        adjust(course, "jane", "multi_gpu", "step", 10.1, "why", "who", told.append)
+    (course / "course.toml").write_text("")
+    assert adjustments(course)[0].startswith("jane: multi_gpu, step set to 2, why")
+
+
+def test_a_member_of_a_group_who_handed_in_nothing_has_points_by_hand_too(course):
+    for unit, gap, set_to in (("multi_gpu", "step", 10), ("multi_gpu", "", 18), (WHOLE, "", 19), ("bonus", "", 1)):
+        adjust(course, "max", unit, gap, set_to, "why", "who", lambda line: None)
+    assert (points(course, "jane"), points(course, "max")) == (37.5, 100)
+    assert [line.split(" set")[0] for line in adjustments(course)] == [
+        "max: multi_gpu, step", "max: multi_gpu", "max: the whole grade", "max: bonus"]  # fmt: skip
+
+
+def test_points_for_a_group_are_those_of_each_member(course):
+    adjust(course, "alpha", "multi_gpu", "step", 10, "why", "who", lambda line: None)
+    assert (points(course, "jane"), points(course, "max")) == (75, 75)
+
+
+def test_bonus_points_are_given_as_far_as_the_course_has_them(course):
+    with pytest.raises(GradebookError, match="2.5 points can't be given: bonus has from 0 to 2"):
+        adjust(course, "jane", "bonus", "", 2.5, "why", "who")
+    adjust(course, "jane", "bonus", "", 2, "why", "who", lambda line: None)
+    assert points(course, "jane") == 47.5
+    adjust(course, "jane", "bonus", "", None, "why", "who", lambda line: None)
+    assert points(course, "jane") == 37.5
+    (course / "course.toml").unlink()
+    with pytest.raises(GradebookError, match="bonus needs a line such as bonus = 5 in course.toml"):
+        adjust(course, "jane", "bonus", "", 1, "why", "who")

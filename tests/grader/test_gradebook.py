@@ -290,6 +290,40 @@ def test_a_gradebook_of_another_time_is_refused(tmp_path):
         Gradebook(tmp_path)
 
 
+def of_version_1(path):
+    """A gradebook as version 1 wrote it: a submission, its result and an adjustment, then another submission."""
+    with sqlite3.connect(path) as database:
+        older = SCHEMA.replace(",\n    handed_in TEXT)", ")").replace("time REAL NOT NULL, digest TEXT)", "time REAL NOT NULL)")
+        database.executescript(older + "PRAGMA user_version = 1")
+        columns = "student, name, number, attempt, time, late, digest, problems, refused, recorded"
+        for digest, recorded in (("d1", 10.0), ("d2", 30.0)):
+            database.execute(f"INSERT INTO submissions ({columns}) VALUES ('jane', 'jane', '', 1, 1.0, 0, ?, '[]', NULL, ?)", (digest, recorded))
+        database.execute("INSERT INTO adjustments (student, unit, gap, points, reason, author, time) VALUES ('jane', 'multi_gpu', '', 1.0, 'why', 'who', 20.0)")
+
+
+@pytest.mark.parametrize("writing", [True, False])
+def test_a_gradebook_of_version_1_is_upgraded_and_loses_nothing(tmp_path, writing):
+    of_version_1(tmp_path / "gradebook.sqlite")
+    for _ in range(2):
+        with Gradebook(tmp_path, writing) as book:
+            assert [(one.digest, one.attempt, one.handed_in) for one in book.attempts()] == [("d1", 1, None), ("d2", 2, None)]
+            [adjustment] = book.adjustments().values()
+            assert (adjustment["points"], adjustment["digest"]) == (1.0, "d1"), "it was made for what counted at that time"
+    with Gradebook(tmp_path) as book:
+        book.record([handed_in(digest="d3")])
+        assert book.submissions()[0].digest == "d3"
+
+
+def test_the_same_files_are_one_attempt_also_if_their_time_is_known_later(book):
+    for time in (None, "2026-11-20T17:00:00+00:00", None):
+        book.record([replace(handed_in(), handed_in=time)])
+    [attempt] = book.attempts()
+    assert (attempt.attempt, attempt.handed_in) == (1, "2026-11-20T17:00:00+00:00")
+    book.record([replace(handed_in(), handed_in="2026-11-22T17:00:00+00:00")])
+    book.record([replace(handed_in(digest="d2"), handed_in="2026-11-21T17:00:00+00:00")])
+    assert [(one.digest, one.attempt, one.handed_in[8:10]) for one in book.attempts()] == [("d1", 1, "20"), ("d1", 2, "22"), ("d2", 3, "21")]
+
+
 OPENER = "import sys\nfrom grader.instructors.gradebook import Gradebook\nbook = Gradebook(sys.argv[1])\nprint('open', flush=True)\nsys.stdin.read()"
 
 

@@ -15,6 +15,7 @@ from grader.course import UNITS, Part
 from grader.course import most_points as points
 from grader.gaps import GapError, answers, exercise
 from grader.instructors.release import release
+from grader.instructors.rules import RulesError
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = """def speed(images, seconds):
@@ -208,3 +209,22 @@ def test_stale_exercises_are_named(tmp_path):
     command = [sys.executable, "-m", "grader", "release", "--check", "--course", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and "extra.py" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_notebooks_head_has_points_and_deadline_where_the_course_has_rules(tmp_path):
+    solutions, course = tmp_path / "solutions", tmp_path / "course"
+    shutil.copytree(ROOT / "solutions/00_start", solutions / "00_start")
+    course.mkdir()
+    release(solutions, course, say=lambda line: None)
+    notebook = course / "notebooks/00_start.ipynb"
+    assert notebook.read_bytes() == (ROOT / "notebooks/00_start.ipynb").read_bytes()
+    (course / "course.toml").write_text('zone = "Europe/Berlin"\n[units.start]\npoints = 7\ndue = 2026-11-20\n')
+    with pytest.raises(GapError, match="notebooks is not what the solutions give"):
+        release(solutions, course, check=True)
+    release(solutions, course, say=lambda line: None)
+    first = "".join(json.loads(notebook.read_text())["cells"][0]["source"])
+    assert first.startswith("# Start here\n\n**7 points. Due Friday, 20 November 2026, 24:00 (Europe/Berlin).** The check counts in points of its own")
+    assert "\n\nIn this course you train one network" in first
+    (course / "course.toml").write_text("tilte = 'x'")
+    with pytest.raises(RulesError, match="did you mean 'title'"):
+        release(solutions, course)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from classes import handed_in, not_done, said, store
@@ -10,6 +11,7 @@ from classes import handed_in, not_done, said, store
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import tables, tell
 from grader.instructors.reports.files import clean, number
+from grader.instructors.rules import Rules, UnitRules
 from grader.instructors.scores import scores
 
 
@@ -88,6 +90,34 @@ def test_nbgraders_columns_have_a_row_for_each_unit(of_class):
         "assignment,duedate,timestamp,student_id,last_name,first_name,email,raw_score,late_submission_penalty,score,max_score")
     assert [(row["assignment"], row["student_id"], row["score"], row["max_score"]) for row in rows(text)] == [
         ("multi_gpu", "jane_11", "3.25", "4"), ("multi_gpu", "max_12", "", "4"), ("multi_gpu", "zoe_13", "", "4")]  # fmt: skip
+
+
+@pytest.fixture
+def by_rules(book):
+    """Jane's score in a course with deadlines, bonus points and a scale: two days late, 20 % less."""
+    due = datetime(2026, 11, 20, 17, tzinfo=UTC)
+    store(book, handed_in(handed_in=(due + timedelta(hours=30)).isoformat()), [said("a", 1.0), said("b", 2.0)])
+    book.adjust("jane", "bonus", "", 0.5, "helped others", "Dr. Roe")
+    course = Rules(title="Term", scale=100, bonus=1, units={"multi_gpu": UnitRules(due=due, per_day=10)})
+    return scores(book, rules=course)
+
+
+def test_rows_add_up_to_the_grade_and_say_which_rule_gave_what(by_rules):
+    table = rows(tables.grades(by_rules))
+    assert sum(float(row["points"]) for row in table) == by_rules[0].grade == 72.5
+    assert sum(float(row["max_points"]) for row in table) == by_rules[0].max_grade == 100
+    assert [(row["unit"], row["check"], row["points"], row["message"]) for row in table[2:]] == [
+        ("multi_gpu", "late", "-0.6", "2 days late: -20 %"), ("", "bonus", "0.5", table[3]["message"]), ("", "scale", "69.6", "to 100")]  # fmt: skip
+
+
+def test_platforms_get_the_grade_on_the_courses_scale(by_rules):
+    [moodle] = rows(tables.moodle(by_rules))
+    assert (moodle["Grade"], moodle["Maximum grade"]) == ("72.5", "100") and "2 days late: −20 %" in moodle["Feedback comments"]
+    assert list(csv.reader(io.StringIO(tables.canvas(by_rules))))[0][-1] == "Term"
+    [nbgrader] = rows(tables.nbgrader(by_rules))
+    assert [nbgrader[name] for name in ("duedate", "raw_score", "late_submission_penalty", "score")] == ["2026-11-20 17:00:00", "3", "0.6", "2.4"]
+    results = gradescopes(by_rules[0])
+    assert results["score"] == 72.5 and sum(test["score"] for test in results["tests"]) == pytest.approx(72.5)
 
 
 RESULTS = {"score": float, "execution_time": float, "output": str, "output_format": {"text"}, "visibility": {"visible"}, "tests": list}

@@ -15,7 +15,9 @@ from markupsafe import Markup
 
 from grader.instructors.collect import file_name
 from grader.instructors.reports.files import clean, moment, number
+from grader.instructors.reports.in_words import grade
 from grader.instructors.reports.tables import said
+from grader.instructors.rules import Rules
 from grader.verdict import PASSED, STATUSES, UNTOUCHED, sign
 
 LONGEST = 8_000  # the most characters of output that are shown for a gap
@@ -24,20 +26,21 @@ PICTURE = 2_000_000  # bytes of the largest picture that is shown
 
 def feedback(score, pictures=()):
     """The page for one student, from a Score. pictures: (name, data URI) pairs, from `plots`."""
-    return _template("feedback.html").render(score=score, pictures=pictures)
+    return _template("feedback.html").render(score=score, pictures=pictures, sentences=grade(score), language=score.rules.language)
 
 
 def report(scores, absent=()):
     """The page on the class. absent: students whose submissions were not found this time."""
     graded = [score for score in scores if not score.submission.refused]
-    final = [score for score in graded if score.complete and score.max_points]
+    final = [score for score in graded if score.complete and score.max_grade]
     return _template("report.html").render(
         scores=scores,
         graded=graded,
         absent=absent,
+        language=scores[0].rules.language if scores else Rules.language,
         final=final,
         refused=[score for score in scores if score.submission.refused],
-        shares=[score.points / score.max_points for score in final],
+        shares=[score.grade / score.max_grade for score in final],
         units=[_of_unit([score.units[place] for score in graded]) for place in range(len(graded[0].units) if graded else 0)],
         gaps=hardest_gaps(graded),
         misconceptions=misconceptions(graded),
@@ -56,7 +59,7 @@ def report(scores, absent=()):
 
 def similarity(pairs):
     """The page that shows each grader.instructors.similarity.Pair side by side."""
-    return _template("similarity.html").render(pairs=pairs)
+    return _template("similarity.html").render(pairs=pairs, language=Rules.language)
 
 
 def plots(folder):

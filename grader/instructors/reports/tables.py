@@ -9,9 +9,10 @@ import time
 
 from grader.instructors.collect import file_name
 from grader.instructors.reports.files import clean, moment, number
+from grader.instructors.reports.in_words import counted, grade
+from grader.instructors.rules import Rules
 from grader.verdict import PASSED
 
-ASSIGNMENT = "Hands-on distributed deep learning"
 FORMULA = tuple("=+-@|%\t＝＋－＠")  # a spreadsheet takes text that begins with one of these for a formula
 INSIDE = re.compile(rf'([;,]\s*"*)(?=[{re.escape("".join(FORMULA))}])')  # where a cell begins for a spreadsheet that separates cells by these
 
@@ -58,7 +59,21 @@ def grades(scores):
                 rows.append([score.student, unit.name, "adjusted", unit.points - unit.checked, 0, "adjusted", said(unit.adjustment)])
         if score.adjustment:
             rows.append([score.student, "", "adjusted", score.points - score.checked, 0, "adjusted", said(score.adjustment)])
+        rows += [[score.student, unit, what, points, most, what, sentence] for unit, what, points, most, sentence in _by_rules(score)]
     return table(["student", "unit", "check", "points", "max_points", "status", "message"], rows)
+
+
+def _by_rules(score):
+    """What the course's rules add to the points, and to the most points: (unit, what, points, most points, a sentence) for each."""
+    own = score.points
+    for unit in () if score.adjustment else score.units:
+        if unit.deduction:
+            own += unit.credit - unit.points
+            yield unit.name, "late", unit.credit - unit.points, 0, f"{counted(unit.days_late, 'day')} late: -{number(100 * unit.deduction)} %"
+    if score.bonus:
+        yield "", "bonus", score.credit - own, 0, said(score.bonus)
+    if score.rules.scale is not None:
+        yield "", "scale", score.grade - score.credit, score.max_grade - score.max_points, f"to {number(score.rules.scale)}"
 
 
 def said(adjustment):
@@ -78,15 +93,15 @@ def moodle(scores):
     for score in scores:
         one = score.submission
         identifier = f"Participant {one.number}" if one.number else ""
-        rows.append([identifier, one.name, _grade(score), score.max_points, None, html.escape(clean(_summary(score)))])
+        rows.append([identifier, one.name, _grade(score), score.max_grade, None, html.escape(clean(_summary(score)))])
     return table(head, rows)
 
 
 def canvas(scores):
     """Canvas's gradebook (lib/gradebook_importer.rb) with one column, which the instructor renames to the assignment's name and number in
     Canvas. Students without a final grade are left out: an empty cell would delete the grade that they have in Canvas."""
-    total = max((score.max_points for score in scores), default=0)
-    head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", ASSIGNMENT]
+    total = max((score.max_grade for score in scores), default=0)
+    head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", scores[0].rules.title if scores else Rules.title]
     graded = [score for score in scores if _grade(score) is not None]
     return table(head, [["Points Possible", "", "", "", "", total]] + [
         [score.submission.name, score.submission.number, "", "", "", _grade(score)] for score in graded])  # fmt: skip
@@ -100,9 +115,10 @@ def nbgrader(scores):
     for number_of_unit in range(len(scores[0].units) if scores else 0):
         for score in scores:
             unit, one = score.units[number_of_unit], score.submission
-            points = unit.points if unit.complete else None
+            points, credit = (unit.points, unit.credit) if unit.complete else (None, None)
+            due = f"{unit.due:%Y-%m-%d %H:%M:%S}" if unit.due else ""
             written = moment(one.time, "%Y-%m-%d %H:%M:%S", time.gmtime)
-            rows.append([unit.name, "", written, one.student, "", "", "", points, 0, points, unit.max_points])
+            rows.append([unit.name, due, written, one.student, "", "", "", points, unit.points - unit.credit, credit, unit.max_points])
     return table(head, rows)
 
 
@@ -120,11 +136,14 @@ def gradescope(score):
             tests.append(_by_hand(f"{unit.name}: adjusted", unit))
     if score.adjustment:
         tests.append(_by_hand("the whole grade: adjusted", score))
+    for unit, what, points, most, sentence in _by_rules(score):
+        name = ", ".join(filter(None, (unit, what)))
+        tests.append({"name": name, "score": round(points, 4), "max_score": most, "output": clean(sentence), "output_format": "text"})
     if not score.complete:
         tests = [{name: value for name, value in test.items() if name != "score"} for test in tests]
     results = {"output": clean("\n".join([_summary(score), *one.problems])), "output_format": "text", "visibility": "visible", "tests": tests}
     if score.complete:
-        results["score"] = round(score.points, 4)
+        results["score"] = round(score.grade, 4)
     seconds = sum(verdict.seconds for unit in score.units for verdict in unit.verdicts)
     return json.dumps(results | {"execution_time": round(seconds, 2)})
 
@@ -151,13 +170,13 @@ def _by_hand(name, adjusted):
 
 
 def _grade(score):
-    return score.points if score.complete and score.units else None
+    return score.grade if score.complete and score.units else None
 
 
 def _summary(score):
     if score.submission.refused and not score.by_hand:
         return f"Not graded: {score.submission.refused}"
     if score.adjustment:
-        return f"set to {number(score.points)}/{number(score.max_points)} by hand"
+        return " ".join([f"set to {number(score.points)}/{number(score.max_points)} by hand", *grade(score)])
     of_units = [f"{unit.name} {number(unit.points) if unit.complete else 'ungraded'}/{number(unit.max_points)}" for unit in score.units]
-    return "; ".join(of_units)
+    return " ".join(["; ".join(of_units), *grade(score)])

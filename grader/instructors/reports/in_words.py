@@ -1,0 +1,86 @@
+"""The rules of a course in words: what students read of them in a notebook's head, and how their points became a grade."""
+
+from grader.course import most_points
+from grader.instructors.reports.files import number
+from grader.instructors.rules import BEST, LAST_IN_TIME, points_of, shown
+
+
+def head(rules, unit):
+    """What holds for a unit, as Markdown."""
+    here, points, by_check = rules.of(unit), points_of(rules, unit), most_points(unit)
+    if not points:
+        return "**Without points.**"
+    start = f" From {shown(here.start, rules.zone, end=False)}." if here.start else ""
+    due = f" Due {shown(here.due, rules.zone)}." if here.due else ""
+    check = [f"The check counts in points of its own, up to {number(by_check)}."] if by_check != points else []
+    return " ".join([f"**{counted(points, 'point')}.{start}{due}**", *check, *_on_gaps(here), *_on_lateness(rules, here), *_on_attempts(rules, here)])
+
+
+def _on_lateness(rules, here):
+    if here.due is None:
+        return
+    if here.grace:
+        yield f"{counted(here.grace.total_seconds() / 60, 'minute')} later is still in time."
+    if here.per_day:
+        limit = f", at most {number(here.most)} %" if here.most < 100 else ""
+        yield f"What is later loses {number(here.per_day)} % of its points for each day that has begun{limit}."
+        if rules.late_days:
+            yield f"In the whole course, {counted(rules.late_days, 'day')} late cost you nothing."
+
+
+def _on_attempts(rules, here):
+    if rules.attempts:
+        yield f"You may hand in {counted(rules.attempts, 'time')}; later attempts do not count."
+    if rules.counts == BEST:
+        yield "Your best attempt counts."
+    elif rules.counts == LAST_IN_TIME:
+        yield "Your last attempt in time counts."
+    elif here.due:
+        yield "Your last attempt in time counts, or a late one that gives more."
+
+
+def _on_gaps(here):
+    if off := [f"`{gap}`" for gap, points in here.gaps.items() if not points]:
+        yield f"To try, without points: {', '.join(off)}."
+
+
+def grade(score):
+    """How a Score's points became its grade: sentences; none if the course has no rules that changed it."""
+    rules, lines = score.rules, []
+    if score.group:
+        names = dict.fromkeys(unit.attempt.name for unit in score.units if unit.attempt)
+        lines.append(f"Group {score.group}; handed in by {', '.join(names) or score.submission.name}.")
+    for unit in score.units:
+        lines += [f"{unit.name}: {sentence}" for sentence in _of_unit(unit, score)]
+    if free := sum(unit.free_days for unit in score.units):
+        lines.append(f"{free} of your {counted(rules.free_days(score.student), 'free late day')} {'is' if free == 1 else 'are'} used.")
+    if score.bonus:
+        lines.append(f"{counted(score.bonus['points'], 'bonus point')}: {score.bonus['reason']} ({score.bonus['author']}).")
+    if lines or rules.scale is not None or rules.passing is not None:
+        lines.append(_total(score))
+    return lines
+
+
+def _of_unit(unit, score):
+    if unit.extended:
+        yield f"your deadline was extended to {shown(unit.due, score.rules.zone)}."
+    if len(score.attempts) > 1 and unit.attempt and unit.attempt.attempt != score.attempts[-1].attempt:
+        yield f"attempt {unit.attempt.attempt} counts."
+    if unit.days_late:
+        free = f", {unit.free_days} of them free" if unit.free_days else ""
+        cost = f"−{number(100 * unit.deduction)} %, {number(unit.points)} points become {number(unit.credit)}"
+        yield f"{counted(unit.days_late, 'day')} late{free}{f': {cost}' if unit.deduction else ', which costs nothing'}."
+
+
+def _total(score):
+    so_far = "" if score.complete else " so far"
+    line = f"{number(score.credit)} of {number(score.max_points)} points{so_far}"
+    if score.rules.scale is not None:
+        line += f" are {number(score.grade)} on the scale to {number(score.rules.scale)}"
+    if score.passed is not None:
+        line += f": {'passed' if score.passed else 'not passed'} ({number(score.rules.passing)} {'is' if score.rules.passing == 1 else 'are'} needed)"
+    return f"{line}."
+
+
+def counted(value, noun):
+    return f"{number(value)} {noun}{'' if value == 1 else 's'}"
