@@ -143,7 +143,7 @@ def _by_student(entries, listed, say):
         attempts[student].append(Attempt(tuple(entry for entry, _ in files), files[0][1]._replace(order=order, late=late)))
     of_name = defaultdict(list)
     for student in attempts:
-        of_name[_alike(student)].append(student)
+        of_name[alike(student)].append(student)
     for students in (students for students in of_name.values() if len(students) > 1):
         say(f"{' and '.join(map(archives.shown, students))} are graded as different students: if they are one, give both the same name.")
     return attempts, same_number
@@ -153,19 +153,20 @@ def _with_number(who, known, say):
     """A plain name as that of the student whom it means, if the platform or the gradebook has exactly one of this name."""
     if who.student in known or who.name.startswith("anon_"):
         return who
-    alike = sorted(student for student, (name, _) in known.items() if _alike(who.name) in (_alike(name), _alike(student)))
+    same = sorted(student for student, (name, _) in known.items() if alike(who.name) in (alike(name), alike(student)))
     names = {name: student for student, (name, _) in known.items()} | {student: student for student in known}
-    if len(alike) == 1:
-        say(f"{archives.shown(who.name)}: taken for {alike[0]}.")
-        return who._replace(student=alike[0], name=known[alike[0]][0], number=known[alike[0]][1])
-    if alike:
-        say(f"{archives.shown(who.name)}: a student of its own, for it could be {' or '.join(alike)}; rename it to one of them.")
+    if len(same) == 1:
+        say(f"{archives.shown(who.name)}: taken for {same[0]}.")
+        return who._replace(student=same[0], name=known[same[0]][0], number=known[same[0]][1])
+    if same:
+        say(f"{archives.shown(who.name)}: a student of its own, for it could be {' or '.join(same)}; rename it to one of them.")
     elif near := difflib.get_close_matches(who.name, names, 1, 0.8):
         say(f"{archives.shown(who.name)}: a student of its own; did you mean {names[near[0]]}?")
     return who
 
 
-def _alike(name):
+def alike(name):
+    """A name in the form in which names are compared: without capitals, and with one space between words."""
     return " ".join(unicodedata.normalize("NFKC", name).casefold().replace("_", " ").split())
 
 
@@ -178,9 +179,9 @@ def _times(attempts, listed, zone, say):
     by_group = defaultdict(list)
     for one in listed:
         if one.group and one.handed_in:
-            by_group[_alike(one.group)].append(one.handed_in)
+            by_group[alike(one.group)].append(one.handed_in)
     for student, (attempt, *_) in attempts.items():
-        if found := times.get(student) or max(by_group.get(_alike(attempt.who.name), ()), default=None):
+        if found := times.get(student) or max(by_group.get(alike(attempt.who.name), ()), default=None):
             times[student] = found
     if times or say is None or all(attempt.who.file is None for of_student in attempts.values() for attempt in of_student):
         return times

@@ -35,7 +35,7 @@ def release(
 
 @app.command()
 def grade(
-    submissions: Annotated[Path, typer.Argument(help="A folder or an archive for each student is in here.")],
+    submissions: Annotated[Path, typer.Argument(help="A folder or an archive for each student is in here; or the zip that Moodle or Canvas gives out.")],
     out: Annotated[Path, typer.Option(help="Where the gradebook and the reports go.")],
     engines: Annotated[int, typer.Option(min=1, help="How many engines to start on this machine.")] = 2,
     profile: Annotated[str | None, typer.Option(help="Use the running cluster of this ipyparallel profile.")] = None,
@@ -43,11 +43,12 @@ def grade(
     unit: Annotated[list[str] | None, typer.Option(help="Only this unit (may be repeated).")] = None,
     trusted: Annotated[bool, typer.Option("--trusted", help="Run students' code without a sandbox.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Grade anew what is graded already.")] = False,
+    worksheet: Annotated[Path | None, typer.Option(help="Moodle's grading worksheet: times of handing in, groups; moodle.csv is then this file, filled in.")] = None,
 ):
     """Grade a class on an ipyparallel cluster. After an interruption, the same command goes on where it stopped."""
     from grader.instructors.grade.grading import grade
 
-    grade(submissions, out, engines, profile, cluster_file, trusted, force, unit, typer.echo)
+    grade(submissions, out, engines, profile, cluster_file, trusted, force, unit, typer.echo, worksheet)
 
 
 @app.command()
