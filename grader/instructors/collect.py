@@ -29,6 +29,7 @@ from pathlib import Path
 from grader.instructors import archives, downloads
 from handson.errors import OneSentence
 from handson.files import COURSE
+from handson.submit import LARGEST
 
 ROOT = COURSE
 MOODLE = re.compile(r"(?P<name>.+?)(_(?P<number>\d+))?_assignsubmission_file(_(?P<file>.*))?", re.DOTALL)
@@ -37,8 +38,7 @@ ANONYMOUS = re.compile(r"((?P<late>LATE)_)?(?P<name>anon_[^_]+)(?P<number>)_(?P<
 DROPPED = re.compile(r"(?P<name>.+)\.(?P<time>\d{8}T\d{6}Z)\.[0-9a-f]{12}\.zip")
 IGNORED = re.compile(r"^\.|^__MACOSX$|_assignsubmission_(?!file)")  # Moodle's online texts are in folders of their own
 PACKED = (*archives.SUFFIXES, *archives.UNREADABLE)
-LOOSE = (".ipynb", ".py", ".sh")  # a student's work, outside of a folder or an archive
-NOTEBOOK, SCRIPT = 20_000_000, 1_000_000  # bytes, at most
+LOOSE = tuple(LARGEST)  # a student's work, outside of a folder or an archive
 SPAN = 3600  # seconds: what a zip was written in says nothing of when its parts were handed in
 
 
@@ -84,7 +84,7 @@ def collect(submissions, workplace, expected, say=lambda line: None, listed=(), 
         if not attempts:
             raise CollectError(f"{submissions} is empty: it should hold a folder or an archive for each student")
         times = _times(attempts, listed, zone, say if submissions.is_file() else None)
-        limits = {name: NOTEBOOK if name.endswith(".ipynb") else SCRIPT for name in expected}
+        limits = {name: LARGEST[Path(name).suffix] for name in expected}
         given_out = released()
         collected = []
         for student, of_student in sorted(attempts.items()):
@@ -99,6 +99,13 @@ def collect(submissions, workplace, expected, say=lambda line: None, listed=(), 
                 handed_in = attempt.who.handed_in or (times.get(student) if number == len(read) else None)
                 collected.append(replace(submission, attempt=number, path=place / str(number) if files else None, handed_in=handed_in))
     return collected
+
+
+def names(submissions):
+    """{student: the names of what a learning platform gave out of each, in the order of attempts}. Raises CollectError."""
+    with _opened(Path(submissions)) as entries:
+        attempts, _ = _by_student(entries, (), lambda line: None)
+        return {student: [attempt.entries[0].name for attempt in sorted(of_student, key=lambda one: one.who.order)] for student, of_student in attempts.items()}
 
 
 @contextlib.contextmanager

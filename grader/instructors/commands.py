@@ -1,11 +1,18 @@
 """The instructor's commands of ``python -m grader``. Each command imports what it needs when it runs."""
 
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from handson.files import COURSE
+
+
+class Platform(str, Enum):
+    moodle = "moodle"
+    canvas = "canvas"
+
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True)
 
@@ -139,6 +146,18 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `gr
         for sentence in in_gradebook(read(), book.attempts())[1]:
             typer.echo(sentence)
         typer.echo(f"{tell(book, folder)} students: see {folder / 'report.html'}")
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")],
+    to: Annotated[Platform, typer.Option(help="Who takes it back.")],
+    submissions: Annotated[Path | None, typer.Option(help="For Canvas: what was graded, as Canvas gave it out.")] = None,
+):
+    """Pack the feedback pages of a class into the zip that Moodle or Canvas takes back."""
+    from grader.instructors.export import export
+
+    export(folder, to.value, submissions, typer.echo)
 
 
 @app.command()

@@ -16,7 +16,7 @@ from handson.tables import known
 SITES = COURSE / "jobs/sites"
 CHOSEN = "CHOSEN"  # the file there that holds the name of the site that `python -m handson site use` has chosen
 WORD = r"[A-Za-z0-9_][A-Za-z0-9_.@/+-]*"  # words that are safe in a shell script without quotes
-KEYS = ("batch", "queue", "group", "walltime", "modules", "mpi", "interface", "kill_delay", "machine")
+KEYS = ("batch", "queue", "group", "walltime", "modules", "mpi", "interface", "kill_delay", "drop", "machine")
 OF_MACHINE = ("nodes", "gpus", "ncpus", "mem", "network")
 
 
@@ -24,12 +24,12 @@ class SiteError(OneSentence, ValueError):
     """What is wrong with a site's name or file, or with a job script."""
 
 
-class Site(namedtuple("Site", "name batch queues groups walltime modules mpi interface kill_delay nodes gpus ncpus mem network")):
+class Site(namedtuple("Site", "name batch queues groups walltime modules mpi interface kill_delay drop nodes gpus ncpus mem network")):
     """What a site's file says, with defaults for the rest; it does not depend on the machine that reads the file.
 
     queues, groups: tuples of names; without groups, users need none. walltime, interface: None where the file says nothing.
-    kill_delay: seconds between TERM and KILL. nodes: how many; gpus, ncpus: of each node. mem: kB of each node, or None. network: the
-    rate of each node's network, such as "100mbit", or "none".
+    kill_delay: seconds between TERM and KILL. drop: the folder where students hand in, or None. nodes: how many; gpus, ncpus: of each node.
+    mem: kB of each node, or None. network: the rate of each node's network, such as "100mbit", or "none".
     """
 
     __slots__ = ()
@@ -108,6 +108,7 @@ def _site(name, values):
         mpi=_text(values, "mpi", "environment", "environment|site", "environment or site"),
         interface=_text(values, "interface", None, WORD, "a network interface such as ib0"),
         kill_delay=_seconds(values, "kill_delay", 10),
+        drop=_text(values, "drop", None, r"/[^\x00-\x1f]+", "the absolute path of a folder"),
         nodes=_number(machine, "nodes", 2, least=1),
         gpus=_number(machine, "gpus", 2),
         ncpus=_number(machine, "ncpus", 2, least=1),
