@@ -161,6 +161,17 @@ def export(
 
 
 @app.command()
+def gradescope(
+    path: Annotated[Path, typer.Argument(metavar="FILE.zip", help="The autograder, to be uploaded.")],
+    trusted: Annotated[bool, typer.Option("--trusted", help="Let it run code without a sandbox if Gradescope's machine allows none.")] = False,
+):
+    """Write this course's grader as an autograder for Gradescope."""
+    from grader.instructors.gradescope import pack
+
+    pack(path, trusted, say=typer.echo)
+
+
+@app.command()
 def similarity(
     submissions: Annotated[Path, typer.Argument(help="What the class handed in: a folder or archive for each student.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page that shows them side by side.")] = Path("similarity.html"),
