@@ -24,7 +24,7 @@ from handson.files import COURSE, written_aside
 
 ROOMS = ("datasets", "exercises", "grader", "handson", "jobs", "notebooks", "solutions")
 FILES = ("LICENSE", "build-constraints.txt", "course.toml", "pyproject.toml", "setup_environment.sh")
-LEFT_OUT = {"results", "__pycache__", ".ipynb_checkpoints"}
+LEFT_OUT = {"results", "__pycache__", ".ipynb_checkpoints", ".released"}
 KINDS = {".py", ".sh", ".toml", ".json", ".ipynb", ".html", ".css", ".js", ".md", ".npz", ""}  # of the course's own files; no data sets but digits
 LARGEST = 5_000_000  # bytes of one file
 SETUP = """#!/usr/bin/env bash
