@@ -158,18 +158,30 @@ def _by_student(entries, listed, say):
 
 def _with_number(who, known, say):
     """A plain name as that of the student whom it means, if the platform or the gradebook has exactly one of this name."""
-    if who.student in known or who.name.startswith("anon_"):
+    if who.name.startswith("anon_"):
         return who
-    same = sorted(student for student, (name, _) in known.items() if alike(who.name) in (alike(name), alike(student)))
-    names = {name: student for student, (name, _) in known.items()} | {student: student for student in known}
-    if len(same) == 1:
-        say(f"{archives.shown(who.name)}: taken for {same[0]}.")
-        return who._replace(student=same[0], name=known[same[0]][0], number=known[same[0]][1])
-    if same:
-        say(f"{archives.shown(who.name)}: a student of its own, for it could be {' or '.join(same)}; rename it to one of them.")
-    elif near := difflib.get_close_matches(who.name, names, 1, 0.8):
-        say(f"{archives.shown(who.name)}: a student of its own; did you mean {names[near[0]]}?")
+    student, others = meant(who.name, {student: name for student, (name, _) in known.items()})
+    if student and student != who.student:
+        say(f"{archives.shown(who.name)}: taken for {student}.")
+        return who._replace(student=student, name=known[student][0], number=known[student][1])
+    if others:
+        reason = f"for it could be {' or '.join(others)}; rename it to one of them." if len(others) > 1 else f"did you mean {others[0]}?"
+        say(f"{archives.shown(who.name)}: a student of its own{',' if len(others) > 1 else ';'} {reason}")
     return who
+
+
+def meant(name, known):
+    """(the student whom a name means, or None; otherwise the students who could be meant). known: {student: the name without the number}.
+
+    A name without its number means its student if nobody else has that name.
+    """
+    if name in known:
+        return name, ()
+    same = sorted(student for student, plain in known.items() if alike(name) in (alike(plain), alike(student)))
+    if len(same) == 1:
+        return same[0], ()
+    names = {plain: student for student, plain in known.items()} | {student: student for student in known}
+    return None, tuple(same) or tuple(names[near] for near in difflib.get_close_matches(name, names, 1, 0.8))
 
 
 def alike(name):
