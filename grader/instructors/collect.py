@@ -192,7 +192,7 @@ def alike(name):
 def _times(attempts, listed, zone, say):
     """{student: when the last attempt was handed in, in UTC}, as the platform lists it, or else by the times in its zip.
 
-    Since 4.0, Moodle's zips have the times at which Moodle wrote them: they never go back, and say nothing of students.
+    Since 4.1, Moodle's zips have the times at which Moodle wrote them: they never go back, and say nothing of students.
     """
     times = {one.student: one.handed_in for one in listed if one.handed_in}
     by_group = defaultdict(list)

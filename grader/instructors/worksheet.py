@@ -45,9 +45,11 @@ class Worksheet:
 
     def grades(self, scores):
         """(row, its Score or None) for each row; a group's score is that of all of its members."""
-        by_number = {score.submission.number: score for score in scores if score.submission.number}
-        by_group = {alike(score.submission.name): score for score in scores}
-        return [(row, row.get(GROUP) and by_group.get(alike(row[GROUP])) or by_number.get(_number(row))) for row in self.rows]
+        groups = {alike(row[GROUP]) for row in self.rows if row.get(GROUP)}
+        by_group = {name: score for score in scores if (name := alike(score.submission.name)) in groups}
+        own = [score for score in scores if alike(score.submission.name) not in groups]  # the number of a group can be a student's, too
+        by_number = {score.submission.number: score for score in own if score.submission.number}
+        return [(row, by_group.get(alike(row.get(GROUP, ""))) or by_number.get(_number(row))) for row in self.rows]
 
     def members(self, group):
         """(name, number) of each student in a group."""
