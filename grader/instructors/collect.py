@@ -65,7 +65,7 @@ class Submission:
 
 Who = namedtuple("Who", "student name number late order handed_in file")  # order: among the attempts; file: its name before the platform's
 Listed = namedtuple("Listed", "student name number group handed_in")  # a student whom the platform or the gradebook knows
-Attempt = namedtuple("Attempt", "entries who")  # entries: one folder or archive, or loose files
+Attempt = namedtuple("Attempt", "entries who")  # entries: a folder or an archive, and loose files; or loose files alone
 
 
 def collect(submissions, workplace, expected, say=lambda line: None, listed=(), zone=None):
@@ -105,7 +105,8 @@ def names(submissions):
     """{student: the names of what a learning platform gave out of each, in the order of attempts}. Raises CollectError."""
     with _opened(Path(submissions)) as entries:
         attempts, _ = _by_student(entries, (), lambda line: None)
-        return {student: [attempt.entries[0].name for attempt in sorted(of_student, key=lambda one: one.who.order)] for student, of_student in attempts.items()}
+        ordered = {student: sorted(of_student, key=lambda one: one.who.order) for student, of_student in attempts.items()}
+        return {student: [attempt.entries[0].name for attempt in of_student] for student, of_student in ordered.items()}
 
 
 @contextlib.contextmanager
@@ -131,7 +132,9 @@ def _by_student(entries, listed, say):
     """({student: Attempts}, {number: students}) of the entries that are some student's work."""
     attempts, same_number, loose = defaultdict(list), defaultdict(set), {}
     found = [(entry, _who(entry)) for entry in entries if not IGNORED.search(entry.name)]
-    known = {one.student: (one.name, one.number) for one in (*(who for _, who in found if who.number), *listed)}
+    numbers = {who.number for _, who in found if who.number}
+    known = [*(who for _, who in found if who.number), *(one for one in listed if one.number not in numbers)]
+    known = {one.student: (one.name, one.number) for one in known}
     for entry, who in found:
         if _stray(entry):
             say(f"{archives.shown(entry.name)}: left out, it is neither a folder nor an archive.")
@@ -140,14 +143,16 @@ def _by_student(entries, listed, say):
             who = _with_number(who, known, say)
         same_number[who.number].add(who.student)
         if entry.is_folder:
-            attempts[who.student] += [Attempt((one,), who) for one in _handed_in(entry)]
+            attempts[who.student] += [Attempt(together, who) for together in _handed_in(entry)]
         elif who.file is None or entry.is_link or who.file.lower().endswith(PACKED):
             attempts[who.student].append(Attempt((entry,), who))
         else:  # Moodle and Canvas can give out the files of all students side by side
             loose.setdefault(who.student, []).append((entry, who))
     for student, files in loose.items():
         order, late = max(who.order for _, who in files), any(who.late for _, who in files)
-        attempts[student].append(Attempt(tuple(entry for entry, _ in files), files[0][1]._replace(order=order, late=late)))
+        packed, who = attempts[student], files[0][1]._replace(order=order, late=late)
+        beside = packed.pop().entries if len(packed) == 1 and not packed[0].entries[0].is_folder else ()
+        packed.append(Attempt((*beside, *(entry for entry, _ in files)), who))
     of_name = defaultdict(list)
     for student in attempts:
         of_name[alike(student)].append(student)
@@ -194,13 +199,13 @@ def _times(attempts, listed, zone, say):
 
     Since 4.1, Moodle's zips have the times at which Moodle wrote them: they never go back, and say nothing of students.
     """
-    times = {one.student: one.handed_in for one in listed if one.handed_in}
-    by_group = defaultdict(list)
-    for one in listed:
-        if one.group and one.handed_in:
+    by_number, by_group, times = {}, defaultdict(list), {}
+    for one in (one for one in listed if one.handed_in):
+        by_number[one.number] = one.handed_in
+        if one.group:
             by_group[alike(one.group)].append(one.handed_in)
     for student, (attempt, *_) in attempts.items():
-        if found := times.get(student) or max(by_group.get(alike(attempt.who.name), ()), default=None):
+        if found := max(by_group.get(alike(attempt.who.name), ()), default=None) or by_number.get(attempt.who.number):
             times[student] = found
     if times or say is None or all(attempt.who.file is None for of_student in attempts.values() for attempt in of_student):
         return times
@@ -209,7 +214,8 @@ def _times(attempts, listed, zone, say):
     if written == sorted(written) or max(written) - min(written) < SPAN:
         say("The zip has no times of handing in, only those of its download: name Moodle's grading worksheet with --worksheet, if they count.")
         return {}
-    say(f"Handed in: by the times in the zip, {datetime.fromtimestamp(min(written), zone):%Y-%m-%d %H:%M} to {datetime.fromtimestamp(max(written), zone):%Y-%m-%d %H:%M}, on clocks of {zone or 'this machine'}.")
+    first, last = (datetime.fromtimestamp(time).strftime("%Y-%m-%d %H:%M") for time in (min(written), max(written)))
+    say(f"Handed in: by the times in the zip, {first} to {last}, on clocks of {zone or 'this machine'}.")
     latest = {student: max(entry.moment(zone) for entry in of_student[-1].entries) for student, of_student in attempts.items()}
     return {student: time.astimezone(UTC).isoformat(timespec="seconds") for student, time in latest.items()}
 
@@ -249,17 +255,19 @@ def _stray(entry):
 
 
 def _handed_in(entry):
-    """The entries to read for a folder: itself, or the archives in it if it is a folder of files only (as in Moodle's downloads)."""
+    """The entries of each attempt in a folder: itself, or the archives in it if it is a folder of files only (as in Moodle's downloads)."""
     if entry.is_link:
-        return [entry]
+        return [(entry,)]
     try:
         inside = [one for one in entry.inside() if not IGNORED.search(one.name)]
     except OSError:
-        return [entry]  # reading it will raise the same error, which is then reported
+        return [(entry,)]  # reading it will raise the same error, which is then reported
     if any(one.is_folder for one in inside):
-        return [entry]
+        return [(entry,)]
     packed = [one for one in inside if one.name.lower().endswith(archives.SUFFIXES)]
-    return packed or [one for one in inside if one.name.lower().endswith(PACKED)] or [entry]
+    packed = packed or [one for one in inside if one.name.lower().endswith(PACKED)]
+    beside = [one for one in inside if one.name.lower().endswith(LOOSE)] if len(packed) == 1 else []
+    return [(one, *beside) for one in packed] or [(entry,)]
 
 
 def _who(entry):
@@ -312,11 +320,15 @@ def _read(student, attempt, others, limits, given_out):
 
 
 def _content(attempt, limits, given_out):
-    (entry, *_), who = attempt
-    if entry.is_folder or entry.is_link or who.file is None or who.file.lower().endswith(PACKED) or entry.name.lower().endswith(PACKED):
-        with entry.source() as source:
-            return archives.read(source, limits, given_out)
-    return archives.read(archives.Loose(tuple((_who(one).file, one.start) for one in attempt.entries)), limits, given_out)
+    (first, *beside), who = attempt
+    if not (first.is_folder or first.is_link or who.file is None or first.name.lower().endswith(PACKED)):
+        return archives.read(_loose(attempt.entries), limits, given_out)
+    with first.source() as source:
+        return archives.read(archives.Together((source, _loose(beside))) if beside else source, limits, given_out)
+
+
+def _loose(entries):
+    return archives.Loose(tuple((_who(one).file or one.name, one.start) for one in entries))
 
 
 def _clean(name):
