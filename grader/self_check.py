@@ -16,6 +16,7 @@ from grader.judging import judge
 from grader.probes import loaded_for
 from grader.verdict import counted
 from handson.errors import OneSentence
+from handson.files import course_folder
 from handson.ipython import in_notebook, shell
 
 TRACKS = ("pytorch", "chainer")
@@ -79,12 +80,6 @@ def check(unit, track=None, folder=None):
     if not in_notebook():
         print(display.text(checked))
     return checked
-
-
-def course_folder():
-    """The folder with exercises/ that the working directory is in, else the folder that this package is in."""
-    here = Path.cwd()
-    return next((folder for folder in (here, *here.parents) if (folder / "exercises").is_dir()), exercises.ROOT)
 
 
 def read(folder, file, executed):

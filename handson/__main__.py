@@ -108,6 +108,18 @@ def follow(job: Annotated[str, typer.Argument(help="The job's id, or its number.
 
 
 @app.command()
+def submit(
+    name: Annotated[str | None, typer.Option(help="Whose work it is; your login name by default.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Run the checks of all tasks before.")] = False,
+    here: Annotated[bool, typer.Option("--here", help="Only write NAME.zip, also where the site has a folder to hand in.")] = False,
+):
+    """Pack exercises and notebooks into NAME.zip, without results, and hand it in where the site has a folder for that."""
+    from handson.submit import submit
+
+    submit(name, checked=check, drop=not here, say=typer.echo)
+
+
+@app.command()
 def watch(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the samples to this file.")] = None,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2,

@@ -7,6 +7,12 @@ from pathlib import Path
 COURSE = Path(__file__).resolve().parents[1]  # the folder that all rooms of the course are in
 
 
+def course_folder():
+    """The folder with exercises/ that the working directory is in, else the folder that this package is in."""
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / "exercises").is_dir()), COURSE)
+
+
 @contextlib.contextmanager
 def written_aside(path, durable=True):
     """A new binary file. It gets the name `path` when the block ends without an error; otherwise it is removed.

@@ -193,6 +193,17 @@ class Loose:
             yield name, "file", 0.0, content
 
 
+@dataclass(frozen=True)
+class Together:
+    """Several sources that are a submission together: an archive, and what was handed in beside it."""
+
+    sources: tuple
+
+    def entries(self):
+        for source in self.sources:
+            yield from _entries(source)
+
+
 @contextlib.contextmanager
 def taken_out(archive, info):
     """In a `with`: the path of an archive that stands in the zip of a whole class. Raises Refused."""

@@ -2,6 +2,7 @@
 
 from grader.course import UNITS
 from grader.instructors import rules
+from grader.instructors.collect import meant
 from grader.instructors.gradebook import BONUS, Gradebook, GradebookError
 from grader.instructors.reports import tell
 from grader.instructors.reports.files import TellError, number
@@ -16,7 +17,7 @@ def adjust(folder, student, unit, gap, points, reason, author, say=print):
 
     unit: WHOLE for the whole grade, BONUS for bonus points; points: None takes back. Raises OneSentence errors.
     """
-    unit = "" if unit == WHOLE else unit
+    student, unit = _student(folder, student), "" if unit == WHOLE else unit
     after = _change(folder, student, lambda book, score: _adjust(book, score, student, unit, gap, points, reason, author), say)
     if after.adjustment and unit not in ("", BONUS):
         say(f"What is set for the whole grade, {number(after.points)} points, counts in place of what is set for {unit}.")
@@ -28,7 +29,7 @@ def adjust(folder, student, unit, gap, points, reason, author, say=print):
 
 def confirm(folder, student, unit, gap, author, say=print):
     """Let an adjustment that was made for an earlier submission hold for the one that counts now. Raises OneSentence errors."""
-    unit = "" if unit == WHOLE else unit
+    student, unit = _student(folder, student), "" if unit == WHOLE else unit
 
     def change(book, score):
         row = next((row for row in score.earlier if (row["unit"], row["gap"]) == (unit, gap)), None) if score else None
@@ -50,6 +51,16 @@ def adjustments(folder):
         note = "; made for an earlier submission, does not count: confirm it with --confirm, or take it back"
         lines += [f"{_line(score, row)}{note}" for row in score.earlier]
     return lines
+
+
+def _student(folder, name):
+    """The student whom a command names, with or without the number. Raises GradebookError for a name that nobody or more than one has."""
+    with Gradebook(folder, writing=False) as book:
+        student, others = meant(name, {one.student: one.name for one in book.submissions()})
+    groups = rules.read().groups
+    if others and name not in {*groups, *(member for members in groups.values() for member in members)}:
+        raise GradebookError(f"there is no student {name!r} in {folder}: did you mean {' or '.join(map(repr, others))}?")
+    return student or name
 
 
 def _line(score, row):

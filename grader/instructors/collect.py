@@ -29,16 +29,16 @@ from pathlib import Path
 from grader.instructors import archives, downloads
 from handson.errors import OneSentence
 from handson.files import COURSE
+from handson.submit import LARGEST
 
 ROOT = COURSE
 MOODLE = re.compile(r"(?P<name>.+?)(_(?P<number>\d+))?_assignsubmission_file(_(?P<file>.*))?", re.DOTALL)
 CANVAS = re.compile(r"(?P<name>[^_]+)_((?P<late>LATE)_)?(?P<number>\d+)_(?P<order>\d+)_(?P<file>.+)", re.DOTALL)
 ANONYMOUS = re.compile(r"((?P<late>LATE)_)?(?P<name>anon_[^_]+)(?P<number>)_(?P<order>\d+)_(?P<file>.+)", re.DOTALL)
-DROPPED = re.compile(r"(?P<name>.+)\.(?P<time>\d{8}T\d{6}Z)\.[0-9a-f]{12}\.zip")
+DROPPED = re.compile(r"(?P<name>.+)\.(?P<time>\d{8}T\d{6}Z)\.[0-9a-f]{12}(\.zip)?")
 IGNORED = re.compile(r"^\.|^__MACOSX$|_assignsubmission_(?!file)")  # Moodle's online texts are in folders of their own
 PACKED = (*archives.SUFFIXES, *archives.UNREADABLE)
-LOOSE = (".ipynb", ".py", ".sh")  # a student's work, outside of a folder or an archive
-NOTEBOOK, SCRIPT = 20_000_000, 1_000_000  # bytes, at most
+LOOSE = tuple(LARGEST)  # a student's work, outside of a folder or an archive
 SPAN = 3600  # seconds: what a zip was written in says nothing of when its parts were handed in
 
 
@@ -65,7 +65,7 @@ class Submission:
 
 Who = namedtuple("Who", "student name number late order handed_in file")  # order: among the attempts; file: its name before the platform's
 Listed = namedtuple("Listed", "student name number group handed_in")  # a student whom the platform or the gradebook knows
-Attempt = namedtuple("Attempt", "entries who")  # entries: one folder or archive, or loose files
+Attempt = namedtuple("Attempt", "entries who")  # entries: a folder or an archive, and loose files; or loose files alone
 
 
 def collect(submissions, workplace, expected, say=lambda line: None, listed=(), zone=None):
@@ -84,7 +84,7 @@ def collect(submissions, workplace, expected, say=lambda line: None, listed=(), 
         if not attempts:
             raise CollectError(f"{submissions} is empty: it should hold a folder or an archive for each student")
         times = _times(attempts, listed, zone, say if submissions.is_file() else None)
-        limits = {name: NOTEBOOK if name.endswith(".ipynb") else SCRIPT for name in expected}
+        limits = {name: LARGEST[Path(name).suffix] for name in expected}
         given_out = released()
         collected = []
         for student, of_student in sorted(attempts.items()):
@@ -99,6 +99,14 @@ def collect(submissions, workplace, expected, say=lambda line: None, listed=(), 
                 handed_in = attempt.who.handed_in or (times.get(student) if number == len(read) else None)
                 collected.append(replace(submission, attempt=number, path=place / str(number) if files else None, handed_in=handed_in))
     return collected
+
+
+def names(submissions):
+    """{student: the names of what a learning platform gave out of each, in the order of attempts}. Raises CollectError."""
+    with _opened(Path(submissions)) as entries:
+        attempts, _ = _by_student(entries, (), lambda line: None)
+        ordered = {student: sorted(of_student, key=lambda one: one.who.order) for student, of_student in attempts.items()}
+        return {student: [attempt.entries[0].name for attempt in of_student] for student, of_student in ordered.items()}
 
 
 @contextlib.contextmanager
@@ -124,7 +132,9 @@ def _by_student(entries, listed, say):
     """({student: Attempts}, {number: students}) of the entries that are some student's work."""
     attempts, same_number, loose = defaultdict(list), defaultdict(set), {}
     found = [(entry, _who(entry)) for entry in entries if not IGNORED.search(entry.name)]
-    known = {one.student: (one.name, one.number) for one in (*(who for _, who in found if who.number), *listed)}
+    numbers = {who.number for _, who in found if who.number}
+    known = [*(who for _, who in found if who.number), *(one for one in listed if one.number not in numbers)]
+    known = {one.student: (one.name, one.number) for one in known}
     for entry, who in found:
         if _stray(entry):
             say(f"{archives.shown(entry.name)}: left out, it is neither a folder nor an archive.")
@@ -133,17 +143,19 @@ def _by_student(entries, listed, say):
             who = _with_number(who, known, say)
         same_number[who.number].add(who.student)
         if entry.is_folder:
-            attempts[who.student] += [Attempt((one,), who) for one in _handed_in(entry)]
+            attempts[who.student] += [Attempt(together, who) for together in _handed_in(entry)]
         elif who.file is None or entry.is_link or who.file.lower().endswith(PACKED):
             attempts[who.student].append(Attempt((entry,), who))
         else:  # Moodle and Canvas can give out the files of all students side by side
             loose.setdefault(who.student, []).append((entry, who))
     for student, files in loose.items():
         order, late = max(who.order for _, who in files), any(who.late for _, who in files)
-        attempts[student].append(Attempt(tuple(entry for entry, _ in files), files[0][1]._replace(order=order, late=late)))
+        packed, who = attempts[student], files[0][1]._replace(order=order, late=late)
+        beside = packed.pop().entries if len(packed) == 1 and not packed[0].entries[0].is_folder else ()
+        packed.append(Attempt((*beside, *(entry for entry, _ in files)), who))
     of_name = defaultdict(list)
     for student in attempts:
-        of_name[_alike(student)].append(student)
+        of_name[alike(student)].append(student)
     for students in (students for students in of_name.values() if len(students) > 1):
         say(f"{' and '.join(map(archives.shown, students))} are graded as different students: if they are one, give both the same name.")
     return attempts, same_number
@@ -151,36 +163,49 @@ def _by_student(entries, listed, say):
 
 def _with_number(who, known, say):
     """A plain name as that of the student whom it means, if the platform or the gradebook has exactly one of this name."""
-    if who.student in known or who.name.startswith("anon_"):
+    if who.name.startswith("anon_"):
         return who
-    alike = sorted(student for student, (name, _) in known.items() if _alike(who.name) in (_alike(name), _alike(student)))
-    names = {name: student for student, (name, _) in known.items()} | {student: student for student in known}
-    if len(alike) == 1:
-        say(f"{archives.shown(who.name)}: taken for {alike[0]}.")
-        return who._replace(student=alike[0], name=known[alike[0]][0], number=known[alike[0]][1])
-    if alike:
-        say(f"{archives.shown(who.name)}: a student of its own, for it could be {' or '.join(alike)}; rename it to one of them.")
-    elif near := difflib.get_close_matches(who.name, names, 1, 0.8):
-        say(f"{archives.shown(who.name)}: a student of its own; did you mean {names[near[0]]}?")
+    student, others = meant(who.name, {student: name for student, (name, _) in known.items()})
+    if student and student != who.student:
+        say(f"{archives.shown(who.name)}: taken for {student}.")
+        return who._replace(student=student, name=known[student][0], number=known[student][1])
+    if others:
+        reason = f"for it could be {' or '.join(others)}; rename it to one of them." if len(others) > 1 else f"did you mean {others[0]}?"
+        say(f"{archives.shown(who.name)}: a student of its own{',' if len(others) > 1 else ';'} {reason}")
     return who
 
 
-def _alike(name):
+def meant(name, known):
+    """(the student whom a name means, or None; otherwise the students who could be meant). known: {student: the name without the number}.
+
+    A name without its number means its student if nobody else has that name.
+    """
+    if name in known:
+        return name, ()
+    same = sorted(student for student, plain in known.items() if alike(name) in (alike(plain), alike(student)))
+    if len(same) == 1:
+        return same[0], ()
+    names = {plain: student for student, plain in known.items()} | {student: student for student in known}
+    return None, tuple(same) or tuple(names[near] for near in difflib.get_close_matches(name, names, 1, 0.8))
+
+
+def alike(name):
+    """A name in the form in which names are compared: without capitals, and with one space between words."""
     return " ".join(unicodedata.normalize("NFKC", name).casefold().replace("_", " ").split())
 
 
 def _times(attempts, listed, zone, say):
     """{student: when the last attempt was handed in, in UTC}, as the platform lists it, or else by the times in its zip.
 
-    Since 4.0, Moodle's zips have the times at which Moodle wrote them: they never go back, and say nothing of students.
+    Since 4.1, Moodle's zips have the times at which Moodle wrote them: they never go back, and say nothing of students.
     """
-    times = {one.student: one.handed_in for one in listed if one.handed_in}
-    by_group = defaultdict(list)
-    for one in listed:
-        if one.group and one.handed_in:
-            by_group[_alike(one.group)].append(one.handed_in)
+    by_number, by_group, times = {}, defaultdict(list), {}
+    for one in (one for one in listed if one.handed_in):
+        by_number[one.number] = one.handed_in
+        if one.group:
+            by_group[alike(one.group)].append(one.handed_in)
     for student, (attempt, *_) in attempts.items():
-        if found := times.get(student) or max(by_group.get(_alike(attempt.who.name), ()), default=None):
+        if found := max(by_group.get(alike(attempt.who.name), ()), default=None) or by_number.get(attempt.who.number):
             times[student] = found
     if times or say is None or all(attempt.who.file is None for of_student in attempts.values() for attempt in of_student):
         return times
@@ -189,7 +214,8 @@ def _times(attempts, listed, zone, say):
     if written == sorted(written) or max(written) - min(written) < SPAN:
         say("The zip has no times of handing in, only those of its download: name Moodle's grading worksheet with --worksheet, if they count.")
         return {}
-    say(f"Handed in: by the times in the zip, {datetime.fromtimestamp(min(written), zone):%Y-%m-%d %H:%M} to {datetime.fromtimestamp(max(written), zone):%Y-%m-%d %H:%M}, on clocks of {zone or 'this machine'}.")
+    first, last = (datetime.fromtimestamp(time).strftime("%Y-%m-%d %H:%M") for time in (min(written), max(written)))
+    say(f"Handed in: by the times in the zip, {first} to {last}, on clocks of {zone or 'this machine'}.")
     latest = {student: max(entry.moment(zone) for entry in of_student[-1].entries) for student, of_student in attempts.items()}
     return {student: time.astimezone(UTC).isoformat(timespec="seconds") for student, time in latest.items()}
 
@@ -229,17 +255,19 @@ def _stray(entry):
 
 
 def _handed_in(entry):
-    """The entries to read for a folder: itself, or the archives in it if it is a folder of files only (as in Moodle's downloads)."""
+    """The entries of each attempt in a folder: itself, or the archives in it if it is a folder of files only (as in Moodle's downloads)."""
     if entry.is_link:
-        return [entry]
+        return [(entry,)]
     try:
         inside = [one for one in entry.inside() if not IGNORED.search(one.name)]
     except OSError:
-        return [entry]  # reading it will raise the same error, which is then reported
+        return [(entry,)]  # reading it will raise the same error, which is then reported
     if any(one.is_folder for one in inside):
-        return [entry]
+        return [(entry,)]
     packed = [one for one in inside if one.name.lower().endswith(archives.SUFFIXES)]
-    return packed or [one for one in inside if one.name.lower().endswith(PACKED)] or [entry]
+    packed = packed or [one for one in inside if one.name.lower().endswith(PACKED)]
+    beside = [one for one in inside if one.name.lower().endswith(LOOSE)] if len(packed) == 1 else []
+    return [(one, *beside) for one in packed] or [(entry,)]
 
 
 def _who(entry):
@@ -292,11 +320,15 @@ def _read(student, attempt, others, limits, given_out):
 
 
 def _content(attempt, limits, given_out):
-    (entry, *_), who = attempt
-    if entry.is_folder or entry.is_link or who.file is None or who.file.lower().endswith(PACKED) or entry.name.lower().endswith(PACKED):
-        with entry.source() as source:
-            return archives.read(source, limits, given_out)
-    return archives.read(archives.Loose(tuple((_who(one).file, one.start) for one in attempt.entries)), limits, given_out)
+    (first, *beside), who = attempt
+    if not (first.is_folder or first.is_link or who.file is None or first.name.lower().endswith(PACKED)):
+        return archives.read(_loose(attempt.entries), limits, given_out)
+    with first.source() as source:
+        return archives.read(archives.Together((source, _loose(beside))) if beside else source, limits, given_out)
+
+
+def _loose(entries):
+    return archives.Loose(tuple((_who(one).file or one.name, one.start) for one in entries))
 
 
 def _clean(name):

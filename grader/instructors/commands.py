@@ -1,11 +1,18 @@
 """The instructor's commands of ``python -m grader``. Each command imports what it needs when it runs."""
 
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from handson.files import COURSE
+
+
+class Platform(str, Enum):
+    moodle = "moodle"
+    canvas = "canvas"
+
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True)
 
@@ -35,7 +42,7 @@ def release(
 
 @app.command()
 def grade(
-    submissions: Annotated[Path, typer.Argument(help="A folder or an archive for each student is in here.")],
+    submissions: Annotated[Path, typer.Argument(help="A folder or an archive for each student is in here; or the zip that Moodle or Canvas gives out.")],
     out: Annotated[Path, typer.Option(help="Where the gradebook and the reports go.")],
     engines: Annotated[int, typer.Option(min=1, help="How many engines to start on this machine.")] = 2,
     profile: Annotated[str | None, typer.Option(help="Use the running cluster of this ipyparallel profile.")] = None,
@@ -43,11 +50,12 @@ def grade(
     unit: Annotated[list[str] | None, typer.Option(help="Only this unit (may be repeated).")] = None,
     trusted: Annotated[bool, typer.Option("--trusted", help="Run students' code without a sandbox.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Grade anew what is graded already.")] = False,
+    worksheet: Annotated[Path | None, typer.Option(help="Moodle's grading worksheet: times of handing in, groups; moodle.csv is then this file, filled in.")] = None,
 ):
     """Grade a class on an ipyparallel cluster. After an interruption, the same command goes on where it stopped."""
     from grader.instructors.grade.grading import grade
 
-    grade(submissions, out, engines, profile, cluster_file, trusted, force, unit, typer.echo)
+    grade(submissions, out, engines, profile, cluster_file, trusted, force, unit, typer.echo, worksheet)
 
 
 @app.command()
@@ -146,6 +154,29 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `gr
         for sentence in in_gradebook(read(), book.attempts())[1]:
             typer.echo(sentence)
         typer.echo(f"{tell(book, folder)} students: see {folder / 'report.html'}")
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")],
+    to: Annotated[Platform, typer.Option(help="Who takes it back.")],
+    submissions: Annotated[Path | None, typer.Option(help="For Canvas: what was graded, as Canvas gave it out.")] = None,
+):
+    """Pack the feedback pages of a class into the zip that Moodle or Canvas takes back."""
+    from grader.instructors.export import export
+
+    export(folder, to.value, submissions, typer.echo)
+
+
+@app.command()
+def gradescope(
+    path: Annotated[Path, typer.Argument(metavar="FILE.zip", help="The autograder, to be uploaded.")],
+    trusted: Annotated[bool, typer.Option("--trusted", help="Let it run code without a sandbox if Gradescope's machine allows none.")] = False,
+):
+    """Write this course's grader as an autograder for Gradescope."""
+    from grader.instructors.gradescope import pack
+
+    pack(path, trusted, say=typer.echo)
 
 
 @app.command()

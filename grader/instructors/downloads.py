@@ -88,4 +88,4 @@ def _tops(archive, infos, before):
     of_top = defaultdict(list)
     for info in infos:
         of_top[info.filename[len(before) :].split("/")[0]].append(info)
-    return [InZip(archive, before + top, tuple(of_top[top])) for top in sorted(of_top)]
+    return [InZip(archive, before + top, tuple(of_top[top])) for top in sorted(of_top) if top]

@@ -5,6 +5,7 @@ give the same exercises and notebooks.
 """
 
 import contextlib
+import hashlib
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,7 +23,8 @@ from handson.files import written_aside
 from handson.pbs import directives
 from handson.pbs.errors import PBSError
 
-LEFT_OUT = {"__pycache__", "results", ".ipynb_checkpoints"}
+RELEASED = ".released"  # in exercises/ and notebooks/: the sha256 and the name of each file there, as the last release wrote it
+LEFT_OUT = {"__pycache__", "results", ".ipynb_checkpoints", RELEASED}
 GAP_IN_CELL = re.compile(r'^ *### BEGIN SOLUTION (\w+):|^ *raise NotImplementedError\("PUT YOUR CODE: (\w+)"\)', re.MULTILINE)
 REQUESTS_GO_HERE = "# Here go the #PBS lines of your training script for queue, resources, group and time. The notebooks add them by themselves."
 CHECK_IN_CELL = re.compile(r'^check\("(\w+)"', re.MULTILINE)
@@ -41,8 +43,9 @@ def release(solutions, course, check=False, say=print, site=None):
     has a grader, each unit's recorded.json, the values that students' checks compare with, is built or compared, too.
 
     site: the name of the site whose queue and modules job scripts get, and with which they are then compared; by default that of course.toml,
-    else the chosen one. Raises GapError, SiteError and RulesError before anything is changed. Files that were there and that this release
-    replaces or does not have are moved into exercises.before-TIME or notebooks.before-TIME; results and the output of jobs stay.
+    else the chosen one. Raises GapError, SiteError and RulesError before anything is changed. Files that somebody has changed or added since the
+    last release, and that this release replaces or does not have, are moved into exercises.before-TIME or notebooks.before-TIME; results and
+    the output of jobs stay.
     """
     rules = read(course / FILE.name)
     site = site or rules.site
@@ -187,12 +190,17 @@ def _record(course, check):
 def _replace(course, room, files, say):
     there = {path.relative_to(course): path for path in _sources(course / room)}
     same = {name for name, path in there.items() if name in files and not path.is_symlink() and path.read_bytes() == files[name][0].encode()}
+    released = _released(course / room)
+    changed = {name for name in there.keys() - same if there[name].is_symlink() or _digest(there[name].read_bytes()) != released.get(name)}
     kept = course / f"{room}.before-{datetime.now():%Y%m%d-%H%M%S-%f}"
     try:
-        for name in there.keys() - same:
+        for name in there.keys() - same - changed:
+            there[name].unlink()
+        for name in changed:
             place = kept / name.relative_to(room)
             place.parent.mkdir(parents=True, exist_ok=True)
             there[name].rename(place)
+        for name in there.keys() - same:
             with contextlib.suppress(OSError):  # up to the first folder that is not empty
                 for folder in there[name].parents:
                     folder.rmdir()
@@ -202,10 +210,25 @@ def _replace(course, room, files, say):
                 with written_aside(course / name) as file:
                     file.write(text.encode())
             (course / name).chmod(mode)
+        with written_aside(course / room / RELEASED) as file:
+            file.writelines(f"{_digest(text.encode())}  {name.relative_to(room)}\n".encode() for name, (text, _) in sorted(files.items()))
     except OSError as error:
         raise GapError(f"{error.filename} can't be written ({error.strerror}): make room for it, or name another --course") from None
     if kept.exists():
-        say(f"{kept}: {len(there) - len(same)} files of {room} that this release replaces or doesn't have; delete them if they aren't needed.")
+        say(f"{kept}: {len(changed)} files of {room} that were changed since the last release; delete them if they aren't needed.")
+
+
+def _released(folder):
+    """{path from the course: sha256} of the files as the last release wrote them; empty if that is unknown."""
+    try:
+        lines = [line.split("  ", 1) for line in (folder / RELEASED).read_text().splitlines()]
+        return {Path(folder.name, name): digest for digest, name in lines}
+    except (OSError, ValueError):
+        return {}
+
+
+def _digest(data):
+    return hashlib.sha256(data).hexdigest()
 
 
 def _sources(folder):

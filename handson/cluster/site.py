@@ -16,7 +16,7 @@ from handson.tables import known, table
 SITES = COURSE / "jobs/sites"
 CHOSEN = "CHOSEN"  # the file there that holds the name of the site that `python -m handson site use` has chosen
 WORD = r"[A-Za-z0-9_][A-Za-z0-9_.@/+-]*"  # words that are safe in a shell script without quotes
-KEYS = ("batch", "queue", "group", "walltime", "modules", "mpi", "interface", "kill_delay", "machine", "exercises")
+KEYS = ("batch", "queue", "group", "walltime", "modules", "mpi", "interface", "kill_delay", "drop", "machine", "exercises")
 OF_MACHINE = ("nodes", "gpus", "ncpus", "mem", "network")
 OF_EXERCISES = ("nodes", "gpus")
 
@@ -25,13 +25,14 @@ class SiteError(OneSentence, ValueError):
     """What is wrong with a site's name or file, or with a job script."""
 
 
-class Site(namedtuple("Site", "name batch queues groups walltime modules mpi interface kill_delay nodes gpus ncpus mem network exercise_nodes exercise_gpus")):
+class Site(namedtuple("Site", "name batch queues groups walltime modules mpi interface kill_delay drop nodes gpus ncpus mem network exercise_nodes exercise_gpus")):
     """What a site's file says, with defaults for the rest; it does not depend on the machine that reads the file.
 
     queues, groups: tuples of names; without groups, users need none. walltime, interface: None where the file says nothing.
-    kill_delay: seconds between TERM and KILL. nodes: how many; gpus, ncpus: of each node. mem: kB of each node, or None. network: the
-    rate of each node's network, such as "100mbit", or "none". exercise_nodes, exercise_gpus: how many nodes, and how many GPUs of each node,
-    the exercises on several of them use; without GPUs, exercise_gpus is the number of processes on each node.
+    kill_delay: seconds between TERM and KILL. drop: the folder where students hand in, or None. nodes: how many; gpus, ncpus: of each node.
+    mem: kB of each node, or None. network: the rate of each node's network, such as "100mbit", or "none". exercise_nodes, exercise_gpus: how
+    many nodes, and how many GPUs of each node, the exercises on several of them use; without GPUs, exercise_gpus is the number of processes on
+    each node.
     """
 
     __slots__ = ()
@@ -123,6 +124,7 @@ def _site(name, values):
         mpi=_text(values, "mpi", "environment", "environment|site", "environment or site"),
         interface=_text(values, "interface", None, WORD, "a network interface such as ib0"),
         kill_delay=_seconds(values, "kill_delay", 10),
+        drop=_text(values, "drop", None, r"/[^\x00-\x1f]+", "the absolute path of a folder"),
         nodes=_number(machine, "nodes", 2, least=1),
         gpus=_number(machine, "gpus", 2),
         ncpus=_number(machine, "ncpus", 2, least=1),

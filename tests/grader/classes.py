@@ -1,5 +1,7 @@
 """A made-up class in a gradebook, for the tests of what is told."""
 
+import json
+
 from grader.instructors.collect import Submission
 from grader.verdict import FAILED, GRADER_FAULT, NOT_ATTEMPTED, PASSED, Verdict
 
@@ -23,3 +25,17 @@ def store(book, submission, verdicts):
     book.record([submission])
     for unit in dict.fromkeys(verdict.unit for verdict in verdicts):
         book.store(submission, unit, [verdict for verdict in verdicts if verdict.unit == unit], "1")
+
+
+RESULTS = {"score": float, "execution_time": float, "output": str, "output_format": {"text"}, "visibility": {"visible"}, "tests": list}
+TEST = {"score": float, "max_score": float, "name": str, "output": str, "output_format": {"text"}, "visibility": {"visible"}, "status": {"passed", "failed"}}
+
+
+def gradescopes(text):
+    """A results.json, of which Gradescope's "Autograder Specifications" know every field with its type or values."""
+    results = json.loads(text)
+    for fields, thing in [(RESULTS, results), *((TEST, test) for test in results["tests"])]:
+        for name, value in thing.items():
+            allowed = fields[name]
+            assert value in allowed if isinstance(allowed, set) else isinstance(value, (int, float) if allowed is float else allowed), name
+    return results

@@ -96,7 +96,22 @@ def test_a_student_submits_a_job_in_it(unpacked):
     assert "This is job 0." in (folder / "first_job.o0").read_text()
 
 
-@pytest.mark.parametrize(("package", "theirs", "ours"), [("handson", "compare", "tour"), ("grader", "check", "release")])
+def test_what_a_student_submits_from_it_is_graded(unpacked, tmp_path):
+    file = "exercises/02_multi_gpu/run_multi_gpu_training.sh"
+    (unpacked / file).write_text(solved(file))
+    command = [sys.executable, "-m", "handson", "submit", "--name", "jane"]
+    done = subprocess.run(command, cwd=unpacked / "exercises", env=environment(unpacked), capture_output=True, text=True, timeout=60, check=True)
+    assert "SHA256: " in done.stdout and done.stderr == ""
+    (tmp_path / "class").mkdir()
+    (unpacked / "jane.zip").rename(tmp_path / "class/jane.zip")
+    command = [sys.executable, "-m", "grader", "grade", tmp_path / "class", "--out", tmp_path / "out", "--unit", "multi_gpu", "--engines", "1"]
+    subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=True)
+    rows = [line for line in (tmp_path / "out/grades.csv").read_text().splitlines() if "pytorch" not in line and "chainer" not in line]
+    passed = [row for row in rows if row.startswith("jane,multi_gpu,") and ",passed," in row]
+    assert passed and "Missing" not in (tmp_path / "out/feedback/jane.html").read_text()
+
+
+@pytest.mark.parametrize(("package", "theirs", "ours"), [("handson", "submit", "tour"), ("grader", "check", "release")])
 def test_the_instructors_commands_are_not_in_it(unpacked, package, theirs, ours):
     command = [sys.executable, "-m", package, "--help"]
     shown = subprocess.run(command, cwd=unpacked, env=environment(unpacked), capture_output=True, text=True, timeout=60, check=True).stdout

@@ -23,6 +23,19 @@ def test_the_old_and_the_new_total_are_told_and_what_counts_of_unit_and_gap(tmp_
     assert lines(tmp_path, "", None) == ["jane: 4 points -> 3 points."]
 
 
+def test_a_name_without_its_number_is_the_students_or_is_answered_with_those_it_could_mean(tmp_path):
+    with Gradebook(tmp_path) as book:
+        for name, number in (("Jane Doe", "1"), ("Max Roe", "2"), ("Max Roe", "3")):
+            store(book, handed_in(name, number), [said("step", 1.0)])
+    told = []
+    adjust(tmp_path, "jane doe", "multi_gpu", "step", 2.0, "why", "who", told.append)
+    assert told == ["Jane Doe_1: 1 point -> 2 points."]
+    with pytest.raises(GradebookError, match="there is no student 'Max Roe' in .*: did you mean 'Max Roe_2' or 'Max Roe_3'?"):
+        adjust(tmp_path, "Max Roe", "multi_gpu", "step", 2.0, "why", "who", told.append)
+    with pytest.raises(GradebookError, match="did you mean 'Jane Doe_1'?"):
+        adjust(tmp_path, "Jane Do", "multi_gpu", "step", 2.0, "why", "who", told.append)
+
+
 def test_points_of_an_earlier_submission_count_once_they_are_confirmed(tmp_path):
     with Gradebook(tmp_path) as book:
         store(book, handed_in(), [said("step", 0.5)])

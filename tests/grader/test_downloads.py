@@ -185,3 +185,24 @@ def test_names_that_differ_in_capitals_alone_stay_apart_and_are_said(collected):
     found, lines = collected({"jane.zip": zipped({JOB: b"1"}), "Jane.zip": zipped({JOB: b"2"})})
     assert {name: files[JOB] for name, (files, _) in found.items()} == {"Jane": b"2", "jane": b"1"}
     assert lines == ["Jane and jane are graded as different students: if they are one, give both the same name."]
+
+
+@pytest.mark.parametrize("before", [f"{MOODLE}/", f"{MOODLE}_"])
+def test_what_was_handed_in_beside_an_archive_belongs_to_it(collected, before):
+    found, _ = collected({f"{before}homework.zip": zipped({JOB: b"1", SCRIPT: b"2"}), f"{before}02_multi_gpu.ipynb": b"3"})
+    [(files, one)] = found.values()
+    assert files == {JOB: b"1", SCRIPT: b"2", NOTEBOOK: b"3"} and one.attempt == 1
+
+
+def test_times_are_found_by_the_number_where_the_name_is_written_otherwise(collected):
+    listed = [Listed("Jane O/Doe_12345", "Jane O/Doe", "12345", "", "2026-11-21T10:00:00+00:00")]
+    found, _ = collected({f"{MOODLE}/a.zip": zipped(GOOD), "Jane Doe.zip": zipped(GOOD)}, listed=listed)
+    assert {name: one.handed_in for name, (_, one) in found.items()} == {"Jane Doe_12345": "2026-11-21T10:00:00+00:00"}
+
+
+def test_a_group_is_as_late_as_its_last_member_whatever_its_number(collected):
+    listed = [Listed(f"{name}_{number}", name, number, group, time) for name, number, group, time in (
+        ("Jane", "1", "Group A", "2026-11-20T10:00:00+00:00"), ("Max", "2", "group a", "2026-11-21T10:00:00+00:00"),
+        ("Zoe", "77", "", "2026-11-25T10:00:00+00:00"))]  # fmt: skip
+    found, _ = collected({"Group A_77_assignsubmission_file/a.zip": zipped(GOOD)}, listed=listed)
+    assert found["Group A_77"][1].handed_in == "2026-11-21T10:00:00+00:00"

@@ -197,8 +197,31 @@ def test_a_release_loses_nothing_that_it_did_not_write(tmp_path):
     release(solutions, tmp_path, say=said.append)
     [kept] = tmp_path.glob("exercises.before-*")
     assert {str(path.relative_to(kept)): path.read_text() for path in kept.rglob("*") if path.is_file()} == {name: mine[name] for name in ("a.py", "own/notes.txt")}
-    assert sorted(str(path.relative_to(exercises)) for path in exercises.rglob("*")) == ["a.py", "results", "results/loss.txt", "same.py", "train.o12"]
+    assert sorted(str(path.relative_to(exercises)) for path in exercises.rglob("*")) == [".released", "a.py", "results", "results/loss.txt", "same.py", "train.o12"]
     assert (exercises / "a.py").read_text() == "pass\n" and any(str(kept) in line for line in said)
+
+
+def test_what_a_release_wrote_itself_is_not_kept_by_the_next_one(tmp_path):
+    solutions = tmp_path / "solutions"
+    (solutions / "old").mkdir(parents=True)
+    (solutions / "old/b.py").write_text("pass\n")
+    for text in ("1\n", "2\n", "3\n"):
+        (solutions / "a.py").write_text(text)
+        release(solutions, tmp_path, say=lambda line: None)
+    shutil.rmtree(solutions / "old")
+    release(solutions, tmp_path, say=lambda line: None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["exercises", "notebooks", "solutions"]
+    assert sorted(path.name for path in (tmp_path / "exercises").iterdir()) == [".released", "a.py"]
+
+
+@pytest.mark.parametrize("record", ["", "x\n", "0  a.py\n"])
+def test_without_a_record_of_the_last_release_everything_is_kept(tmp_path, record):
+    (tmp_path / "solutions").mkdir()
+    for text in ("1\n", "2\n"):
+        (tmp_path / "solutions/a.py").write_text(text)
+        release(tmp_path / "solutions", tmp_path, say=lambda line: None)
+        (tmp_path / "exercises/.released").write_text(record)
+    assert [path.read_text() for path in tmp_path.glob("exercises.before-*/a.py")] == ["1\n"]
 
 
 @pytest.mark.slow

@@ -2,11 +2,10 @@
 
 import csv
 import io
-import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from classes import handed_in, not_done, said, store
+from classes import gradescopes, handed_in, not_done, said, store
 
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import tables, tell
@@ -116,27 +115,13 @@ def test_platforms_get_the_grade_on_the_courses_scale(by_rules):
     assert list(csv.reader(io.StringIO(tables.canvas(by_rules))))[0][-1] == "Term"
     [nbgrader] = rows(tables.nbgrader(by_rules))
     assert [nbgrader[name] for name in ("duedate", "raw_score", "late_submission_penalty", "score")] == ["2026-11-20 17:00:00", "3", "0.6", "2.4"]
-    results = gradescopes(by_rules[0])
+    results = gradescopes(tables.gradescope(by_rules[0]))
     assert results["score"] == 72.5 and sum(test["score"] for test in results["tests"]) == pytest.approx(72.5)
-
-
-RESULTS = {"score": float, "execution_time": float, "output": str, "output_format": {"text"}, "visibility": {"visible"}, "tests": list}
-TEST = {"score": float, "max_score": float, "name": str, "output": str, "output_format": {"text"}, "visibility": {"visible"}, "status": {"passed", "failed"}}
-
-
-def gradescopes(score):
-    """A results.json of ours, of which Gradescope's "Autograder Specifications" know every field with its type or values."""
-    results = json.loads(tables.gradescope(score))
-    for fields, thing in [(RESULTS, results), *((TEST, test) for test in results["tests"])]:
-        for name, value in thing.items():
-            allowed = fields[name]
-            assert value in allowed if isinstance(allowed, set) else isinstance(value, (int, float) if allowed is float else allowed), name
-    return results
 
 
 def test_gradescope_gets_scores_that_add_up(book, of_class):
     book.adjust("jane_11", "multi_gpu", "a", 2.0, "a typo", "Dr. Roe")
-    results = gradescopes(scores(book)[0])
+    results = gradescopes(tables.gradescope(scores(book)[0]))
     assert results["score"] == 4.0 == sum(test["score"] for test in results["tests"])
     assert [(test["name"], test.get("status")) for test in results["tests"]] == [
         ("multi_gpu, a: equal gradients", "failed"), ("multi_gpu, a: adjusted", None), ("multi_gpu, b: equal gradients", "passed")]  # fmt: skip
@@ -144,7 +129,7 @@ def test_gradescope_gets_scores_that_add_up(book, of_class):
 
 def test_gradescope_gets_no_score_for_the_ungraded_and_the_refused(of_class):
     """Nor one of a test: without a total Gradescope adds up those that there are."""
-    ungraded, refused = map(gradescopes, of_class[1:])
+    ungraded, refused = (gradescopes(tables.gradescope(score)) for score in of_class[1:])
     assert "score" not in ungraded and not any("score" in test for test in ungraded["tests"])
     assert "Ungraded" in ungraded["tests"][0]["output"] and ungraded["tests"][1]["status"] == "passed"
     assert "score" not in refused and refused["tests"] == [] and "x.zip holds a link" in refused["output"]

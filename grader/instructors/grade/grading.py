@@ -10,8 +10,8 @@ from tqdm import tqdm
 
 from grader import sandbox
 from grader.course import UNITS
-from grader.instructors import rules
-from grader.instructors.collect import collect, newest
+from grader.instructors import rules, worksheet
+from grader.instructors.collect import Listed, collect, newest
 from grader.instructors.grade import cluster, digest, seeds, work
 from grader.instructors.grade.placing import ControllerLost, EnginesLost, Placer
 from grader.instructors.gradebook import Gradebook
@@ -30,11 +30,11 @@ class GradeError(OneSentence, RuntimeError):
     """A sentence on why nothing is graded."""
 
 
-def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=False, force=False, units=None, say=print):
-    """Grade the folder `submissions` into the folder `out`, on `engines` engines started here, or on those of a running cluster.
+def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=False, force=False, units=None, say=print, sheet=None):
+    """Grade `submissions`, a folder or a learning platform's zip, into the folder `out`, on `engines` engines started here, or on those of a running cluster.
 
-    trusted: run students' code without a sandbox; force: grade again what has been graded; units: grade only these. Raises OneSentence
-    errors.
+    trusted: run students' code without a sandbox; force: grade again what has been graded; units: grade only these; sheet: the
+    path of Moodle's grading worksheet. Raises OneSentence errors.
     """
     if not trusted and not sandbox.strong():
         raise GradeError(f"{sandbox.missing()} See `python -m grader doctor`, or give --trusted to run students' code as your own")
@@ -50,7 +50,7 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
     resources = "trusted" if trusted else "sandbox"
     versions = {unit: digest.of_unit(unit) for unit in units}
     with Gradebook(out) as book:
-        collected = collect(submissions, out / "submissions", expected, say)
+        collected = collect(submissions, out / "submissions", expected, say, _listed(book, sheet, out, course.zone), course.zone)
         book.record(collected)
         absent = sorted({one.student for one in book.submissions()} - {one.student for one in collected})
         note_absent(out, absent)
@@ -82,6 +82,14 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         if earlier := sum(len(score.earlier) for score in scores(book, UNITS, course)):
             say(f"Set by hand for earlier submissions, and not counted now: {earlier}; see `python -m grader adjust {out} --list`")
         say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")
+
+
+def _listed(book, sheet, out, zone):
+    """The students whom Moodle's worksheet or the gradebook knows. Of a worksheet that was kept from another time, only their names count."""
+    of_moodle = kept.listed(zone) if (kept := worksheet.keep(sheet, out)) else []
+    of_moodle = of_moodle if sheet else [one._replace(handed_in=None) for one in of_moodle]
+    names = {one.student for one in of_moodle}
+    return of_moodle + [Listed(one.student, one.name, one.number, "", None) for one in book.submissions() if one.student not in names]
 
 
 def _grade(book, missing, versions, resources, secret, engines, profile, cluster_file, trusted, say):

@@ -6,7 +6,7 @@ All reports can be written again at any time (``python -m grader report DIR``), 
 import json
 
 from grader.course import UNITS
-from grader.instructors import rules
+from grader.instructors import rules, worksheet
 from grader.instructors.reports import pages, tables
 from grader.instructors.reports.files import write
 from grader.instructors.scores import scores
@@ -31,7 +31,7 @@ def tell(book, folder):
     of_class = scores(book, UNITS, rules.read())
     for name, text in {
         "grades.csv": tables.grades(of_class),
-        "moodle.csv": tables.moodle(of_class),
+        "moodle.csv": tables.moodle(of_class, worksheet.keep(None, folder)),
         "canvas.csv": tables.canvas(of_class),
         "nbgrader.csv": tables.nbgrader(of_class),
         "report.html": pages.report(of_class, _absent(folder)),

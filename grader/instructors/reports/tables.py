@@ -85,16 +85,27 @@ def _status(verdict):
     return f"ungraded ({verdict.status})" if verdict.points is None else verdict.status
 
 
-def moodle(scores):
-    """The offline grading worksheet of Moodle's assignments (mod/assign/feedback/offline). It has no dates of the last change, so Moodle
-    keeps existing grades unless its box to update them is ticked; an empty grade changes nothing. Comments are HTML."""
-    head = ["Identifier", "Full name", "Grade", "Maximum grade", "Last modified (grade)", "Feedback comments"]
+def moodle(scores, worksheet=None):
+    """The offline grading worksheet of Moodle's assignments (mod/assign/feedback/offline): Moodle's own with grades and comments, or a new one.
+
+    A new one has no dates of the last change, so Moodle keeps existing grades unless its box to update them is ticked; an empty grade changes
+    nothing. Comments are HTML.
+    """
+    comments = "Feedback comments"
+    if worksheet is None:
+        head = ["Identifier", "Full name", "Grade", "Maximum grade", "Last modified (grade)", comments]
+        return table(head, [[f"Participant {score.submission.number}" if score.submission.number else "", score.submission.name, _grade(score),
+                             score.max_grade, None, _comment(score)] for score in scores])  # fmt: skip
+    head = list(dict.fromkeys([*worksheet.head, comments]))
     rows = []
-    for score in scores:
-        one = score.submission
-        identifier = f"Participant {one.number}" if one.number else ""
-        rows.append([identifier, one.name, _grade(score), score.max_grade, None, html.escape(clean(_summary(score)))])
+    for row, score in worksheet.grades(scores):
+        filled = row | {"Grade": _grade(score), comments: _comment(score)} if score and _grade(score) is not None else row
+        rows.append([filled.get(column) if filled.get(column) != "" else None for column in head])
     return table(head, rows)
+
+
+def _comment(score):
+    return html.escape(clean(_summary(score)))
 
 
 def canvas(scores):

@@ -1,0 +1,84 @@
+"""``python -m grader export``: the feedback pages of a class in the one zip that Moodle or Canvas takes back.
+
+Moodle (mod/assign/feedback/file/importziplib.php) finds the student by the number in `Name_12345_assignfeedback_file_/`. Canvas
+(`infer_comment_context_from_filename` in app/models/abstract_assignment.rb) takes the files back under the names that it gave out, and shows
+them under the names that students gave them: so the feedback has to be in a file of that kind, a zip.
+"""
+
+import io
+import zipfile
+
+from grader.course import UNITS
+from grader.instructors import collect, rules, worksheet
+from grader.instructors.gradebook import Gradebook
+from grader.instructors.scores import scores
+from handson.errors import OneSentence
+from handson.files import written_aside
+
+PAGE = "feedback.html"
+BEGINNING = (1980, 1, 1, 0, 0, 0)  # the time of every entry, so that the same feedback gives the same zip
+
+
+class ExportError(OneSentence, ValueError):
+    """A sentence on why nothing is exported."""
+
+
+def export(folder, to, submissions=None, say=print):
+    """Write `to`_feedback.zip into `folder`, where `grade` wrote. to: "moodle" or "canvas"; submissions: for Canvas, what was graded. Returns the
+    zip's path. Raises OneSentence errors."""
+    if to == "canvas" and submissions is None:
+        raise ExportError("Canvas takes feedback back under the names of its own files: name what was graded, with --submissions")
+    with Gradebook(folder, writing=False) as book:
+        of_class = scores(book, UNITS, rules.read())
+    pages = {score.student: folder / f"feedback/{collect.file_name(score.student)}.html" for score in of_class}
+    if absent := [student for student, page in pages.items() if not page.is_file()]:
+        raise ExportError(f"{pages[absent[0]]} is not there: run `python -m grader report {folder}` first")
+    entries = _for_moodle(of_class, worksheet.keep(None, folder)) if to == "moodle" else _for_canvas(of_class, submissions)
+    out = folder / f"{to}_feedback.zip"
+    try:
+        with written_aside(out, durable=False) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as pack:
+            for student, names in entries.items():
+                for name in names:
+                    page = pages[student].read_bytes()
+                    _add(pack, *((f"{name}/{PAGE}", page) if to == "moodle" else (name, _zipped(page))))
+    except OSError as error:
+        raise ExportError(f"{out} can't be written ({error.strerror}): make room, then run the same command again") from None
+    if left_out := [student for student in pages if not entries.get(student)]:
+        say(f"Left out, to be given back by hand: {', '.join(left_out[:5])}{f' and {len(left_out) - 5} more' if len(left_out) > 5 else ''}.")
+    say(f"{out}: the feedback for {sum(map(len, entries.values()))} students ({out.stat().st_size / 1e6:.1f} MB).")
+    return out
+
+
+def _for_moodle(of_class, sheet):
+    """{student: the names of folders}: for a group, one for each of its members."""
+    return {
+        score.student: [f"{_plain(name)}_{number}_assignfeedback_file_" for name, number in _members(score.submission, sheet) if number]
+        for score in of_class
+    }
+
+
+def _members(submission, sheet):
+    return sheet and sheet.members(submission.name) or [(submission.name, submission.number)]
+
+
+def _plain(name):
+    """A name in which Moodle finds nothing but a name."""
+    return name.replace("_", " ").replace("/", " ").replace("\\", " ").lstrip(".~ ") or "Participant"
+
+
+def _for_canvas(of_class, submissions):
+    given_out = collect.names(submissions)
+    return {score.student: [name for name in given_out.get(score.student, ())[-1:] if name.lower().endswith(".zip")] for score in of_class}
+
+
+def _zipped(page):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as pack:
+        _add(pack, PAGE, page)
+    return packed.getvalue()
+
+
+def _add(pack, name, data):
+    entry = zipfile.ZipInfo(name, BEGINNING)
+    entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+    pack.writestr(entry, data)

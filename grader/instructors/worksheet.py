@@ -1,0 +1,110 @@
+"""Moodle's offline grading worksheet: who handed in and when, who is in which group, and the file that Moodle reads grades from.
+
+`grade --worksheet FILE` keeps a copy in the folder of the grades, and `moodle.csv` is that copy, filled in. Columns and formats are those
+of mod/assign/gradingtable.php and mod/assign/feedback/offline in Moodle's source, in English: Moodle itself looks for the headings in the
+language of the page.
+"""
+
+import csv
+import io
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from grader.instructors.collect import Listed, alike
+from handson.errors import OneSentence
+from handson.files import written_aside
+
+NAME = "moodle_worksheet.csv"
+NEEDED = ("Identifier", "Grade", "Last modified (grade)")  # without these, Moodle takes no worksheet back
+SUBMITTED, FULL_NAME, GROUP, COMMENTS = "Last modified (submission)", "Full name", "Group", "Feedback comments"
+FORMATS = ("%A, %d %B %Y, %I:%M %p", "%A, %B %d, %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%Y-%m-%d %H:%M:%S")  # English; American; 24 hours; ISO
+NOTHING = ("", "-")
+LARGEST = 50_000_000  # bytes
+
+
+class WorksheetError(OneSentence, ValueError):
+    """A sentence on why a file is no worksheet."""
+
+
+@dataclass(frozen=True)
+class Worksheet:
+    """head: the names of the columns; rows: a {column: text} for each student, as Moodle wrote them."""
+
+    head: tuple
+    rows: tuple
+
+    def listed(self, zone=None):
+        """The `Listed` students. zone: the tzinfo of the clock that Moodle showed to whoever downloaded the worksheet; by default that of this
+        machine. Raises WorksheetError."""
+        return [self._listed(row, zone) for row in self.rows if _number(row)]
+
+    def _listed(self, row, zone):
+        number, name = _number(row), row.get(FULL_NAME, "").strip() or "Participant"
+        return Listed(f"{name}_{number}", name, number, row.get(GROUP, "").strip(), _handed_in(row, zone))
+
+    def grades(self, scores):
+        """(row, its Score or None) for each row; a group's score is that of all of its members."""
+        groups = {alike(row[GROUP]) for row in self.rows if row.get(GROUP)}
+        by_group = {name: score for score in scores if (name := alike(score.submission.name)) in groups}
+        own = [score for score in scores if alike(score.submission.name) not in groups]  # the number of a group can be a student's, too
+        by_number = {score.submission.number: score for score in own if score.submission.number}
+        return [(row, by_group.get(alike(row.get(GROUP, ""))) or by_number.get(_number(row))) for row in self.rows]
+
+    def members(self, group):
+        """(name, number) of each student in a group."""
+        return [(one.name, one.number) for one in self.listed(None) if one.group and alike(one.group) == alike(group)]
+
+
+def read(path):
+    """The Worksheet in a file. Raises WorksheetError."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise WorksheetError(f"{path} is too large for a grading worksheet: download it from Moodle again")
+        rows = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
+    except OSError as error:
+        raise WorksheetError(f"{path} can't be read ({error.strerror}): name the grading worksheet that Moodle gives out") from None
+    except (ValueError, csv.Error) as error:
+        raise WorksheetError(f"{path} is no CSV in UTF-8 ({error}): download the grading worksheet from Moodle again") from None
+    head = tuple(cell.strip() for cell in rows[0]) if rows else ()
+    if missing := [column for column in NEEDED if column not in head]:
+        raise WorksheetError(f"{path} has no column {missing[0]!r}: download the grading worksheet from Moodle again, with Moodle in English")
+    found = tuple(dict(zip(head, row, strict=False)) for row in rows[1:] if any(row))
+    numbers = [number for row in found if (number := _number(row))]
+    if twice := next((number for number in numbers if numbers.count(number) > 1), None) if len(set(numbers)) < len(numbers) else None:
+        raise WorksheetError(f"{path} has Participant {twice} twice: download it from Moodle again")
+    return Worksheet(head, found)
+
+
+def keep(path, folder):
+    """The Worksheet at `path`, of which a copy is kept in `folder`; if `path` is None, the one that was kept there, or None. Raises
+    WorksheetError."""
+    kept = folder / NAME
+    if path is None:
+        return read(kept) if kept.exists() else None
+    found = read(path)
+    if not (kept.exists() and kept.samefile(path)):
+        try:
+            with written_aside(kept) as file:
+                file.write(path.read_bytes())
+        except OSError as error:
+            raise WorksheetError(f"{kept} can't be written ({error.strerror}): make room, then run the same command again") from None
+    return found
+
+
+def _number(row):
+    """The number in "Participant 12345", whatever Moodle's language."""
+    found = re.search(r"\d+$", row.get("Identifier", "").strip())
+    return found[0] if found else ""
+
+
+def _handed_in(row, zone):
+    text = " ".join(row.get(SUBMITTED, "").split())  # newer Moodles have a narrow space before AM and PM
+    if text in NOTHING:
+        return None
+    for form in FORMATS:
+        try:
+            return datetime.strptime(text, form).replace(tzinfo=zone).astimezone(UTC).isoformat(timespec="seconds")
+        except (ValueError, OverflowError):
+            continue
+    raise WorksheetError(f"{SUBMITTED} of {row['Identifier']} is {text!r:.60}, which is no date: download the worksheet with Moodle in English")

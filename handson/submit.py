@@ -1,0 +1,192 @@
+"""``python -m handson submit``: packs a student's exercises and notebooks into one zip, and hands it in where the site has a folder for it.
+
+Results, data sets and the output of jobs stay out. The same work gives the same zip, so its digest shows that nothing was changed later.
+"""
+
+import contextlib
+import errno
+import getpass
+import hashlib
+import io
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+from handson.cluster import site as sites
+from handson.errors import OneSentence
+from handson.files import course_folder, written_aside
+
+ROOMS = ("exercises", "notebooks")
+LEFT_OUT = {"results", "datasets", "__pycache__", "venv", "env"}  # and hidden folders
+LARGEST = {".ipynb": 20_000_000, ".py": 1_000_000, ".sh": 1_000_000}  # bytes of a file that is graded; files of other kinds stay out
+NAME = re.compile(r"[^\W_][\w .@+-]{0,98}[\w@+-]|[^\W_]")
+MADE_HERE = b"handson submit"  # the comment in the zip
+BEGINNING = (1980, 1, 1, 0, 0, 0)  # the time of every entry
+
+
+class SubmitError(OneSentence, OSError):
+    """A sentence on why nothing is packed or handed in."""
+
+
+def submit(name=None, folder=None, checked=False, drop=True, say=print):
+    """Pack the course in `folder`, by default the one around the working directory, into NAME.zip there, and copy it to the drop folder of the
+    chosen site, if it has one and `drop`. checked: run all checks before. Returns the path of the zip. Raises OneSentence errors."""
+    name, folder = name or getpass.getuser(), folder or course_folder()
+    if not NAME.fullmatch(name):
+        raise SubmitError(f"{name!r:.60} can't be the name of a file here: use letters, digits, spaces and . @ + - with --name")
+    target = sites.load().drop if drop else None
+    files, problems = packed(folder)
+    for problem in problems:
+        say(problem)
+    if not files:
+        raise SubmitError(f"{folder} holds no exercises and no notebooks with anything in them: change to the folder of the course")
+    if checked:
+        check(folder, say)
+    data = zipped(files)
+    digest, now = hashlib.sha256(data).hexdigest(), time.gmtime()
+    path = folder / f"{name}.zip"
+    _refuse_other(path)
+    _written(path, data)
+    handed_in = None
+    try:
+        handed_in = _dropped(data, Path(target), f"{name}.{time.strftime('%Y%m%dT%H%M%SZ', now)}.{digest[:12]}.zip", path) if target else None
+    finally:
+        receipt = _receipt(path, handed_in, files, problems, digest, now)
+        _written(folder / f"{name}.receipt.txt", receipt.encode())
+        say(receipt.rstrip())
+    return path
+
+
+def packed(folder):
+    """({name: bytes}, sentences on files that are empty, unreadable or stay out) of the exercises and notebooks in a course's folder."""
+    files, problems = {}, []
+    for room in ROOMS:
+        for place, folders, names in os.walk(folder / room):
+            folders[:] = sorted(one for one in folders if one not in LEFT_OUT and not one.startswith(".") and not Path(place, one).is_symlink())
+            for path in (Path(place, one) for one in sorted(names) if Path(one).suffix in LARGEST and not one.startswith(".")):
+                name = str(path.relative_to(folder))
+                data, problem = _read(path)
+                if problem:
+                    problems.append(f"{name} {problem}.")
+                if data:
+                    files[name] = data
+    return files, problems
+
+
+def _read(path):
+    """(bytes, what is wrong or None) of a file; without bytes, it stays out."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None, "is no plain file, and stays out"
+        if path.stat().st_size > LARGEST[path.suffix]:
+            cure = ": clear its outputs" if path.suffix == ".ipynb" else ""
+            return None, f"is larger than {LARGEST[path.suffix] / 10**6:g} MB, and stays out{cure}"
+        data = path.read_bytes()
+    except OSError as error:
+        return None, f"can't be read ({error.strerror}), and stays out"
+    if not data.strip():
+        return None, "is empty, and stays out"
+    try:
+        if path.suffix != ".ipynb":
+            data.decode()
+        elif not isinstance(json.loads(data).get("cells"), list):
+            return data, "is no notebook; it is packed, but can't be graded"
+    except UnicodeDecodeError:
+        return data, "is no text in UTF-8; it is packed, but can't be graded"
+    except (ValueError, AttributeError, RecursionError):
+        return data, "is no notebook; it is packed, but can't be graded"
+    return data, None
+
+
+def check(folder, say):
+    """Run the check of each task that is in the course's folder, as ``python -m grader check`` does, and report those that are not complete."""
+    tasks = sorted({path.stem for path in (folder / "notebooks").glob("[0-9][0-9]_*.ipynb")} | {path.name for path in (folder / "exercises").glob("[0-9][0-9]_*")})
+    open_tasks = []
+    for task in (task.split("_", 1)[1] for task in tasks):
+        say(f"{task}:")
+        if subprocess.run([sys.executable, "-m", "grader", "check", task], cwd=folder).returncode:
+            open_tasks.append(task)
+    say(f"Not complete: {', '.join(open_tasks)}. It is packed nevertheless." if open_tasks else "All tasks are complete.")
+
+
+def zipped(files):
+    """The bytes of a zip, always the same for the same files. files: {name: bytes}."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as pack:
+        pack.comment = MADE_HERE
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, BEGINNING)
+            entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, 0o100644 << 16
+            pack.writestr(entry, files[name])
+    return data.getvalue()
+
+
+def _refuse_other(path):
+    """Raise SubmitError if `path` is a file that was not made here."""
+    if path.exists():
+        try:
+            with zipfile.ZipFile(path) as pack:
+                ours = pack.comment == MADE_HERE
+        except (OSError, zipfile.BadZipFile):
+            ours = False
+        if not ours:
+            raise SubmitError(f"{path} is there already, and was not made by this command: move it away, or choose another --name")
+
+
+def _written(path, data):
+    try:
+        with written_aside(path) as file:
+            file.write(data)
+    except OSError as error:
+        raise SubmitError(f"{path} can't be written ({error.strerror}): make room, then run the same command again") from None
+
+
+def _dropped(data, folder, name, path):
+    """Put `data` into the drop folder under a name that is not taken, complete or not at all, readable for those who grade. Returns its path."""
+    aside, target = folder / f".{name}.part", folder / name
+    try:
+        mode = folder.stat().st_mode
+        if mode & stat.S_IROTH and not mode & stat.S_ISGID:
+            raise SubmitError(f"in {folder} everybody could read your work, so it stays in {path}: ask your instructor to protect that folder (chmod 3733)")
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            os.fchmod(file.fileno(), 0o640 if mode & stat.S_ISGID else 0o644)  # of the folder's group, or found only by who knows its name
+        with contextlib.suppress(FileExistsError):  # the same work in the same second
+            _named(aside, target)
+        return target
+    except OSError as error:
+        if isinstance(error, OneSentence):
+            raise
+        raise SubmitError(f"{folder} took nothing ({error.strerror}): your work is in {path}; try again, or give it to your instructor") from None
+    finally:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+
+
+def _named(aside, target):
+    """Give a complete file its name, in place of no other file."""
+    try:
+        os.link(aside, target)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS) or target.exists():  # file systems without hard links
+            raise
+        os.rename(aside, target)
+
+
+def _receipt(path, handed_in, files, problems, digest, now):
+    kinds = [f"{sum(name.startswith(room) for name in files)} in {room}/" for room in ROOMS]
+    lines = [
+        f"Packed: {path.name}, {len(files)} files ({', '.join(kinds)})",
+        f"Time:   {time.strftime('%Y-%m-%d %H:%M:%S', now)} UTC",
+        f"SHA256: {digest}",
+        f"Handed in: {handed_in}" if handed_in else f"Not handed in yet: upload {path.name} where your course collects it.",
+    ]
+    return "\n".join([*lines, *problems]) + "\n"

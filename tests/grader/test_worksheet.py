@@ -1,0 +1,104 @@
+"""Moodle's grading worksheet goes round: what Moodle gives out is read, filled in, and read back by Moodle's own rules.
+
+Columns are those of mod/assign/gradingtable.php, the rules those of mod/assign/feedback/offline/importgradeslib.php and locallib.php (4.1).
+"""
+
+import csv
+import io
+from zoneinfo import ZoneInfo
+
+import pytest
+from classes import handed_in, said, store
+
+from grader.instructors import worksheet
+from grader.instructors.gradebook import Gradebook
+from grader.instructors.reports import tell
+from grader.instructors.worksheet import WorksheetError
+
+HEAD = ["Identifier", "Full name", "Email address", "Status", "Grade", "Maximum grade", "Grade can be changed", "Last modified (submission)",
+        "Last modified (grade)", "Feedback comments"]  # fmt: skip
+JANE = ["Participant 11", "Jane Doe", "jane@example.org", "Submitted for grading", "", "100.00", "Yes", "Friday, 20 November 2026, 5:59 PM", "-", ""]
+MAX = ["Participant 12", "Max Roe", "max@example.org", "Submitted for grading", "7.00", "100.00", "Yes", "Sunday, 25 October 2026, 2:30 AM",
+       "Monday, 2 November 2026, 9:00 AM", "old"]  # fmt: skip
+ZOE = ["Participant 13", "Zoe", "zoe@example.org", "No submission", "", "100.00", "Yes", "-", "-", ""]
+
+
+def write(path, *rows, head=HEAD, encoding="utf-8-sig"):
+    text = io.StringIO()
+    csv.writer(text).writerows([head, *rows])
+    path.write_text(text.getvalue(), encoding=encoding)
+    return path
+
+
+def imported(text, grades):
+    """What Moodle makes of a worksheet: {number: (grade, comments)}, beginning from its own `grades`, {number: the grade or None}."""
+    head, *rows = csv.reader(io.StringIO(text))
+    columns = {name: head.index(name) for name in ("Identifier", "Grade", "Last modified (grade)")}
+    comments = head.index("Feedback comments")
+    changed = {}
+    for row in rows:
+        number = row[columns["Identifier"]][len("Participant ") :]
+        if number in grades and row[columns["Grade"]] and 0 <= float(row[columns["Grade"]]) <= 100:
+            changed[number] = float(row[columns["Grade"]]), row[comments]
+    return changed
+
+
+def test_who_handed_in_when_is_read_with_the_zone_of_the_course(tmp_path):
+    jane, maximal, zoe = worksheet.read(write(tmp_path / "w.csv", JANE, MAX, ZOE)).listed(ZoneInfo("Europe/Berlin"))
+    assert (jane.student, jane.name, jane.number, jane.handed_in) == ("Jane Doe_11", "Jane Doe", "11", "2026-11-20T16:59:00+00:00")
+    assert maximal.handed_in == "2026-10-25T00:30:00+00:00", "of an hour that clocks show twice, the one that is better for the student"
+    assert zoe.handed_in is None
+
+
+@pytest.mark.parametrize("text", ["Friday, 20 November 2026, 5:59\u202fPM", "Friday, November 20, 2026, 5:59 PM", "Friday, 20 November 2026, 17:59"])
+def test_dates_are_read_in_the_forms_of_moodles_english_languages(tmp_path, text):
+    [jane] = worksheet.read(write(tmp_path / "w.csv", [*JANE[:7], text, *JANE[8:]])).listed(ZoneInfo("UTC"))
+    assert jane.handed_in == "2026-11-20T17:59:00+00:00"
+
+
+def test_moodle_reads_its_own_worksheet_back_with_grades_and_comments(tmp_path):
+    write(tmp_path / worksheet.NAME, JANE, MAX, ZOE)
+    with Gradebook(tmp_path) as book:
+        store(book, handed_in("Jane Doe", "11"), [said("a", 1.25, message="x"), said("b", 2.0)])
+        store(book, handed_in("Max Roe", "12"), [said("a", None)])
+        tell(book, tmp_path)
+    text = (tmp_path / "moodle.csv").read_text()
+    assert imported(text, {"11": None, "12": 7.0, "13": None}) == {"11": (3.25, "multi_gpu 3.25/4"), "12": (7.0, "old")}, "ungraded is left alone"
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert list(rows[0]) == HEAD and rows[1]["Last modified (grade)"] == MAX[8] and rows[0]["Email address"] == "jane@example.org"
+
+
+def test_each_member_of_a_group_gets_the_groups_grade(tmp_path):
+    head = [*HEAD[:4], "Group", *HEAD[4:]]
+    rows = [[*row[:4], group, *row[4:]] for row, group in ((JANE, "Group A"), (MAX, "Group A"), (ZOE, "Default group"))]
+    sheet = worksheet.read(write(tmp_path / worksheet.NAME, *rows, head=head))
+    assert sheet.members("group a") == [("Jane Doe", "11"), ("Max Roe", "12")]
+    with Gradebook(tmp_path) as book:
+        store(book, handed_in("Group A", "13"), [said("a", 2.0)])  # 13: the group's number, which is no student's
+        tell(book, tmp_path)
+    assert {number: grade for number, (grade, _) in imported((tmp_path / "moodle.csv").read_text(), dict.fromkeys(("11", "12", "13"))).items()} == {
+        "11": 2.0, "12": 2.0}  # fmt: skip
+
+
+def test_anonymous_participants_have_a_number_and_no_name(tmp_path):
+    rows = [[row[0], *row[3:]] for row in (JANE, MAX)]
+    [jane, _] = worksheet.read(write(tmp_path / "w.csv", *rows, head=[HEAD[0], *HEAD[3:]])).listed(ZoneInfo("UTC"))
+    assert (jane.student, jane.handed_in) == ("Participant_11", "2026-11-20T17:59:00+00:00")
+
+
+@pytest.mark.parametrize(
+    "make, reason",
+    [
+        (lambda path: path, "can't be read (No such file or directory): name the grading worksheet"),
+        (lambda path: write(path, JANE, head=["Kennung", *HEAD[1:]]), "has no column 'Identifier': .* with Moodle in English"),
+        (lambda path: write(path, [*JANE[:7], "Freitag, 20. November 2026, 17:59", *JANE[8:]]), "of Participant 11 is 'Freitag, .*', which is no date"),
+        (lambda path: write(path, JANE, JANE), "has Participant 11 twice"),
+        (lambda path: write(path, [*JANE[:1], "Zoë", *JANE[2:]], encoding="utf-16"), "is no CSV in UTF-8"),
+        (lambda path: path.write_bytes(b""), "has no column 'Identifier'"),
+    ],
+    ids=["missing", "German", "a German date", "twice", "UTF-16", "empty"],
+)
+def test_a_file_that_is_no_worksheet_is_refused_in_a_sentence(tmp_path, make, reason):
+    make(tmp_path / "w.csv")
+    with pytest.raises(WorksheetError, match=reason.replace("(", r"\(").replace(")", r"\)")):
+        worksheet.read(tmp_path / "w.csv").listed(ZoneInfo("UTC"))
