@@ -26,6 +26,7 @@ from grader.verdict import (
 
 TO_FILL = "this gap is still to be filled"
 ONLY_IF = "this counts only if"  # begins the message of a criterion that nothing is wrong with but another one
+LOOK = "a person should look at it"  # ends the note on a file that reaches beyond its gaps
 BLAME = (FAILED, ERROR, OUT_OF_MEMORY, KILLED, DEADLOCK, TIMEOUT, GRADER_FAULT)  # if several ranks failed, the first of these statuses is reported
 LONGEST_FILE = 60_000  # characters
 MOST_LINES = 3_000
@@ -205,7 +206,7 @@ def _reaching(exercise, text):
     """A note for the instructor if the student's own lines match OUTSIDE, else "". It changes no points."""
     given = set(map(str.strip, exercise.lines))
     found = next(filter(None, (OUTSIDE.search(line) for line in text.splitlines() if line.strip() not in given)), None)
-    return f" [this file mentions `{found[0]}`: a person should look at it]" if found else ""
+    return f" [this file mentions `{found[0]}`: {LOOK}]" if found else ""
 
 
 def _what_went_wrong(outcome, source):

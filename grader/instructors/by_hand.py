@@ -1,24 +1,35 @@
-"""Points set by hand: ``python -m grader adjust``. Points are those of the course; the gradebook has them in those of the checks."""
+"""Points and comments by hand: ``python -m grader adjust`` and ``serve``. Points are those of the course; the gradebook has them in those of
+the checks. They can be set while a grader runs."""
 
 from grader.course import UNITS
 from grader.instructors import rules
 from grader.instructors.collect import meant
-from grader.instructors.gradebook import BONUS, Gradebook, GradebookError
-from grader.instructors.reports import tell
+from grader.instructors.gradebook import BONUS, Gradebook, GradebookError, Stale
+from grader.instructors.reports import scores_of, tell
 from grader.instructors.reports.files import TellError, number
 from grader.instructors.reports.tables import said
-from grader.instructors.scores import scores
 
 WHOLE = "all"  # how a command names the whole grade in place of a unit
 
 
-def adjust(folder, student, unit, gap, points, reason, author, say=print):
+def write_reports(folder):
+    """Write all reports in `folder` again, after a change that is stored. Raises OneSentence errors."""
+    try:
+        with Gradebook(folder, writing=False) as book:
+            tell(book, folder)
+    except TellError as error:
+        raise TellError(f"the change is stored, but {str(error).rpartition(', then')[0]}, then run `python -m grader report {folder}`") from None
+
+
+def adjust(folder, student, unit, gap, points, reason, author, say=print, version=None, write=write_reports):
     """Set or take back points in the gradebook in `folder`, write all reports again, and say what changed.
 
-    unit: WHOLE for the whole grade, BONUS for bonus points; points: None takes back. Raises OneSentence errors.
+    unit: WHOLE for the whole grade, BONUS for bonus points; points: None takes back; version: Gradebook.version of what the person has
+    seen, or None for whatever is there; write: what to call afterwards, with the folder. Raises OneSentence errors: Stale if it was
+    changed since then.
     """
     student, unit = _student(folder, student), "" if unit == WHOLE else unit
-    after = _change(folder, student, lambda book, score: _adjust(book, score, student, unit, gap, points, reason, author), say)
+    after = _change(folder, student, unit, gap, lambda book, score: _adjust(book, score, student, unit, gap, points, reason, author), version, write, say)
     if after.adjustment and unit not in ("", BONUS):
         say(f"What is set for the whole grade, {number(after.points)} points, counts in place of what is set for {unit}.")
     for of_unit in after.units:
@@ -27,8 +38,8 @@ def adjust(folder, student, unit, gap, points, reason, author, say=print):
             say(f"What is set for {unit} as a whole, {number(of_unit.points)} points, counts in place of what is set for its gaps ({gap or ', '.join(by_gap)}).")
 
 
-def confirm(folder, student, unit, gap, author, say=print):
-    """Let an adjustment that was made for an earlier submission hold for the one that counts now. Raises OneSentence errors."""
+def confirm(folder, student, unit, gap, author, say=print, version=None, write=write_reports):
+    """Let an adjustment that was made for an earlier submission hold for the one that counts now. Otherwise as `adjust`."""
     student, unit = _student(folder, student), "" if unit == WHOLE else unit
 
     def change(book, score):
@@ -37,13 +48,13 @@ def confirm(folder, student, unit, gap, author, say=print):
             raise GradebookError(f"{student} has no adjustment of {_what(unit, gap)} from an earlier submission: see `python -m grader adjust {folder} --list`")
         book.adjust(student, unit, gap, row["by_checks"], row["reason"], author, _counting(score, unit))
 
-    _change(folder, student, change, say)
+    _change(folder, student, unit, gap, change, version, write, say)
 
 
 def adjustments(folder):
     """A line for each adjustment in the gradebook in `folder`. Raises OneSentence errors."""
     with Gradebook(folder, writing=False) as book:
-        of_class = scores(book, UNITS, rules.read())
+        of_class = scores_of(book)
     lines = []
     for score in of_class:
         of_units = [thing.adjustment for unit in score.units for thing in (*unit.gaps, *unit.others, unit)]
@@ -94,25 +105,39 @@ def _counting(score, unit):
     return next((one.attempt for one in score.units if one.name == unit), score.attempts[-1])
 
 
-def _change(folder, student, change, say):
+def comment(folder, student, unit, gap, text, author, say=print, version=None, write=write_reports):
+    """Say something to a student about a gap, a unit or everything (WHOLE), without other points; "" takes it back. Otherwise as `adjust`."""
+    unit = "" if unit == WHOLE else unit
+
+    def change(book, score):
+        if score is None:
+            raise GradebookError(f"there is no student {student!r} in {folder}: see the first column of grades.csv")
+        gaps = {one.name: {"", *(gap.name for gap in (*one.gaps, *one.others))} for one in score.units} | {"": {""}}
+        if gap not in gaps.get(unit, ()):
+            raise GradebookError(f"{student} has no result in {_what(unit, gap)}, so there is nothing to comment on")
+        book.comment(student, unit, gap, text, author, _counting(score, unit).digest)
+
+    _change(folder, student, unit, gap, change, version, write, lambda line: None)
+
+
+def _change(folder, student, unit, gap, change, version, write, say):
     """Change the gradebook in `folder`, write all reports again, and say how the student's grade changed. Returns the new Score."""
     with Gradebook(folder, writing=False):
         pass  # raises if there is no gradebook: only `grade` makes one
-    with Gradebook(folder) as book:
+    with Gradebook(folder, alone=False) as book, book.together():
+        if version is not None and version != book.version(student, unit, gap):
+            raise Stale(f"{student}, {_what(unit, gap)}: this has changed meanwhile")
         before = _score(book, student)
         change(book, before)
         after = _score(book, student)
-        try:
-            tell(book, folder)
-        except TellError as error:
-            raise TellError(f"the adjustment is stored, but {str(error).rpartition(', then')[0]}, then run `python -m grader report {folder}`") from None
+    write(folder)
     say(f"{student}: {_total(before)} -> {_total(after)}.")
     return after
 
 
 def _score(book, student):
     """The Score of a student, or for the name of a group that of its first member; None if there is nobody."""
-    of_class = scores(book, UNITS, rules.read())
+    of_class = scores_of(book)
     return next((score for name in ("student", "group") for score in of_class if getattr(score, name) == student), None)
 
 

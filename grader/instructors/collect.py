@@ -313,10 +313,7 @@ def _read(student, attempt, others, limits, given_out):
         files, problems, time, refused = content.files, tuple(content.problems), content.time or entry.time, None
     except archives.Refused as error:
         files, problems, time, refused = {}, (), entry.time, f"{archives.shown(entry.name)} {error}."
-    digest = hashlib.sha256()
-    for file, data in sorted(files.items()):
-        digest.update(f"{file}\0{len(data)}\0".encode() + data)
-    return Submission(student, who.name, who.number, 0, time, who.late, None, digest.hexdigest() if files else "", problems, refused), files
+    return Submission(student, who.name, who.number, 0, time, who.late, None, digest_of(files), problems, refused), files
 
 
 def _content(attempt, limits, given_out):
@@ -329,6 +326,27 @@ def _content(attempt, limits, given_out):
 
 def _loose(entries):
     return archives.Loose(tuple((_who(one).file or one.name, one.start) for one in entries))
+
+
+def unpacked(submission, workplace):
+    """The folder below `workplace` in which `collect` has unpacked a Submission's files, or None if they are not there any more."""
+    place = Path(workplace) / file_name(submission.student)
+    for folder in sorted(place.iterdir()) if submission.digest and place.is_dir() else ():
+        try:
+            files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        except OSError:
+            continue
+        if digest_of(files) == submission.digest:
+            return folder
+    return None
+
+
+def digest_of(files):
+    """The sha256 of {name: data}, in hex; "" of no files."""
+    digest = hashlib.sha256()
+    for file, data in sorted(files.items()):
+        digest.update(f"{file}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest() if files else ""
 
 
 def _clean(name):

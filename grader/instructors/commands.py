@@ -180,11 +180,38 @@ def gradescope(
 
 
 @app.command()
+def regrade(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")],
+    student: Annotated[str, typer.Option(help="As in the first column of grades.csv.")],
+    unit: Annotated[list[str] | None, typer.Option(help="Only this unit (may be repeated).")] = None,
+    engines: Annotated[int, typer.Option(min=1, help="How many engines to start on this machine.")] = 2,
+    trusted: Annotated[bool, typer.Option("--trusted", help="Run students' code without a sandbox.")] = False,
+):
+    """Grade again what one student has handed in last."""
+    from grader.instructors.grade.grading import again
+
+    again(student, folder, unit, engines, trusted, typer.echo)
+
+
+@app.command()
+def serve(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `grade --out` wrote.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of this computer; 0 for any free one.")] = 8765,
+    engines: Annotated[int, typer.Option(min=1, help="How many engines grade a student again.")] = 2,
+    trusted: Annotated[bool, typer.Option("--trusted", help="Grade again without a sandbox.")] = False,
+):
+    """Show report and feedback as live pages on this computer, to adjust grades, comment, and grade a student again."""
+    from grader.instructors.serve import serve
+
+    serve(folder, port, engines, trusted, typer.echo)
+
+
+@app.command()
 def similarity(
     submissions: Annotated[Path, typer.Argument(help="What the class handed in: a folder or archive for each student.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page that shows them side by side.")] = Path("similarity.html"),
 ):
-    """List pairs of submissions that share filled-in code which neither the exercise nor the solution has."""
+    """List groups of submissions that share filled-in code which neither the exercise nor the solution has."""
     from tempfile import TemporaryDirectory
 
     from grader.instructors.collect import collect, released
@@ -193,8 +220,9 @@ def similarity(
     from grader.instructors.similarity import of_submissions
 
     with TemporaryDirectory() as workplace:
-        pairs = of_submissions(collect(submissions, workplace, released(), typer.echo))
-    for pair in pairs:
-        typer.echo(f"{pair.one.shared:5} tokens   {pair.one.share:4.0%} of {pair.one.student}   {pair.other.share:4.0%} of {pair.other.student}")
-    write(out, similarity(pairs))
-    typer.echo(f"{len(pairs)} pairs: see {out}")
+        groups = of_submissions(collect(submissions, workplace, released(), typer.echo))
+    for group in groups:
+        where = "; ".join(f"{gap} in {file}" for file, gap in group.gaps) or ", ".join(group.files)
+        typer.echo(f"{len(group.sides)} students share up to {group.shared} tokens ({where}): {', '.join(side.student for side in group.sides)}")
+    write(out, similarity(groups))
+    typer.echo(f"{len(groups)} group{'s' * (len(groups) != 1)}: see {out}")

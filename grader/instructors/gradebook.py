@@ -14,6 +14,8 @@ The newest row (highest id) counts. Three views show the rows that count now; al
                   points (instead of what the checks gave; NULL takes an adjustment back), reason, author, time, digest (of the files that
                   it was made for; NULL in rows of version 1, which were made for those that counted then)
                   -> current_adjustments: one for each student, unit and gap
+    comments      student, unit ("" for the whole submission), gap ("" for the whole unit), text ("" takes a comment back), author, time,
+                  digest (of the files that counted then)
 
 Results belong to the files that were handed in (student and digest), so an older attempt that counts again needs no new grading.
 Adjustments belong to the files that they were made for. Points are those of the checks: grader.instructors.rules.
@@ -32,6 +34,7 @@ import math
 import os
 import socket
 import sqlite3
+import struct
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -41,8 +44,12 @@ from grader.verdict import GRADER_FAULT, STATUSES, Verdict, most
 from handson.errors import OneSentence
 
 NAME = "gradebook.sqlite"
+LOCK = "gradebook.lock"
+FLOCK = "hhqqi"  # struct flock of Linux on 64 bits: type, whence, start, length, process
 SCHEMA_VERSION = 2
 BONUS = "bonus"  # in place of a unit, in an adjustment that gives bonus points
+COMMENTS = """CREATE TABLE comments (id INTEGER PRIMARY KEY, student TEXT NOT NULL, unit TEXT NOT NULL, gap TEXT NOT NULL, text TEXT NOT NULL,
+    author TEXT NOT NULL, time REAL NOT NULL, digest TEXT NOT NULL)"""
 SCHEMA = """
 CREATE TABLE submissions (id INTEGER PRIMARY KEY, student TEXT NOT NULL, name TEXT NOT NULL, number TEXT NOT NULL, attempt INTEGER NOT NULL,
     time REAL NOT NULL, late INTEGER NOT NULL, digest TEXT NOT NULL, problems TEXT NOT NULL, refused TEXT, recorded REAL NOT NULL,
@@ -57,12 +64,17 @@ CREATE VIEW current_submissions AS SELECT * FROM submissions WHERE id IN (SELECT
 CREATE VIEW current_results AS SELECT results.* FROM results JOIN current_submissions USING (student, digest)
     WHERE results.id IN (SELECT max(id) FROM results GROUP BY student, digest, unit);
 CREATE VIEW current_adjustments AS SELECT * FROM adjustments WHERE id IN (SELECT max(id) FROM adjustments GROUP BY student, unit, gap);
-""" + "".join(
-    f"CREATE TRIGGER {table}_{verb}_never BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'history is kept'); END;"
-    for table in ("submissions", "results", "adjustments")
-    for verb in ("UPDATE", "DELETE")
-)  # fmt: skip
-UPGRADE = ("ALTER TABLE submissions ADD COLUMN handed_in TEXT", "ALTER TABLE adjustments ADD COLUMN digest TEXT")
+"""
+
+
+def _never(table):
+    return [
+        f"CREATE TRIGGER {table}_{verb}_never BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'history is kept'); END" for verb in ("UPDATE", "DELETE")
+    ]
+
+
+SCHEMA += ";".join([COMMENTS, *(trigger for table in ("submissions", "results", "adjustments", "comments") for trigger in _never(table)), ""])
+UPGRADE = ("ALTER TABLE submissions ADD COLUMN handed_in TEXT", "ALTER TABLE adjustments ADD COLUMN digest TEXT", COMMENTS, *_never("comments"))
 NEWEST_RESULTS = "SELECT * FROM results WHERE id IN (SELECT max(id) FROM results GROUP BY student, digest, unit)"
 
 
@@ -70,11 +82,20 @@ class GradebookError(OneSentence, OSError):
     """A sentence on why the gradebook can't be used, or why a change to it can't be made."""
 
 
-class Gradebook:
-    """The gradebook in `folder`. Use it in a `with`. With `writing`, it is made if it does not exist, and no other process can write to it
-    until it is closed. Without `writing`, it must exist, and another process may write to it meanwhile. Raises GradebookError."""
+class InUse(GradebookError):
+    """Another process holds the lock."""
 
-    def __init__(self, folder, writing=True):
+
+class Stale(GradebookError):
+    """What is to be changed is not any more what the person has seen."""
+
+
+class Gradebook:
+    """The gradebook in `folder`. Use it in a `with`. With `writing`, it is made if it does not exist, and no other grader can have it until it is
+    closed; not `alone`, it is for a change that a person makes, also while a grader runs. Without `writing`, it must exist, and another
+    process may write to it meanwhile. Raises GradebookError."""
+
+    def __init__(self, folder, writing=True, alone=True):
         self.folder, self._lock, self._database = Path(folder), None, None
         path = self.folder / NAME
         if not writing and not path.is_file():
@@ -84,8 +105,8 @@ class Gradebook:
                 f"{path} is {'empty' if path.is_file() else 'gone'}, but grades.csv was made of it: put a copy of it back; to begin anew, without "
                 "its adjustments and history, name another folder or remove grades.csv"
             )
-        if writing:
-            self._lock = _locked(self.folder)
+        if writing and alone:
+            self._lock = locked(self.folder)
         try:
             self._database = sqlite3.connect(path, timeout=60, isolation_level=None)
             self._database.row_factory = sqlite3.Row
@@ -255,11 +276,44 @@ class Gradebook:
         rows = [{**row, "digest": row["counted"] if row["digest"] is None else row["digest"]} for row in rows]
         return {(row["student"], row["unit"], row["gap"]): row for row in rows}
 
+    def comment(self, student, unit, gap, text, author, digest):
+        """Say something to a student about a gap, about the whole unit if `gap` is "", or about everything if `unit` is "", too, in place of
+        what was said before; an empty text takes that back. digest: of the files that it is about. Raises GradebookError."""
+        student, unit, gap, text, author = map(_text, (student, unit, gap, text.strip(), author.strip()))
+        if not author:
+            raise GradebookError("a comment needs an author")
+        with self._transaction():
+            self._database.execute(
+                "INSERT INTO comments (student, unit, gap, text, author, time, digest) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (student, unit, gap, text, author, time.time(), digest),
+            )
+
+    def comments(self):
+        """The comments that were not taken back: {(student, unit, gap): a dict with text, author, time and digest}."""
+        rows = self._all("SELECT * FROM comments WHERE id IN (SELECT max(id) FROM comments GROUP BY student, unit, gap) AND text != '' ORDER BY id")
+        return {(row["student"], row["unit"], row["gap"]): dict(row) for row in rows}
+
+    def version(self, student=None, unit=None, gap=""):
+        """A text that is another one after each change: to anything; to anything of a student; or to what was handed in, found, set by hand and
+        said of one gap, unit ("" for gap) or whole grade ("" for both) of a student."""
+        parts = []
+        for table in ("submissions", "results", "adjustments", "comments"):
+            wanted = {"student": student}
+            if unit is not None:
+                wanted |= {"unit": unit} if table != "submissions" and (unit or table != "results") else {}
+                wanted |= {"gap": gap} if table in ("adjustments", "comments") else {}
+            wanted = {name: value for name, value in wanted.items() if value is not None}
+            where = " AND ".join(f"{name} = :{name}" for name in wanted) or "1"
+            with self._readable():
+                [last] = self._database.execute(f"SELECT coalesce(max(id), 0) FROM {table} WHERE {where}", wanted).fetchone()
+            parts.append(str(last))
+        return "-".join(parts)
+
     def history(self, student):
         """All rows on a student, oldest first: dicts with the columns of their table, and its name as `table`."""
         rows = [
             (row[when], row["id"], {"table": table, **dict(row)})
-            for table, when in (("submissions", "recorded"), ("results", "stored"), ("adjustments", "time"))
+            for table, when in (("submissions", "recorded"), ("results", "stored"), ("adjustments", "time"), ("comments", "time"))
             for row in self._all(f"SELECT * FROM {table} WHERE student = ?", student)
         ]
         return [row for _, _, row in sorted(rows, key=lambda entry: entry[:2])]
@@ -300,20 +354,43 @@ class Gradebook:
             raise GradebookError(f"{self.folder / NAME} is damaged ({error}): put a copy of it back") from None
 
 
-def _locked(folder):
-    """The open lock file of a folder. The lock is held until the file is closed or the process ends. Raises GradebookError."""
+class Lock:
+    """Looks at the lock of the gradebook in `folder`, without taking it. (Closing its file would release the lock that this process has.)"""
+
+    def __init__(self, folder):
+        try:
+            self._file = open(Path(folder) / LOCK, "ab")
+        except OSError as error:
+            raise GradebookError(f"{folder} can't be used ({error.strerror}): name another folder") from None
+
+    def owner(self):
+        """The process that holds the lock, as a text, or None; None also if it is this one."""
+        asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, *_, process = struct.unpack(FLOCK, fcntl.fcntl(self._file, fcntl.F_GETLK, asked))
+        return None if kind == fcntl.F_UNLCK else f"process {process}"
+
+
+def locked(folder, name=LOCK, wait=0.0):
+    """The open lock file of a folder. The lock is held until the file is closed or the process ends. wait: seconds in which another process
+    may release it. Raises GradebookError, InUse among them."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / "gradebook.lock", "a+b", buffering=0)
+        file = open(folder / name, "a+b", buffering=0)
     except OSError as error:
         raise GradebookError(f"{folder} can't be used ({error.strerror}): name another folder") from None
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError:
+            if time.monotonic() < deadline:
+                time.sleep(0.05)
+                continue
         file.seek(0)
         owner = file.read(200).decode(errors="replace").strip() or "another process"
         file.close()
-        raise GradebookError(f"{folder} is in use by a grader, {owner}: let it finish, or end it, or name another folder") from None
+        raise InUse(f"{folder} is in use by a grader, {owner}: let it finish, or end it, or name another folder")
     with contextlib.suppress(OSError):  # on a full disk the lock holds, too, without its owner's name
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())

@@ -10,7 +10,7 @@ from functools import cached_property
 from grader.instructors.collect import Submission
 from grader.instructors.gradebook import BONUS
 from grader.instructors.rules import BEST, LAST, NONE, Rules, candidates, in_gradebook, of_students
-from grader.verdict import UNTOUCHED, Verdict, counted, most
+from grader.verdict import PASSED, UNTOUCHED, Verdict, counted, most
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,11 @@ class Gap:
     @property
     def max_points(self):
         return sum(verdict.max_points for verdict in self.verdicts)
+
+    @property
+    def plain(self):
+        """Whether all its checks passed, and nobody has changed its points: there is nothing to say about it."""
+        return self.adjustment is None and all(verdict.status == PASSED for verdict in self.verdicts)
 
 
 @dataclass(frozen=True)

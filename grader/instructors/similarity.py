@@ -1,28 +1,36 @@
-"""Finds pairs of submissions that share filled-in code which the exercise, the solution and most of the class do not have.
+"""Finds groups of submissions that share filled-in code which the exercise, the solution and most of the class do not have.
 
 Code is compared as runs of tokens, without comments and layout. One token stands for all names that the exercise does not use, and one
-for all strings, as in winnowing (Schleimer, Wilkerson and Aiken 2003), but all runs are compared, because the texts are short. A
-similarity is a reason to look at both submissions, not a proof: answers of one line are often equal.
+for all strings, as in winnowing (Schleimer, Wilkerson and Aiken 2003), but all runs are compared, because the texts are short. Two
+submissions that share enough belong to one group, and so does who shares enough with one of them. What much of the class wrote is common
+knowledge; copies of one text count once there, or thirty copies would hide each other. A similarity is a reason to look at the
+submissions, not a proof: answers of one line are often equal.
 """
 
 import builtins
 import keyword
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import combinations, islice
 
+import numpy as np
+
 from grader import exercises
-from grader.gaps import GapError
+from grader.gaps import GapError, find
 from grader.instructors.collect import newest
 from grader.notebook_cells import NotebookError
 
 RUN = 10  # tokens in a run
-FEWEST = 30  # tokens that a pair must share to be reported
+FEWEST = 21  # runs that two students must share to belong to one group: as many as 30 tokens in a row have
 LONGEST = 20_000  # tokens of one file that are compared, at most
-COMMON = 5  # a run that more students have is common knowledge, and is ignored; in large classes
-COMMON_SHARE = 0.2  # a run that more than this share of the class has
-MOST_PAIRS = 50
+COMMON = 5  # a run that more different texts have is common knowledge, and is ignored; in large classes
+COMMON_SHARE = 0.2  # a run that more than this share of the different texts has
+MOST_PAIRED = 60  # different texts that are compared in pairs; what more of them share joins them only if it is long enough by itself
+MOST_GROUPS = 50
+AROUND = 2  # lines that are shown before and after shared ones
+MOST_LINES = 80  # that are shown of one student
 TOKEN = re.compile(
     r"\s+|#[^\n]*"
     r"|(?P<text>[rbfuRBFU]{0,2}(?:\"\"\".*?(?:\"\"\"|\Z)|'''.*?(?:'''|\Z)|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?))"
@@ -33,12 +41,12 @@ TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Side:
-    """One student's side of a pair."""
+    """One student of a group."""
 
     student: str
     filled_in: int  # tokens that are neither in the exercise nor in the solution
-    shared: int  # those of them that the other student has, too
-    lines: tuple  # (file, number, text, whether it is shared), from files in which something is shared
+    shared: int  # those of them that others of the group have, too
+    lines: tuple = ()  # (file, number, text, whether it is shared): the shared lines and what is around them; of two students only
 
     @property
     def share(self):
@@ -46,103 +54,190 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Two students with shared code. weight: the sum of 1 / (n - 1) over the shared runs, where n students have a run."""
+class Group:
+    """Students with shared code, the one with the most of it first."""
 
-    one: Side
-    other: Side
-    weight: float
+    sides: tuple
+    files: tuple  # those with shared code, the one with the most of it first
+    gaps: tuple = ()  # (file, gap) where the shared code is
+
+    @property
+    def shared(self):
+        return self.sides[0].shared
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What the course itself has in a file."""
+
+    names: frozenset  # these are compared as they are
+    lines: frozenset  # of exercise and solution
+    runs: frozenset  # of the solution
 
 
 @dataclass(frozen=True)
 class _Filled:
-    """What a student filled in: the runs of tokens and the lines."""
+    """What a student filled in."""
 
-    runs: dict  # (file, the tokens of a run) -> the numbers of the tokens at which it starts in the file
-    lines: dict  # file -> [(number, text)]
-    of_token: dict  # file -> the line number of each token
+    runs: frozenset  # its runs of tokens, as numbers
+    lines: dict  # file -> [(number, text)], without the lines that the course has
 
 
 def of_submissions(submissions):
-    """The Pairs among the newest submission of each student. Files that were not given out are left out."""
-    classes, given, solved = {}, {}, {}
-    for submission in newest(submissions):
-        files = {}
-        for path in submission.path.rglob("*") if submission.path else ():
+    """The Groups among the newest submission of each student. Files that were not given out are left out."""
+    given, solved, current = {}, {}, {submission.student: submission for submission in newest(submissions)}
+
+    def read(submission):
+        for path in sorted(submission.path.rglob("*")) if submission.path else ():
             if path.is_file():
                 file = str(path.relative_to(submission.path))
                 try:
                     if file not in given:
                         given[file], solved[file] = exercises.given_out(file).text, exercises.solution(file).read_text()
-                    files[file] = exercises.handed_in(file, path.read_bytes()) or ""
+                    yield file, exercises.handed_in(file, path.read_bytes()) or ""
                 except (OSError, KeyError, GapError, NotebookError):
                     continue
-        classes[submission.student] = files
-    return pairs(classes, given, solved)
+
+    found = groups(((student, dict(read(submission))) for student, submission in current.items()), given, solved)
+    return [replace(group, gaps=_gaps(group, dict(read(current[group.sides[0].student])))) for group in found]
 
 
-def pairs(students, given, solved):
-    """The Pairs among students, the most similar first. students: {student: {file: text}}; given, solved: {file: its text as given out,
-    and as solved}."""
-    vocabulary = {file: _names(text) for file, text in given.items()}
-    known = set(_filled(solved, given, vocabulary).runs)
-    told = {file: f"{text}\n{solved[file]}" for file, text in given.items()}
-    filled = {student: _filled(files, told, vocabulary, known) for student, files in students.items()}
-    owners = defaultdict(list)
+def groups(students, given, solved):
+    """The Groups among students, those with the most shared code first. students: (student, {file: text}) pairs, which are read one at a
+    time; given, solved: {file: its text as given out, and as solved}."""
+    known = cache(lambda file: _known(file, given[file], solved[file]))
+    filled = {student: _filled(files, known) for student, files in students}
+    copies = defaultdict(list)  # the runs of a text -> the students who have just these
     for student, of_student in filled.items():
-        for run in of_student.runs:
-            owners[run].append(student)
-    weights, shared = Counter(), defaultdict(list)
-    for run, of_run in owners.items():
-        if 2 <= len(of_run) <= max(COMMON, COMMON_SHARE * len(students)):
-            for pair in combinations(of_run, 2):
-                weights[pair] += 1 / (len(of_run) - 1)
-                shared[pair].append(run)
+        copies[of_student.runs].append(student)
+    copies.pop(frozenset(), None)
+    texts = list(copies)
+    owners = _owners(texts)
+    counting = {run for text in texts for run in text if run not in owners or len(owners[run]) <= max(COMMON, COMMON_SHARE * len(texts))}
     found = []
-    for (one, other), weight in weights.most_common():
-        sides = [_side(student, filled[student], shared[one, other]) for student in (one, other)]
-        if min(side.shared for side in sides) >= FEWEST:
-            found.append(Pair(*sides, weight))
-        if len(found) == MOST_PAIRS:
-            break
-    return found
+    for members in _components(texts, {run: of_run for run, of_run in owners.items() if run in counting}):
+        times = Counter(run for text in members for run in text & counting for _ in copies[text])
+        shared = {run for run, count in times.items() if count > 1}
+        if len(shared) >= FEWEST:
+            sides = [_side(student, filled[student], shared, known) for text in members for student in copies[text]]
+            sides.sort(key=lambda side: (-side.shared, side.student))
+            files = Counter(file for side in sides for file, _, _, alike in side.lines if alike)
+            found.append(Group((*sides[:2], *(replace(side, lines=()) for side in sides[2:])), tuple(file for file, _ in files.most_common())))
+    found.sort(key=lambda group: (-group.shared * len(group.sides), group.sides[0].student))
+    return found[:MOST_GROUPS]
 
 
-def _names(text):
-    """The names in a text, and Python's own; these are compared as they are."""
-    return {match["name"] for match in TOKEN.finditer(text) if match["name"]} | set(keyword.kwlist) | set(dir(builtins))
+def _owners(texts):
+    """{run: the numbers of the texts that have it} of the runs that several texts have."""
+    if not texts:
+        return {}
+    runs = np.concatenate([np.fromiter(text, np.int64, len(text)) for text in texts])
+    of_text = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
+    order = np.argsort(runs, kind="stable")
+    runs, of_text = runs[order], of_text[order]
+    starts = np.flatnonzero(np.diff(runs, prepend=runs[0] - 1))
+    ends = np.append(starts[1:], len(runs))
+    several = ends - starts > 1
+    return {int(runs[start]): tuple(of_text[start:end].tolist()) for start, end in zip(starts[several], ends[several], strict=True)}
 
 
-def _filled(files, told, vocabulary, known=frozenset()):
-    """What `files` have besides the lines of `told` ({file: text}) and the `known` runs."""
-    runs, of_token, lines = defaultdict(list), {}, {}
-    for file, text in files.items():
-        old = {"", *(line.strip() for line in told[file].splitlines())}
-        lines[file] = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip() not in old]
-        found = ((_token(match, vocabulary[file]), number) for number, line in lines[file] for match in TOKEN.finditer(line) if match.lastgroup)
-        found = list(islice(found, LONGEST))
-        tokens, of_token[file] = zip(*found) if found else ((), ())
-        for start in range(len(tokens) - RUN + 1):
-            run = file, tokens[start : start + RUN]
-            if run not in known:
-                runs[run].append(start)
-    return _Filled(runs, lines, of_token)
+def _components(texts, owners):
+    """The texts, in lists of those that share enough, directly or through others of the list."""
+    root = list(range(len(texts)))
+
+    def find_root(number):
+        while root[number] != number:
+            root[number] = number = root[root[number]]
+        return number
+
+    together = Counter(owners.values())
+    in_pairs = Counter()
+    for numbers, runs in together.items():
+        if runs >= FEWEST:
+            for number in numbers[1:]:
+                root[find_root(number)] = find_root(numbers[0])
+        elif len(numbers) <= MOST_PAIRED:
+            for pair in combinations(numbers, 2):
+                in_pairs[pair] += runs
+    for (one, other), runs in in_pairs.items():
+        if runs >= FEWEST:
+            root[find_root(one)] = find_root(other)
+    members = defaultdict(list)
+    for number, text in enumerate(texts):
+        members[find_root(number)].append(text)
+    return members.values()
 
 
-def _token(match, vocabulary):
+def _known(file, given, solved):
+    names = frozenset(match["name"] for match in TOKEN.finditer(given) if match["name"]) | set(keyword.kwlist) | set(dir(builtins))
+    lines = frozenset(("", *(line.strip() for line in given.splitlines())))
+    runs = frozenset(run for run, _ in _runs(file, _tokens(_lines(solved, lines), names)))
+    return _Known(names, lines | {line.strip() for line in solved.splitlines()}, runs)
+
+
+def _filled(files, known):
+    lines = {file: _lines(text, known(file).lines) for file, text in files.items()}
+    runs = {run for file in lines for run, _ in _runs(file, _tokens(lines[file], known(file).names)) if run not in known(file).runs}
+    return _Filled(frozenset(runs), lines)
+
+
+def _lines(text, told):
+    """(number, text) of the lines that are not in `told`."""
+    return [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip() not in told]
+
+
+def _tokens(lines, names):
+    """(token, number of its line) of some lines."""
+    found = ((_token(match, names), number) for number, line in lines for match in TOKEN.finditer(line) if match.lastgroup)
+    return list(islice(found, LONGEST))
+
+
+def _runs(file, tokens):
+    """(a number that stands for file and tokens of a run, the number of its first token)."""
+    words = [token for token, _ in tokens]
+    return ((hash((file, *words[start : start + RUN])), start) for start in range(len(words) - RUN + 1))
+
+
+def _token(match, names):
     """A token as it is compared: one token stands for all strings, and one for all names of the student's own that do not follow a dot."""
     if match["text"]:
         return '"'
-    own = match["name"] and match["name"] not in vocabulary and match.string[match.start() - 1 : match.start()] != "."
+    own = match["name"] and match["name"] not in names and match.string[match.start() - 1 : match.start()] != "."
     return "v" if own else match[0]
 
 
-def _side(student, filled, shared):
-    def places(runs):
-        return {(file, start + step) for file, tokens in runs for start in filled.runs[file, tokens] for step in range(RUN)}
+def _side(student, filled, shared, known):
+    own, alike, shown = 0, 0, []
+    for file, lines in filled.lines.items():
+        tokens = _tokens(lines, known(file).names)
+        starts = [(run, start) for run, start in _runs(file, tokens) if run in filled.runs]
+        own += len(_covered(starts))
+        covered = _covered([(run, start) for run, start in starts if run in shared])
+        alike += len(covered)
+        shown += _shown(file, lines, {tokens[place][1] for place in covered})
+    return Side(student, own, alike, tuple(shown[:MOST_LINES]))
 
-    alike = places(shared)
-    marked = {(file, filled.of_token[file][token]) for file, token in alike}
-    files = dict.fromkeys(file for file, _ in sorted(marked))
-    lines = tuple((file, number, text, (file, number) in marked) for file in files for number, text in filled.lines[file])
-    return Side(student, len(places(filled.runs)), len(alike), lines)
+
+def _covered(starts):
+    """The numbers of the tokens in some runs."""
+    return {start + step for _, start in starts for step in range(RUN)}
+
+
+def _shown(file, lines, marked):
+    """The marked lines and those around them, as a Side has them."""
+    places = [place for place, (number, _) in enumerate(lines) if number in marked]
+    near = {place + step for place in places for step in range(-AROUND, AROUND + 1)}
+    return [(file, number, text, number in marked) for place, (number, text) in enumerate(lines) if place in near]
+
+
+def _gaps(group, files):
+    """The gaps in which the shared code of a group's first student is, whose `files` are {file: text}."""
+    found = []
+    for file in group.files:
+        marked = {number for of_file, number, _, alike in group.sides[0].lines if alike and of_file == file}
+        exercise = exercises.given_out(file)
+        for gap in exercise.gaps:
+            fragment = find(exercise, gap.name, files.get(file, ""))
+            if fragment and marked & set(range(fragment.line, fragment.line + fragment.code.count("\n") + 1)):
+                found.append((file, gap.name))
+    return tuple(found)

@@ -11,7 +11,7 @@ import pytest
 from grader.instructors import similarity
 from grader.instructors.collect import collect
 from grader.instructors.reports import pages
-from grader.instructors.similarity import pairs
+from grader.instructors.similarity import groups
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = "exercises/x.py"
@@ -55,7 +55,7 @@ def odd_of_their_own(number):
 
 def found(students, given=GIVEN, solved=SOLVED):
     texts = {student: {FILE: text} for student, text in students.items()}
-    return [{pair.one.student, pair.other.student} for pair in pairs(texts, {FILE: given}, {FILE: solved})]
+    return [{side.student for side in group.sides} for group in groups(texts.items(), {FILE: given}, {FILE: solved})]
 
 
 OTHERS = {f"s{number}": filled(odd_of_their_own(number)) for number in range(8)}
@@ -92,18 +92,24 @@ def test_the_solution_with_other_names_is_no_likeness():
 
 
 def test_what_much_of_the_class_wrote_is_common_knowledge():
-    assert found({f"s{number}": filled(ODD) for number in range(6)}) == []
+    assert found({f"s{number}": filled(ODD + odd_of_their_own(number)) for number in range(6)}) == []
 
 
-def test_a_small_group_that_shares_is_found_in_each_of_its_pairs():
-    group = {name: filled(ODD) for name in "abc"}
-    assert sorted(map(sorted, found(OTHERS | group))) == [["a", "b"], ["a", "c"], ["b", "c"]]
+@pytest.mark.parametrize("copies", [3, 30])
+def test_copies_are_one_group_however_much_of_the_class_they_are(copies):
+    group = {f"copy{number}": filled(ODD) for number in range(copies)}
+    assert found(OTHERS | group) == [set(group)]
 
 
-def test_the_rarest_likeness_comes_first():
+def test_who_shares_with_one_of_a_group_belongs_to_it():
+    other = odd_of_their_own(99)
+    assert found(OTHERS | {"a": filled(ODD), "b": filled(ODD + other), "c": filled(other)}) == [{"a", "b", "c"}]
+
+
+def test_the_largest_group_comes_first():
     three = {name: filled(ODD) for name in "abc"}
     two = {name: filled(odd_of_their_own(99)) for name in "yz"}
-    assert found(three | two)[0] == {"y", "z"}
+    assert found(OTHERS | two | three) == [set("abc"), set("yz")]
 
 
 def test_short_answers_are_never_a_likeness():
@@ -113,12 +119,12 @@ def test_short_answers_are_never_a_likeness():
 
 def test_shares_and_lines_tell_what_is_alike():
     extra = ODD + odd_of_their_own(5)
-    [pair] = pairs({"a": {FILE: filled(ODD)}, "b": {FILE: filled(extra)}}, {FILE: GIVEN}, {FILE: SOLVED})
-    shares = {side.student: side.share for side in (pair.one, pair.other)}
+    [group] = groups([("a", {FILE: filled(ODD)}), ("b", {FILE: filled(extra)})], {FILE: GIVEN}, {FILE: SOLVED})
+    shares = {side.student: side.share for side in group.sides}
     assert shares["a"] == 1.0 and 0.3 < shares["b"] < 0.9
-    marked = {side.student: [text.strip() for _, _, text, alike in side.lines if alike] for side in (pair.one, pair.other)}
+    marked = {side.student: [text.strip() for _, _, text, alike in side.lines if alike] for side in group.sides}
     assert marked["a"] == marked["b"] and "joined = torch.cat(collected)" in marked["a"]
-    [number] = [number for _, number, text, _ in pair.one.lines if "joined =" in text]
+    [number] = [number for _, number, text, _ in group.sides[0].lines if "joined =" in text]
     assert filled(ODD).splitlines()[number - 1].strip() == "joined = torch.cat(collected)"
 
 
@@ -139,7 +145,7 @@ def test_a_large_class_is_compared_in_seconds():
 
 def test_the_page_shows_both_sides_and_takes_nobodys_code_for_its_own():
     code = ODD.replace("my own way", "</pre><script>alert(1)</script>").replace("1.0", "'<img src=x>'")
-    page = pages.similarity(pairs({"<b>a": {FILE: filled(code)}, "b": {FILE: filled(code)}}, {FILE: GIVEN}, {FILE: SOLVED}))
+    page = pages.similarity(groups([("<b>a", {FILE: filled(code)}), ("b", {FILE: filled(code)})], {FILE: GIVEN}, {FILE: SOLVED}))
     assert "<script" not in page and "<img" not in page and "<b>a" not in page
     assert page.count("&lt;img src=x&gt;") == 2 and page.count("&lt;b&gt;a") == 3 and "100 %" in page
     assert "No two submissions" in pages.similarity([])
@@ -161,15 +167,16 @@ def submissions(tmp_path):
 
 def test_collected_submissions_are_compared_with_the_courses_own_exercises(submissions, tmp_path):
     name = "exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py"
-    [pair] = similarity.of_submissions(collect(submissions, tmp_path / "work", [name]))
-    assert {pair.one.student, pair.other.student} == {"jane", "max"} and {file for file, *_ in pair.one.lines} == {name}
+    [group] = similarity.of_submissions(collect(submissions, tmp_path / "work", [name]))
+    assert [side.student for side in group.sides] == ["jane", "max"] and group.files == (name,) and group.gaps == ((name, "device"),)
+    assert "device <span class=\"soft\">in exercises/02_multi_gpu" in pages.similarity([group])
 
 
 def test_similarity_is_a_command(submissions, tmp_path):
     words = [sys.executable, "-m", "grader", "similarity", str(submissions), "--out", str(tmp_path / "page.html")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "of jane" in done.stdout and "of max" in done.stdout and "zoe" not in done.stdout and "1 pairs: see" in done.stdout
+    assert ": jane, max\n1 group: see" in done.stdout and "(device in exercises/02_multi_gpu/" in done.stdout and "zoe" not in done.stdout
     assert "joined" in (tmp_path / "page.html").read_text()
     words[4] = str(tmp_path / "nowhere")
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)

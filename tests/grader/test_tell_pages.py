@@ -1,5 +1,7 @@
 """Pages: everything a student needs is there, ungraded is never 0, and nobody's text is anything but text."""
 
+import base64
+import hashlib
 import html.parser
 import os
 import re
@@ -11,8 +13,12 @@ from pathlib import Path
 import pytest
 from classes import handed_in, not_done, said, store
 
+from grader import exercises
+from grader.gaps import fill
+from grader.instructors.collect import digest_of, unpacked
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import note_absent, pages, tables, tell
+from grader.instructors.reports.answers import file_of
 from grader.instructors.reports.files import TellError, write
 from grader.instructors.scores import scores
 from grader.verdict import DEADLOCK
@@ -33,7 +39,7 @@ class Page(html.parser.HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
-        if tag not in ("meta", "br", "img"):
+        if tag not in ("meta", "br", "img", "input"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attributes):
@@ -43,7 +49,7 @@ class Page(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if self.open and self.open[-1] not in ("style", "title"):
+        if self.open and self.open[-1] not in ("style", "title", "script"):
             self.words.append(data)
 
 
@@ -60,12 +66,38 @@ def feedback(book, student="jane", pictures=()):
 def test_feedback_shows_points_message_hint_and_output_of_each_gap(book):
     bad = said("average_gradients", 0.5, status=DEADLOCK, message="ranks 0 and 1 wait in all_reduce", hint="call it on all ranks",
                output="epoch 1\n[... 123 bytes cut ...]\nepoch 9")  # fmt: skip
-    store(book, handed_in(attempt=3, late=True), [bad, said("step", 2.0)])
+    store(book, handed_in(digest="before"), [bad])
+    store(book, handed_in(attempt=2, late=True), [bad, said("step", 2.0)])
     page = feedback(book)
     for words in ("multi gpu", "average gradients 0.5 of 2", "equal gradients deadlock 0.5 / 2", "ranks 0 and 1 wait in all_reduce",
-                  "Hint call it on all ranks", "epoch 1 [... 123 bytes cut ...] epoch 9", "2.5 of 4", "step 2 of 2", "attempt 3", "late"):  # fmt: skip
+                  "Hint call it on all ranks", "epoch 1 [... 123 bytes cut ...] epoch 9", "2.5 of 4", "step 2 of 2", "attempt 2", "late"):  # fmt: skip
         assert words in page.text
     assert any(attributes.get("class") == "cut" for _, attributes in page.tags), "the cut is marked"
+
+
+def test_feedback_begins_with_what_to_fix_first_and_folds_what_passed(book):
+    store(book, handed_in(), [said("device", 2.0), said("replica", 0.0, check="all ranks", message="this counts only if the gap runs", hint="later"),
+                              said("replica", 0.0, check="equal", status=DEADLOCK, message="rank 1 `waits`", hint="call it on all"),
+                              not_done("step", message="to be filled")])  # fmt: skip
+    source = pages.feedback(scores(book)[0])
+    text = Page(source).text
+    assert "To fix first replica in multi gpu" in text and ", exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py rank 1 waits What to do next: change this part" in text
+    assert text.index("To fix first") < text.index("1 passed: device")
+    assert re.search(r'<details class="gap"><summary>.*1 passed: device</summary>', source) and "python -m grader check multi_gpu" in text
+
+
+def test_feedback_names_what_to_write_next_and_says_when_nothing_is_left(book):
+    store(book, handed_in(), [said("device", 2.0), not_done("step", message="to be filled", hint="the mean")])
+    assert "To write next step in multi gpu, exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py What to do next: fill this gap" in feedback(book).text
+    store(book, handed_in(digest="2"), [said("device", 2.0)])
+    assert "Everything passed" in feedback(book).text and "What to do next" not in feedback(book).text
+
+
+def test_feedback_is_by_file(book):
+    gaps = [("device", "pytorch"), ("resources", "")]
+    store(book, handed_in(), [said(gap, 0.0, track=track) for gap, track in gaps])
+    files = re.findall(r'class="file small">(.*?)<', pages.feedback(scores(book)[0]))
+    assert files == [file_of("multi_gpu", track, gap) for gap, track in gaps] and all(files) and len(set(files)) == 2
 
 
 def test_what_all_checks_of_a_gap_say_is_said_once(book):
@@ -85,7 +117,7 @@ def test_ungraded_is_shown_as_such_and_never_as_0(book):
     page = feedback(book)
     assert "step ungraded" in page.text and "2 of 4 so far" in page.text and "costs no points" in page.text
     assert not re.search(r"\b0 (of|/)", page.text) and "grader fault" not in page.text
-    assert "ungraded ungraded" in Page(pages.report(scores(book))).text
+    assert "jane ungraded 1 1 ungraded" in Page(pages.report(scores(book))).text
 
 
 def test_feedback_on_a_refused_submission_gives_the_reason(book):
@@ -102,7 +134,7 @@ def test_points_by_hand_for_a_refused_submission_are_told_everywhere(book):
     page, report = Page(pages.feedback(jane)), Page(pages.report(scores(book)))
     assert "x.zip is encrypted." in page.text and "set to 1.5 of 2 points by hand: shown in class" in page.text and "1.5 of 2" in page.text
     assert (jane.points, jane.complete) == (1.5, True)
-    assert "jane 1.5 1.5" in report.text and re.search(r"jane multi gpu shown in class \([^)]*\) 1.5", report.text)
+    assert "jane 1.5 1 by hand 1.5" in report.text and re.search(r"jane multi gpu shown in class \([^)]*\) 1.5", report.text)
     assert "jane,multi_gpu,adjusted,1.5,0,adjusted" in tables.grades([jane]) and "multi_gpu 1.5/2" in tables.moodle([jane])
 
 
@@ -166,8 +198,9 @@ def test_hostile_text_stays_text(book, tmp_path, text):
     with Gradebook(tmp_path / "harmless") as harmless:
         for page, of_harmless in zip(found, written(harmless, "harmless"), strict=True):
             assert skeleton(page) == skeleton(of_harmless)
-            assert not any(tag == "script" or name.startswith("on") for tag, attributes in page.tags for name in attributes)
-            assert all(value.startswith("feedback/") and "/" not in value[9:] for _, attributes in page.tags if (value := attributes.get("href")))
+            assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+            links = [value for _, attributes in page.tags if (value := attributes.get("href")) and not value.startswith("#")]
+            assert all(value.startswith("feedback/") and "/" not in value[9:] for value in links)
             assert all(letter.isprintable() for letter in page.text)
             if text.isprintable():
                 assert text.replace("_", " ") in page.text
@@ -176,9 +209,20 @@ def test_hostile_text_stays_text(book, tmp_path, text):
 def test_pages_need_nothing_else_and_run_nothing(book):
     store(book, handed_in(), [said()])
     for page in (pages.feedback(scores(book)[0]), pages.report(scores(book))):
-        assert "default-src 'none'" in page and "<script" not in page and "@import" not in page and "url(" not in page
+        assert "default-src 'none'" in page and "@import" not in page and "url(" not in page
         assert not re.search(r"https?://", page)
         assert 'name="viewport"' in page and "@media print" in page
+
+
+def test_the_reports_own_script_is_the_only_one_that_may_run(book):
+    store(book, handed_in("<script>alert(1)</script>"), [said()])
+    assert "<script" not in pages.feedback(scores(book)[0]) and "script-src" not in pages.feedback(scores(book)[0])
+    page = pages.report(scores(book))
+    [script] = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    [policy] = [attributes["content"] for tag, attributes in Page(page).tags if attributes.get("http-equiv")]
+    assert re.findall(r"script-src ([^;]*)", policy) == [f"'sha256-{digest}'"]
+    assert "innerHTML" not in script and "eval" not in script, "it handles text as text"
 
 
 def test_own_plots_are_shown_as_pictures_that_run_nothing(book, tmp_path):
@@ -229,7 +273,7 @@ def test_a_gap_is_as_hard_as_it_is_for_those_who_began_its_track(book):
 def test_the_report_counts_misconceptions_by_student_whatever_their_numbers(book):
     class_of(book, 8)
     [first, second] = pages.misconceptions(scores(book))
-    assert (first["students"], first["gap"], second["students"], second["message"]) == (8, "hard", 4, "another thing")
+    assert (len(first["scores"]), first["gap"], len(second["scores"]), second["message"]) == (8, "hard", 4, "another thing")
     assert first["message"].startswith("after step ")
 
 
@@ -239,14 +283,53 @@ def test_the_report_has_distribution_statuses_timings_and_students(book):
     page = Page(pages.report(scores(book)))
     for words in ("9 students", "1 could not be read", "8 passed", "12 failed", "4 not attempted", "3.50 s", "1.00 s", "x.zip is encrypted."):
         assert words in page.text.replace("\u00a0", " ")
-    [labels] = [attributes["aria-label"] for tag, attributes in page.tags if tag == "svg" and "How many" in attributes["aria-label"]]
-    assert "0, 0, 0, 4, 0, 4, 0, 0, 0, 0" in labels, "half have 2 of 6 points, half 3 of 6"
-    assert len([1 for tag, attributes in page.tags if tag == "a"]) == 9
+    [labels] = [label for _, attributes in page.tags if "How many" in (label := attributes.get("aria-label", ""))]
+    assert labels.endswith(": 4 from 32 to 34 %, 0 from 34 to 36 %, 0 from 36 to 38 %, 0 from 38 to 40 %, 0 from 40 to 42 %, 0 from 42 to 44 %, "
+                           "0 from 44 to 46 %, 0 from 46 to 48 %, 4 from 48 to 50 %"), "half have 2 of 6 points, half 3 of 6"  # fmt: skip
+    [body] = re.findall(r"<tbody>(.*?)</tbody>", pages.report(scores(book)), re.DOTALL)
+    assert body.count("<tr") == 9
 
 
-@pytest.mark.parametrize("shares, counts", [([0, 0.0999, 0.1, 1, 1.2], [2, 1, 0, 0, 0, 0, 0, 0, 0, 2]), ([0.7, 0.3], [0, 0, 0, 1, 0, 0, 0, 1, 0, 0]), ([], [0] * 10)])
-def test_bins_are_tenths(shares, counts):
-    assert pages.bins(shares) == counts
+@pytest.mark.parametrize(
+    "shares, expected",
+    [
+        ([0, 0.0999, 0.1, 1], [(0, 10, 2), (10, 20, 1), *((low, low + 10, 0) for low in range(20, 90, 10)), (90, 100, 1)]),
+        ([0.7, 0.75], [(70, 71, 1), (71, 72, 0), (72, 73, 0), (73, 74, 0), (74, 75, 1)]),
+        ([1.0, 1.0], [(99, 100, 2)]),
+        ([], []),
+    ],
+)
+def test_a_histogram_goes_from_the_smallest_share_to_the_largest(shares, expected):
+    assert pages.bins(shares) == expected
+
+
+def test_the_table_of_students_has_what_an_instructor_looks_for(book):
+    store(book, handed_in("max", digest="before"), [said("step", 1.0)])
+    store(book, handed_in("max", late=True, attempt=2), [said("step", None), said("split", 1.0, message="[x: a person should look at it]")])
+    store(book, handed_in("jane"), [said("step", 1.0)])
+    book.adjust("jane", "multi_gpu", "step", 1.5, "why", "who")
+    page = pages.report(scores(book))
+    rows = [re.findall(r"<t[dh]>(.*?)</t[dh]>", row) for row in re.findall(r"<tr.*?</tr>", page[page.index('id="students"') :], re.DOTALL)[:3]]
+    rows = [[re.sub("<.*?>", "", cell) for cell in row] for row in rows]
+    assert rows == [["student", "total", "late", "attempt", "by hand", "ungraded", "look at", "multi gpu"],
+                    ["jane", "1.5", "", "1", "by hand", "", "", "1.5"],
+                    ["max", "ungraded", "late", "2", "", "1", "look", "ungraded"]]  # fmt: skip
+    assert page.index('id="students"') < page.index("Hardest gaps") < page.index("Commonest misconceptions") < page.index("Distribution")
+
+
+def test_a_misconception_names_its_students_and_shows_what_one_of_them_wrote(book):
+    class_of(book, 20)
+    file = book.folder / "submissions/s00/1/exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py"
+    file.parent.mkdir(parents=True)
+    given = exercises.given_out("exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py")
+    file.write_text(fill(given, {"device": "device = '<b>my own'"}))
+    digest = digest_of({str(file.relative_to(file.parents[3])): file.read_bytes()})
+    store(book, handed_in("s00", digest=digest), [said("device", 0.0, message="no such device")])
+    assert unpacked(scores(book)[0].submission, book.folder / "submissions") == file.parents[3]
+    page = pages.report(scores(book), folder=book.folder)
+    assert "What s00 wrote</summary><pre>device = &#39;&lt;b&gt;my own&#39;</pre>" in page
+    text = Page(page).text
+    assert "s01 , s02 , s03 , s04 , s05 , s06 , s07 , s08 , s09 , s10 , s11 , s12 and 7 more" in text and page.count('data-said="') == 20
 
 
 def test_the_report_says_who_was_not_handed_in_this_time_until_they_are(book):
@@ -268,10 +351,10 @@ def test_everything_is_written_where_it_belongs_and_only_when_it_changed(book):
     tell(book, folder)
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     [name] = [Path(file).stem for file in files if file.startswith("feedback/")]
-    assert files == {"gradebook.sqlite", "gradebook.lock", "grades.csv", "moodle.csv", "canvas.csv", "nbgrader.csv", "report.html",
+    assert files == {"gradebook.sqlite", "gradebook.lock", "reports.lock", "grades.csv", "moodle.csv", "canvas.csv", "nbgrader.csv", "report.html",
                      f"results/{name}.json", f"feedback/{name}.html"}  # fmt: skip
     page = Page((folder / "report.html").read_text())
-    [link] = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
+    [link] = [attributes["href"] for tag, attributes in page.tags if tag == "a" and not attributes["href"].startswith("#")]
     assert (folder / link).is_file(), "the report leads to the feedback"
     os.utime(folder / "grades.csv", (1000, 1000))
     tell(book, folder)

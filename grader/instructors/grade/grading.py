@@ -1,22 +1,24 @@
 """``python -m grader grade``: makes a gradebook and reports of a folder of submissions. After an interruption, the same command goes on."""
 
+import json
 import os
 import sys
 import time
 from collections import defaultdict
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from tqdm import tqdm
 
 from grader import sandbox
 from grader.course import UNITS
 from grader.instructors import rules, worksheet
-from grader.instructors.collect import Listed, collect, newest
+from grader.instructors.collect import Listed, collect, newest, unpacked
 from grader.instructors.grade import cluster, digest, seeds, work
 from grader.instructors.grade.placing import ControllerLost, EnginesLost, Placer
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.reports import note_absent, tell
-from grader.instructors.scores import scores
+from grader.instructors.reports import PROGRESS, note_absent, scores_of, tell
+from grader.instructors.reports.files import write
 from grader.probes import loaded_for
 from handson.cluster import site as sites
 from handson.errors import OneSentence
@@ -36,11 +38,7 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
     trusted: run students' code without a sandbox; force: grade again what has been graded; units: grade only these; sheet: the
     path of Moodle's grading worksheet. Raises OneSentence errors.
     """
-    if not trusted and not sandbox.strong():
-        raise GradeError(f"{sandbox.missing()} See `python -m grader doctor`, or give --trusted to run students' code as your own")
-    units = units or list(UNITS)
-    if unknown := [unit for unit in units if unit not in UNITS]:
-        raise GradeError(f"there is no unit {unknown[0]}: choose from {', '.join(UNITS)}")
+    units = _units(units, trusted)
     if out.resolve().is_relative_to(submissions.resolve()) or submissions.resolve().is_relative_to((out / "submissions").resolve()):
         raise GradeError(f"{out} can't be written where submissions are read ({submissions}): name another folder with --out")
     course = rules.read()
@@ -79,7 +77,7 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
                 tell(book, out)
             raise
         tell(book, out)
-        if earlier := sum(len(score.earlier) for score in scores(book, UNITS, course)):
+        if earlier := sum(len(score.earlier) for score in scores_of(book)):
             say(f"Set by hand for earlier submissions, and not counted now: {earlier}; see `python -m grader adjust {out} --list`")
         say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")
 
@@ -90,6 +88,34 @@ def _listed(book, sheet, out, zone):
     of_moodle = of_moodle if sheet else [one._replace(handed_in=None) for one in of_moodle]
     names = {one.student for one in of_moodle}
     return of_moodle + [Listed(one.student, one.name, one.number, "", None) for one in book.submissions() if one.student not in names]
+def again(student, out, units=None, engines=2, trusted=False, say=print):
+    """Grade again what counts of a student's work, from what an earlier `grade` has unpacked below `out`; else as `grade`."""
+    units = _units(units, trusted)
+    versions = {unit: digest.of_unit(unit) for unit in units}
+    with Gradebook(out, writing=False):
+        pass  # raises if there is no gradebook
+    with Gradebook(out) as book:
+        score = next((one for one in scores_of(book) if one.student == student), None)
+        if score is None:
+            raise GradeError(f"there is no student {student!r} in {out}: see the first column of grades.csv")
+        counting = {unit.name: unit.attempt for unit in score.units if unit.attempt}
+        pairs = [(counting.get(unit, score.submission), unit) for unit in units]
+        places = {one: unpacked(one, out / "submissions") for one, _ in pairs}
+        if gone := next((one for one, place in places.items() if place is None), None):
+            raise GradeError(f"what {student} has handed in can't be graded: {gone.refused or f'it is not in {out} any more; run `python -m grader grade` again'}")
+        pairs = [(replace(one, path=places[one]), unit) for one, unit in pairs]
+        _grade(book, pairs, versions, "trusted" if trusted else "sandbox", seeds.secret(out), engines, None, None, trusted, say)
+        tell(book, out)
+    say(f"{student} is graded again: see {out / 'report.html'}")
+
+
+def _units(units, trusted):
+    """The units to grade, all of them if `units` is empty. Raises GradeError if there is one of another name, or no sandbox."""
+    if not trusted and not sandbox.strong():
+        raise GradeError(f"{sandbox.missing()} See `python -m grader doctor`, or give --trusted to run students' code as your own")
+    if unknown := [unit for unit in units or () if unit not in UNITS]:
+        raise GradeError(f"there is no unit {unknown[0]}: choose from {', '.join(UNITS)}")
+    return units or list(UNITS)
 
 
 def _grade(book, missing, versions, resources, secret, engines, profile, cluster_file, trusted, say):
@@ -98,7 +124,7 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
     seconds = {}
     handed_in = (part.file for submission, unit in missing for part in UNITS[unit] if (submission.path / part.file).is_file())
     libraries = loaded_for(handed_in)
-    with _progress(len(missing), say) as tick:
+    with _progress(len(missing), book.folder, say) as tick:
         for _ in range(RESTARTS):
             place = cluster.running(profile, cluster_file) if profile or cluster_file else cluster.started(engines, libraries)
             with place as there:
@@ -162,18 +188,31 @@ def _grade_on(engines, left, book, versions, resources, secret, trusted, seconds
 
 
 @contextmanager
-def _progress(units, say):
+def _progress(units, folder, say):
     """In a `with`: a function to call after each unit. It shows how many units are graded, how fast, and the time left: as a bar in a
-    terminal, else as about 20 lines in all."""
+    terminal, else as about 20 lines in all. In `folder` it notes how many, for `serve`."""
     terminal, lines = sys.stderr.isatty(), max(1, units // 20)
     with open(os.devnull, "w") as nowhere:
         where = {"file": sys.stderr} if terminal else {"file": nowhere, "bar_format": LINE}
         with tqdm(total=units, unit="unit", desc="graded", smoothing=0, **where) as bar:  # no smoothing, since units come in bursts
+
+            def note():
+                with suppress(OneSentence):  # a full disk stops the grading where results are stored
+                    write(folder / PROGRESS, json.dumps({"done": bar.n, "units": units}))
 
             def tick(key, engines):
                 bar.set_postfix_str(f"{engines} engines, {key[0]}: {key[-1]}"[:60], refresh=False)
                 bar.update()
                 if not terminal and (bar.n % lines == 0 or bar.n in (1, units)):
                     say(f"{bar} ({engines} engines)")
+                if time.monotonic() - noted[0] > KEEPING:
+                    note()
+                    noted[0] = time.monotonic()
 
-            yield tick
+            noted = [time.monotonic()]
+            note()
+            try:
+                yield tick
+            finally:
+                with suppress(OSError):
+                    (folder / PROGRESS).unlink()

@@ -4,13 +4,17 @@ All reports can be written again at any time (``python -m grader report DIR``), 
 """
 
 import json
+from collections import defaultdict
 
 from grader.course import UNITS
 from grader.instructors import rules, worksheet
+from grader.instructors.gradebook import locked
 from grader.instructors.reports import pages, tables
 from grader.instructors.reports.files import write
 from grader.instructors.scores import scores
 
+LOCK, PATIENCE = "reports.lock", 300.0  # seconds to wait for another process that writes reports
+PROGRESS = "grading.json"  # how far the grader is that runs
 ABSENT = "not_handed_in.json"  # the students in the gradebook whose submissions the last `grade` did not find
 
 
@@ -19,26 +23,47 @@ def note_absent(folder, students):
     write(folder / ABSENT, json.dumps(students))
 
 
-def _absent(folder):
+def absent(folder):
+    """The students that `note_absent` has noted."""
     try:
         return json.loads((folder / ABSENT).read_text())
     except (OSError, ValueError):
         return []
 
 
+def scores_of(book):
+    """The Scores of the class, as all reports have them."""
+    return scores(book, UNITS, rules.read())
+
+
+def comments_of(book, student):
+    """{(unit, gap): a comment} on a student's work."""
+    return {(unit, gap): row for (of, unit, gap), row in book.comments().items() if of == student}
+
+
 def tell(book, folder):
-    """Write all reports into `folder`, by the rules in course.toml. Returns the number of students. Raises TellError and RulesError."""
-    of_class = scores(book, UNITS, rules.read())
+    """Write all reports into `folder`, by the rules in course.toml. Returns the number of students. Raises TellError and RulesError.
+
+    Processes write one after the other, and each begins with what the gradebook then has: so the newest reports are written last."""
+    with locked(folder, LOCK, PATIENCE):
+        return _tell(book, folder)
+
+
+def _tell(book, folder):
+    of_class = scores_of(book)
+    comments = defaultdict(dict)
+    for (student, unit, gap), row in book.comments().items():
+        comments[student][unit, gap] = row
     for name, text in {
         "grades.csv": tables.grades(of_class),
         "moodle.csv": tables.moodle(of_class, worksheet.keep(None, folder)),
         "canvas.csv": tables.canvas(of_class),
         "nbgrader.csv": tables.nbgrader(of_class),
-        "report.html": pages.report(of_class, _absent(folder)),
+        "report.html": pages.report(of_class, absent(folder), folder),
     }.items():
         write(folder / name, text)
     for score in of_class:
         name = tables.file_name(score.student)
         write(folder / f"results/{name}.json", tables.gradescope(score))
-        write(folder / f"feedback/{name}.html", pages.feedback(score, pages.plots(folder / "plots" / name)))
+        write(folder / f"feedback/{name}.html", pages.feedback(score, pages.plots(folder / "plots" / name), comments[score.student]))
     return len(of_class)

@@ -1,8 +1,11 @@
-"""HTML pages: the feedback for one student, the report on a class, and similarities. Each page is one file, without scripts, and can be
-read on a phone and in print."""
+"""HTML pages: the feedback for one student, the report on a class, and similarities. Each page is one file, and can be read on a phone and
+in print. The report has a script that sorts and searches the table of students; a browser runs no script but ours there, and none at all on
+the other pages. `live` pages are those of `python -m grader serve`: they have forms, too, and a script that shows what has changed."""
 
 import base64
 import functools
+import hashlib
+import math
 import re
 import time
 from collections import Counter, defaultdict
@@ -14,36 +17,79 @@ import jinja2
 from markupsafe import Markup
 
 from grader.instructors.collect import file_name
+from grader.instructors.gradebook import BONUS
+from grader.instructors.reports.answers import by_file, file_of, written
 from grader.instructors.reports.files import clean, moment, number
 from grader.instructors.reports.in_words import grade
 from grader.instructors.reports.tables import said
-from grader.instructors.rules import Rules
-from grader.verdict import PASSED, STATUSES, UNTOUCHED, sign
+from grader.instructors.rules import Rules, shown
+from grader.judging import ONLY_IF
+from grader.verdict import FAILED, PASSED, STATUSES, UNTOUCHED, sign
 
 LONGEST = 8_000  # the most characters of output that are shown for a gap
 PICTURE = 2_000_000  # bytes of the largest picture that is shown
+NAMED = 12  # the most students that are named with a misconception; the table shows all of them
+MEMBERS = 200  # the most students of a group of similar submissions that are named
+BARS = 12  # the most bars of a histogram
+STEPS = (1, 2, 5, 10)  # the widths of a bar, in % of the points
+TEMPLATES = Path(__file__).parent / "templates"
 
 
-def feedback(score, pictures=()):
-    """The page for one student, from a Score. pictures: (name, data URI) pairs, from `plots`."""
-    return _template("feedback.html").render(score=score, pictures=pictures, sentences=grade(score), language=score.rules.language)
+def feedback(score, pictures=(), comments=None, live=None):
+    """The page for one student, from a Score. pictures: (name, data URI) pairs, from `plots`; comments: {(unit, gap): a row}; live: what
+    grader.instructors.serve.handlers.Page.live gives, for the live page."""
+    earlier = {(row["unit"], row["gap"]): row for row in score.earlier}
+    return _render("feedback.html", live, (), score=score, pictures=pictures, comments=comments or {}, earlier=earlier, sentences=grade(score),
+                   first=first_to_fix(score), language=score.rules.language)  # fmt: skip
 
 
-def report(scores, absent=()):
-    """The page on the class. absent: students whose submissions were not found this time."""
+def ask(score, form, comment, sentence, live):
+    """The live page that asks a person to decide, after a change that was not made. form: what was typed in; comment: the one that is there
+    now, or None."""
+    earlier = next((row for row in score.earlier if (row["unit"], row["gap"]) == (form.unit, form.gap)), None)
+    thing = _thing(score, form.unit, form.gap)
+    adjusted = (score.bonus if form.unit == BONUS else thing.adjustment) or earlier
+    most = score.rules.bonus if form.unit == BONUS else thing.max_points
+    return _render("ask.html", live, (), score=score, typed=form, most=number(most), adjusted=adjusted, comment=comment, sentence=sentence)
+
+
+def _thing(score, unit, gap):
+    """The Gap, the Unit (gap "") or, for the whole grade (unit ""), the Score that these names mean."""
+    of_unit = next((one for one in score.units if one.name == unit), score)
+    return next((one for one in (*of_unit.gaps, *of_unit.others) if one.name == gap), of_unit) if gap else of_unit
+
+
+def message(sentence):
+    """A live page with one sentence."""
+    return _render("message.html", None, (), sentence=sentence)
+
+
+def report(scores, absent=(), folder=None, live=None):
+    """The page on the class. absent: students whose submissions were not found this time; folder: where `grade` has unpacked what was
+    handed in, for examples of what students wrote; live: as in `feedback`."""
     graded = [score for score in scores if not score.submission.refused]
     final = [score for score in graded if score.complete and score.max_grade]
-    return _template("report.html").render(
+    common = misconceptions(graded)
+    with_it = defaultdict(list)
+    for number, row in enumerate(common):
+        row["example"] = _example(row, folder)
+        for score in row["scores"]:
+            with_it[score.student].append(number)
+    return _render(
+        "report.html",
+        live,
+        ("report.js",),
         scores=scores,
         graded=graded,
-        absent=absent,
+        absent=set(absent),
         language=scores[0].rules.language if scores else Rules.language,
         final=final,
         refused=[score for score in scores if score.submission.refused],
         shares=[score.grade / score.max_grade for score in final],
         units=[_of_unit([score.units[place] for score in graded]) for place in range(len(graded[0].units) if graded else 0)],
         gaps=hardest_gaps(graded),
-        misconceptions=misconceptions(graded),
+        misconceptions=common,
+        with_it=with_it,
         adjustments=[
             (score, unit.name, gap, adjusted, sum(verdict.points or 0 for verdict in adjusted.verdicts) if adjusted.verdicts else None)
             for score in scores
@@ -57,9 +103,9 @@ def report(scores, absent=()):
     )
 
 
-def similarity(pairs):
-    """The page that shows each grader.instructors.similarity.Pair side by side."""
-    return _template("similarity.html").render(pairs=pairs, language=Rules.language)
+def similarity(groups):
+    """The page that shows each grader.instructors.similarity.Group, with two of its students side by side."""
+    return _render("similarity.html", None, (), groups=groups)
 
 
 def plots(folder):
@@ -98,27 +144,48 @@ def hardest_gaps(scores, most=10):
 
 
 def misconceptions(scores, most=12):
-    """The messages that most students got, as dicts: unit, track, gap, message, hint, students.
+    """The messages that most students got, as dicts: unit, track, gap, message, hint, scores (of the students who got it, sorted).
 
     Messages that differ only in numbers count as one; the most common of them is given.
     """
-    groups, hints = defaultdict(Counter), {}
+    groups, hints = defaultdict(dict), {}
     for score in scores:
         said_to_student = {
             (verdict.unit, verdict.track, verdict.gap, re.sub(r"\d[\d.,e+-]*", "#", verdict.message)): (verdict.message, verdict.hint)
             for unit in score.units
             for gap in unit.begun
             for verdict in gap.verdicts
-            if verdict.message and verdict.points is not None and verdict.status not in (PASSED, *UNTOUCHED)
+            if verdict.message and verdict.points is not None and verdict.status not in (PASSED, *UNTOUCHED) and not verdict.message.startswith(ONLY_IF)
         }
         for key, (message, hint) in said_to_student.items():
-            groups[key][message] += 1
+            groups[key][score.student] = score, message
             hints[key] = hint
-    rows = [
-        {"unit": unit, "track": track, "gap": gap, "message": messages.most_common(1)[0][0], "hint": hints[unit, track, gap, alike], "students": messages.total()}
-        for (unit, track, gap, alike), messages in groups.items()
-    ]
-    return sorted(rows, key=lambda row: (-row["students"], row["unit"], row["track"], row["gap"], row["message"]))[:most]
+    rows = []
+    for (unit, track, gap, alike), of_students in groups.items():
+        [(message, _)] = Counter(message for _, message in of_students.values()).most_common(1)
+        example_of = next(score for score, told in of_students.values() if told == message)
+        rows.append({"unit": unit, "track": track, "gap": gap, "message": message, "hint": hints[unit, track, gap, alike],
+                     "scores": [score for score, _ in of_students.values()], "example_of": example_of})  # fmt: skip
+    return sorted(rows, key=lambda row: (-len(row["scores"]), row["unit"], row["track"], row["gap"], row["message"]))[:most]
+
+
+def _example(row, folder):
+    """What the student whose message is shown wrote, "" if that is not at hand."""
+    return written(folder, row["example_of"].submission, row["unit"], row["track"], row["gap"]) if folder else ""
+
+
+def first_to_fix(score):
+    """(the Unit, the Gap, the Verdict) that a student should look at first, or None if nothing is left to do.
+
+    Later gaps build on earlier ones, so it is the first gap that went wrong; if none did, the first that is still to be filled.
+    """
+    open_gaps = [(unit, gap) for unit in score.units for gap in unit.gaps if gap.complete and gap.points < gap.max_points and not gap.adjustment]
+    for untouched in (False, True):
+        for unit, gap in open_gaps:
+            wrong = [verdict for verdict in gap.verdicts if verdict.status != PASSED and (verdict.status in UNTOUCHED) == untouched]
+            if wrong:
+                return unit, gap, min(wrong, key=lambda verdict: (verdict.message.startswith(ONLY_IF), verdict.status != FAILED))
+    return None
 
 
 def _of_unit(units):
@@ -144,15 +211,38 @@ def _once(unit, seconds):
     return sum(max((getattr(verdict, seconds) for verdict in gap.verdicts), default=0) for gap in unit.gaps)
 
 
+def marks(score):
+    """What an instructor looks for in a student's row, each "" where there is nothing to say."""
+    gaps = [gap for unit in score.units for gap in unit.gaps]
+    days = score.days_late
+    return {
+        "late": f"{days} day{'s' * (days != 1)}" if days else "late" if score.late else "",
+        "attempt": score.submission.attempt,
+        "by hand": "to confirm" if score.earlier else "by hand" if score.adjusted else "",
+        "ungraded": (sum(not gap.complete for gap in gaps) or "") if not score.adjustment else "",
+        "look": "look" if score.flagged else "",
+    }
+
+
 def quantile(values, share):
     """The value below which `share` (0 to 1) of the sorted `values` lie."""
     return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
 
-def bins(shares, count=10):
-    """How many of the shares lie in each of `count` equal parts of 0 to 1; shares above 1 count as 1."""
-    counts = Counter(min(count - 1, int(share * count + 1e-9)) for share in shares)
-    return [counts[number] for number in range(count)]
+def bins(shares):
+    """A histogram of shares of the points (1 is all of them), from the smallest share to the largest: [(the lower edge in %, the upper
+    edge, how many lie between)]. All points belong to the last bar."""
+    if not shares:
+        return []
+    values = [100 * share for share in shares]
+    for step in STEPS:
+        first, last = (math.floor(edge(values) / step + 1e-9) for edge in (min, max))
+        if last * step == round(max(values), 9) and (last > first or last * step == 100):  # the last bar includes its upper edge
+            first, last = min(first, last - 1), last - 1
+        if last - first < BARS:
+            break
+    counts = Counter(min(math.floor(value / step + 1e-9), last) for value in values)
+    return [(place * step, (place + 1) * step, counts[place]) for place in range(first, last + 1)]
 
 
 def cut(text):
@@ -167,10 +257,21 @@ def distinct(verdicts, name):
     return list(dict.fromkeys(text for verdict in verdicts if (text := getattr(verdict, name).strip())))
 
 
+def _render(name, live, scripts, **values):
+    """A page of ours. scripts: the names of those it has; its policy allows just these, by their digests."""
+    texts = [(TEMPLATES / script).read_text() for script in (*scripts, *["live.js"] * bool(live))]
+    digests = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts)
+    policy = ["default-src 'none'", "style-src 'unsafe-inline'", "img-src data:", "base-uri 'none'"]
+    policy += ["form-action 'self'", "connect-src 'self'"] if live else ["form-action 'none'"]
+    policy += [f"script-src {digests}"] * bool(texts)
+    values = {"language": Rules.language, "student": values["score"].student if "score" in values else ""} | values
+    return _template(name).render(live=live, scripts=[Markup(text) for text in texts], policy=Markup("; ".join(policy)), **values)
+
+
 @functools.cache
 def _template(name):
     pages = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=lambda value: clean(value) if type(value) is str else value,  # all text on the pages is cleaned
@@ -179,7 +280,8 @@ def _template(name):
     )
     pages.filters |= {"points": number, "cut": cut, "distinct": distinct, "file_name": file_name, "said": said, "words": _words, "marked": _marked, "median": median}
     pages.filters |= {"quantile": quantile, "bins": bins, "percent": lambda share: f"{100 * share:.0f} %", "moment": moment}
-    pages.globals["sign"] = sign
+    pages.filters |= {"marks": marks, "by_file": by_file, "shown": shown}
+    pages.globals |= {"sign": sign, "BONUS": BONUS, "NAMED": NAMED, "MEMBERS": MEMBERS, "UNTOUCHED": UNTOUCHED, "file_of": file_of}
     return pages.get_template(name)
 
 

@@ -1,0 +1,28 @@
+// Looks every few seconds at what the grader does, and shows the page anew when something on it has changed; never while somebody types.
+"use strict";
+{
+  const status = document.getElementById("status"), { version, wait, student } = status.dataset;
+  const [grader, bar, changed, problem] = ["grader", "progress", "changed", "problem"].map((name) => document.getElementById(name));
+  const address = "/progress" + (student ? "?student=" + encodeURIComponent(student) : "");
+  let typed = false;
+
+  async function look() {
+    try {
+      const now = await (await fetch(address)).json();
+      grader.textContent = !now.grader ? "No grader is running." : now.units ? now.done + " of " + now.units + " units graded" : "A grader starts or ends.";
+      bar.hidden = !now.grader;
+      if (now.units) [bar.max, bar.value] = [now.units, now.done];
+      else bar.removeAttribute("value");
+      problem.textContent = now.problem;
+      changed.hidden = now.version === version;
+      if (now.version !== version && !typed && performance.now() > 1000 * wait) return location.reload();
+    } catch {
+      grader.textContent = "The server has ended: start `python -m grader serve` again.";
+    }
+    setTimeout(look, 1000 * wait);
+  }
+
+  addEventListener("input", () => (typed = true));
+  changed.onclick = () => { location.reload(); return false; };
+  setTimeout(look, 300);
+}

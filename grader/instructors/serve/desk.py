@@ -1,0 +1,105 @@
+"""What the live pages work on: the gradebook in its folder, the reports that are due, and the grader that grades a student again."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+
+from grader.course import UNITS
+from grader.instructors import by_hand
+from grader.instructors.gradebook import Gradebook, Lock
+from grader.instructors.reports import PROGRESS, scores_of
+from handson.errors import OneSentence
+
+EVERY = 0.5  # seconds between two looks at whether reports are due
+PATIENCE = 20.0  # seconds in which a grader may store what it has, once it is told to end
+
+
+class Desk:
+    """The gradebook in `folder`, as the pages see it."""
+
+    def __init__(self, folder, engines, trusted):
+        self.folder, self._engines, self._trusted = folder, engines, trusted
+        self._lock = Lock(folder)
+        self._scores, self._version, self.seconds = [], None, 0.0
+        self._due, self._writing, self._problem = False, False, ""
+        self._regrading = self._said = None
+
+    def scores(self):
+        """The Scores of the class as the gradebook has them now."""
+        with Gradebook(self.folder, writing=False) as book:
+            version = book.version()
+            if version != self._version:
+                begin = time.monotonic()
+                self._scores, self._version = scores_of(book), version
+                self.seconds = time.monotonic() - begin
+        return self._scores
+
+    def progress(self, student=None):
+        """What a page shows while it is open: the version of what is on it, and of a grader that runs, how far it is."""
+        with Gradebook(self.folder, writing=False) as book:
+            now = {"version": book.version(student), "grader": self.grader(), "done": 0, "units": 0, "problem": self._problem_of_grading() or self._problem}
+        if now["grader"]:
+            with suppress(OSError, ValueError):
+                now |= json.loads((self.folder / PROGRESS).read_text())
+        return now
+
+    def grader(self):
+        """The process that grades at the moment, as a text, or None."""
+        if self._regrading and self._regrading.poll() is None:
+            return "a grader"
+        return self._lock.owner()
+
+    def reports_are_due(self, *_):
+        self._due = True
+
+    async def keep_reports(self):
+        """Write the reports whenever something was changed here."""
+        while True:
+            await asyncio.sleep(EVERY)
+            if self._due:
+                await self._write_reports()
+
+    async def _write_reports(self):
+        self._due, self._writing = False, True
+        try:
+            await asyncio.to_thread(by_hand.write_reports, self.folder)
+            self._problem = ""
+        except OneSentence as error:
+            self._due, self._problem = True, str(error)
+            await asyncio.sleep(5 * EVERY)
+        finally:
+            self._writing = False
+
+    def grade_again(self, student, units):
+        """Start a grader for some units of one student."""
+        self._said = tempfile.TemporaryFile()
+        words = [f"--student={student}", *(f"--unit={unit}" for unit in units if unit in UNITS), f"--engines={self._engines}", *["--trusted"] * self._trusted]
+        command = [sys.executable, "-m", "grader", "regrade", *words, "--", str(self.folder.resolve())]
+        self._regrading = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._said, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def _problem_of_grading(self):
+        """The last line that the grader said if it has failed, else ""."""
+        if not self._regrading or not self._regrading.poll():
+            return ""
+        self._said.seek(0)
+        return (self._said.read().decode(errors="replace").strip().splitlines() or ["the grader ended without a word"])[-1]
+
+    async def end(self):
+        """End the grader that was started here, and write the reports that are due. Returns what to say."""
+        if self._regrading and self._regrading.poll() is None:
+            self._regrading.send_signal(signal.SIGINT)
+            deadline = time.monotonic() + PATIENCE
+            while self._regrading.poll() is None and time.monotonic() < deadline:
+                await asyncio.sleep(0.05)
+            if self._regrading.poll() is None:
+                self._regrading.kill()
+        while self._writing:
+            await asyncio.sleep(0.05)
+        if self._due:
+            await self._write_reports()
+        return f"Ended. The reports are not written: {self._problem}" if self._due else "Ended. All reports are written."

@@ -1,0 +1,212 @@
+"""The pages' addresses: /, /feedback/STUDENT.html, and what their forms and scripts send.
+
+Other web sites and other people on this computer are kept out: the Host header must be this server's (a name that somebody points to this
+computer is not), the cookie stands for the token, and a change must come from a form of these pages: it carries tornado's _xsrf token,
+and its Origin header, if there is one, must be this server's.
+"""
+
+import functools
+import hmac
+import math
+import secrets
+from types import SimpleNamespace
+
+import tornado.escape
+import tornado.web
+
+from grader.instructors import by_hand
+from grader.instructors.collect import file_name
+from grader.instructors.gradebook import Gradebook, Stale
+from grader.instructors.reports import absent, comments_of, pages
+from handson.errors import OneSentence
+
+LONGEST = 2_000  # characters of a reason or comment
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "frame-ancestors 'none'",  # what a page itself can't say
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def application(desk, token, port):
+    """The tornado application of the pages on `desk`, for who has the token."""
+    routes = [("/(?:report.html)?", Report), (r"/feedback/([^/]+)\.html", Feedback), ("/progress", Progress), ("/adjust", Adjust), ("/regrade", Regrade)]
+    return tornado.web.Application(
+        routes,
+        default_handler_class=Nowhere,
+        desk=desk,
+        token=token,
+        session=secrets.token_urlsafe(24),
+        hosts={f"127.0.0.1:{port}", f"localhost:{port}"},
+        cookie=f"grader_{port}",  # cookies don't tell ports apart
+        xsrf_cookies=True,
+        xsrf_cookie_name=f"grader_xsrf_{port}",
+        xsrf_cookie_kwargs={"httponly": True, "samesite": "Strict"},
+        log_function=lambda handler: None,
+    )
+
+
+class Page(tornado.web.RequestHandler):
+    """The base of all: who may come in, and how errors are said."""
+
+    def set_default_headers(self):
+        self.clear_header("Server")
+        for name, value in HEADERS.items():
+            self.set_header(name, value)
+
+    def prepare(self):
+        if self.request.host not in self.settings["hosts"]:
+            raise Refused(403, "This server answers only to its own address on this computer: open the one that `python -m grader serve` printed.")
+        if "token" in self.request.query_arguments:
+            if not _equal(self.get_query_argument("token"), self.settings["token"]):
+                raise Refused(403, "This token is not the one of this server: open the address that `python -m grader serve` printed last.")
+            self.set_cookie(self.settings["cookie"], self.settings["session"], httponly=True, samesite="Strict", path="/")
+            self.redirect(self.request.path)  # the token leaves the address, and the browser's history
+            return
+        if not _equal(self.get_cookie(self.settings["cookie"], ""), self.settings["session"]):
+            raise Refused(403, "This browser is not known here: open the address that `python -m grader serve` printed.")
+        origin = self.request.headers.get("Origin")
+        if self.request.method == "POST" and origin is not None and origin not in {f"http://{host}" for host in self.settings["hosts"]}:
+            raise Refused(403, "This change comes from another page, so it is not made.")
+
+    @property
+    def desk(self):
+        return self.settings["desk"]
+
+    def live(self, version, **more):
+        """What the templates need for a live page."""
+        wait = max(1.0, 5 * self.desk.seconds)
+        return SimpleNamespace(xsrf=self.xsrf_token.decode(), version=version, author=tornado.escape.url_unescape(self.get_cookie("grader_author", "")), wait=wait, **more)
+
+    def write_error(self, status_code, exc_info=None, **_):
+        error = exc_info[1] if exc_info else None
+        sentence = error.sentence if isinstance(error, Refused) else str(error) if isinstance(error, OneSentence) else f"This does not work ({status_code})."
+        if status_code == 403 and not isinstance(error, Refused):
+            sentence = "This form is from another session of the server, so nothing is changed: load the page again."
+        if isinstance(error, OneSentence):
+            self.set_status(400)
+        self.finish(pages.message(sentence))
+
+    def log_exception(self, kind, error, traceback):
+        if not isinstance(error, (tornado.web.HTTPError, OneSentence)):
+            super().log_exception(kind, error, traceback)
+
+    def score(self, student=None, name=None):
+        """The Score of a student, by name or by the name of the student's files."""
+        for score in self.desk.scores():
+            if score.student == student or name is not None and file_name(score.student) == name:
+                return score
+        raise Refused(404, "There is no such student in the gradebook.")
+
+
+class Refused(tornado.web.HTTPError):
+    """A status, and the sentence to show."""
+
+    def __init__(self, status, sentence):
+        super().__init__(status)
+        self.sentence = sentence
+
+
+class Nowhere(Page):
+    def prepare(self):
+        super().prepare()
+        if not self._finished:
+            raise Refused(404, "There is no such page: begin at /.")
+
+
+class Report(Page):
+    def get(self):
+        scores = self.desk.scores()
+        self.finish(pages.report(scores, absent(self.desk.folder), self.desk.folder, self.live(self.desk.progress()["version"])))
+
+
+class Feedback(Page):
+    def get(self, name):
+        score = self.score(name=name)
+        with Gradebook(self.desk.folder, writing=False) as book:
+            version = functools.partial(book.version, score.student)
+            live = self.live(version(), of=lambda unit, gap: version(unit, gap))
+            pictures = pages.plots(self.desk.folder / "plots" / file_name(score.student))
+            self.finish(pages.feedback(score, pictures, comments_of(book, score.student), live))
+
+
+class Progress(Page):
+    def check_xsrf_cookie(self):
+        """Nothing is changed here."""
+
+    def get(self):
+        self.finish(self.desk.progress(self.get_query_argument("student", None)))
+
+
+class Adjust(Page):
+    """A form for a gap, a unit or the whole grade: what to do stands in `action`."""
+
+    def post(self):
+        form = SimpleNamespace(**{name: self.get_body_argument(name, "", strip=name in ("points", "text", "author"))
+                                  for name in ("student", "unit", "gap", "action", "points", "text", "author", "version")})  # fmt: skip
+        self.score(form.student)
+        where = form.student, form.unit or by_hand.WHOLE, form.gap
+        keep = {"version": form.version, "write": self.desk.reports_are_due}
+        said = []
+        try:
+            if len(form.text) > LONGEST or len(form.author) > 200:
+                raise by_hand.GradebookError(f"the text is too long: use at most {LONGEST} characters, and 200 for the name")
+            match form.action:
+                case "set":
+                    by_hand.adjust(self.desk.folder, *where, _points(form.points), form.text, form.author, said.append, **keep)
+                case "back":
+                    by_hand.adjust(self.desk.folder, *where, None, form.text or "taken back", form.author, said.append, **keep)
+                case "confirm":
+                    by_hand.confirm(self.desk.folder, *where, form.author, said.append, **keep)
+                case "comment":
+                    by_hand.comment(self.desk.folder, *where, form.text, form.author, said.append, **keep)
+                case _:
+                    raise Refused(400, "This form does not say what to do.")
+        except Stale:
+            self.ask(409, form, "Somebody has changed this since your page was loaded. Nothing is lost: look at both, and decide.")
+        except OneSentence as error:
+            self.ask(400, form, str(error))
+        else:
+            self.set_cookie("grader_author", _plain(form.author), httponly=True, samesite="Strict", path="/", expires_days=30)
+            self.redirect(f"/feedback/{tornado.escape.url_escape(file_name(form.student), plus=False)}.html#{form.unit}", status=303)
+
+    def ask(self, status, form, sentence):
+        """Show what was typed in beside what is there now, to be sent again or not."""
+        score = self.score(form.student)
+        with Gradebook(self.desk.folder, writing=False) as book:
+            comment = comments_of(book, form.student).get((form.unit, form.gap))
+            live = self.live(book.version(form.student), of=lambda unit, gap: book.version(form.student, unit, gap))
+            self.set_status(status)
+            self.finish(pages.ask(score, form, comment, sentence, live))
+
+
+class Regrade(Page):
+    def post(self):
+        score = self.score(self.get_body_argument("student", strip=False))
+        if self.desk.grader():
+            raise Refused(409, "A grader is running: wait until it has ended, then grade this student again.")
+        unit = self.get_body_argument("unit", "")
+        self.desk.grade_again(score.student, [unit] if unit else [])
+        self.redirect(f"/feedback/{tornado.escape.url_escape(file_name(score.student), plus=False)}.html", status=303)
+
+
+def _points(text):
+    """Points as a person types them: 2, 2.5 or 2,5."""
+    try:
+        points = float(text.replace(",", "."))
+    except ValueError:
+        points = math.nan
+    if not math.isfinite(points):
+        raise by_hand.GradebookError(f"{text!r} are no points: type a number, such as 2.5" if text else "type the points, or choose only to comment")
+    return points
+
+
+def _equal(one, other):
+    return hmac.compare_digest(one.encode(errors="replace"), other.encode())
+
+
+def _plain(text):
+    """Text that a cookie can hold."""
+    return tornado.escape.url_escape("".join(letter for letter in text if letter.isprintable())[:100])

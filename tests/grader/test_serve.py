@@ -1,0 +1,249 @@
+"""Live pages: only who has the token comes in, only their own forms change anything, and nothing that was typed in is lost."""
+
+import http.client
+import re
+import subprocess
+import sys
+import urllib.parse
+from html import unescape
+from types import SimpleNamespace
+
+import pytest
+from classes import handed_in, said, store
+from serving import ROOT, served, until
+
+from grader.instructors import by_hand, reports
+from grader.instructors.collect import file_name
+from grader.instructors.gradebook import Gradebook, InUse, Stale
+from grader.instructors.reports import PROGRESS
+
+STUDENT = "Zoë <b> O'Neill"
+
+
+def class_in(folder):
+    with Gradebook(folder) as book:
+        store(book, handed_in(STUDENT, digest="1"), [said("step", 0.5), said("device", 2.0)])
+        store(book, handed_in("max", digest="2"), [said("step", 1.0)])
+    return folder
+
+
+class Browser:
+    """What a browser keeps between two pages: cookies."""
+
+    def __init__(self, address):
+        self.at = urllib.parse.urlsplit(address)
+        self.cookies = {}
+
+    def ask(self, path, fields=None, **headers):
+        """(status, headers, text) of a page; fields: of a form to send."""
+        connection = http.client.HTTPConnection(self.at.hostname, self.at.port, timeout=60)
+        headers = {"Cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())} | headers
+        body = None if fields is None else urllib.parse.urlencode(fields)
+        if body is not None:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+        connection.request("GET" if body is None else "POST", path, body, headers)
+        answer = connection.getresponse()
+        for cookie in answer.headers.get_all("Set-Cookie", ()):
+            name, value = cookie.split(";")[0].split("=", 1)
+            self.cookies[name] = value
+        return SimpleNamespace(status=answer.status, headers=answer.headers, text=answer.read().decode())
+
+    def form(self, student, unit, gap):
+        """The hidden fields of the form for a gap."""
+        page = self.ask(f"/feedback/{urllib.parse.quote(student)}.html").text
+        forms = [dict(re.findall(r'type="hidden" name="(\w+)" value="(.*?)"', form)) for form in page.split("<form")[1:]]
+        forms = [{name: unescape(value) for name, value in form.items()} for form in forms]
+        return next(form for form in forms if (form.get("unit"), form.get("gap")) == (unit, gap))
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    folder = class_in(tmp_path_factory.mktemp("class"))
+    with served(folder) as address:
+        yield SimpleNamespace(url=address, folder=folder)
+
+
+@pytest.fixture
+def browser(address):
+    browser = Browser(address.url)
+    assert browser.ask(f"/?{browser.at.query}").status == 302
+    return browser
+
+
+def said_on(page):
+    return re.search(r"<p>(.*?)</p>", page.text)[1]
+
+
+def test_the_token_is_asked_for_once_and_leaves_the_address(address):
+    browser = Browser(address.url)
+    for path in ("/", "/?token=wrong", "/progress", "/feedback/max.html", "/nowhere"):
+        assert browser.ask(path).status == 403 and "multi gpu" not in browser.ask(path).text
+    entered = browser.ask(f"/?{browser.at.query}")
+    assert (entered.status, entered.headers["Location"]) == (302, "/")
+    [cookie] = [one for one in entered.headers.get_all("Set-Cookie") if "xsrf" not in one]
+    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and browser.at.query.removeprefix("token=") not in cookie
+    assert "multi gpu" in browser.ask("/").text and browser.ask("/nowhere").status == 404
+
+
+def test_a_name_that_points_to_this_computer_does_not_get_in(browser):
+    for host in ("evil.example", f"evil.example:{browser.at.port}", "127.0.0.1", f"127.0.0.1:{browser.at.port + 1}"):
+        page = browser.ask("/", Host=host)
+        assert page.status == 403 and "only to its own address" in page.text
+    assert browser.ask("/", Host=f"localhost:{browser.at.port}").status == 200
+
+
+def test_only_a_form_of_these_pages_changes_anything(browser, address):
+    form = browser.form("max", "multi_gpu", "step") | {"action": "set", "points": "2", "text": "why", "author": "who"}
+    for path in ("/adjust", "/regrade"):
+        assert browser.ask(path, form | {"_xsrf": "made up"}).status == 403
+        assert browser.ask(path, {name: value for name, value in form.items() if name != "_xsrf"}).status == 403
+        foreign = browser.ask(path, form, Origin="http://127.0.0.1:1")
+        assert foreign.status == 403 and "comes from another page" in foreign.text
+        assert Browser(address.url).ask(path, form).status == 403
+        assert browser.ask(path).status == 405
+    with Gradebook(address.folder, writing=False) as book:
+        assert not book.adjustments()
+
+
+def test_pages_run_no_script_but_their_own_and_send_nothing_elsewhere(browser):
+    for path in ("/", f"/feedback/{urllib.parse.quote(file_name(STUDENT))}.html"):
+        page = browser.ask(path)
+        [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', page.text)
+        assert "default-src 'none'" in policy and "connect-src 'self'" in policy and "form-action 'self'" in policy and "unsafe-eval" not in policy
+        assert "script-src 'sha256-" in policy and "<b> O'Neill" not in page.text
+        assert page.headers["Content-Security-Policy"] == "frame-ancestors 'none'" and page.headers["Cache-Control"] == "no-store"
+
+
+def test_points_and_comments_are_stored_and_the_reports_written(browser, address):
+    name = file_name(STUDENT)
+    form = browser.form(name, "multi_gpu", "step") | {"action": "set", "points": "1,5", "text": "right, in <another> way", "author": "J. Roe"}
+    done = browser.ask("/adjust", form)
+    assert done.status == 303 and done.headers["Location"].startswith("/feedback/")
+    page = browser.ask(done.headers["Location"].split("#")[0])
+    assert "Set to 1.5 points by hand: right, in &lt;another&gt; way (J. Roe" in page.text and 'value="J. Roe"' in page.text
+    form = browser.form(name, "multi_gpu", "device") | {"action": "comment", "text": "Short & good.", "author": "J. Roe"}
+    assert browser.ask("/adjust", form).status == 303
+    written = address.folder / f"feedback/{name}.html"
+    until(lambda: written.exists() and "Short &amp; good." in written.read_text())
+    assert "right, in &lt;another&gt; way" in written.read_text() and "<form" not in written.read_text()
+    form = browser.form(name, "multi_gpu", "step") | {"action": "back", "author": "J. Roe"}
+    assert browser.ask("/adjust", form).status == 303
+    assert "by hand:" not in browser.ask(f"/feedback/{urllib.parse.quote(name)}.html").text
+
+
+@pytest.mark.parametrize(
+    "fields, sentence",
+    [
+        ({"points": "many"}, "'many' are no points"),
+        ({"points": "nan"}, "are no points"),
+        ({"points": ""}, "type the points, or choose only to comment"),
+        ({"points": "2.5"}, "2.5 points can't be given"),
+        ({"author": " "}, "needs a reason and an author"),
+        ({"text": "x" * 2001}, "the text is too long"),
+    ],
+)
+def test_what_cannot_be_stored_is_said_and_stays_in_the_form(browser, fields, sentence):
+    typed = {"action": "set", "points": "1", "text": "a reason", "author": "J. Roe"} | fields
+    page = browser.ask("/adjust", browser.form("max", "multi_gpu", "step") | typed)
+    assert page.status == 400 and sentence in unescape(said_on(page))
+    assert all(f'value="{typed[name]}"' in page.text for name in ("points", "text"))
+
+
+def test_who_changes_a_stale_page_sees_both_values_and_decides(browser, address):
+    stale = browser.form("max", "multi_gpu", "step") | {"action": "set", "points": "1.5", "text": "mine", "author": "M. Mine"}
+    other = Browser(address.url)
+    other.ask(f"/?{other.at.query}")
+    assert other.ask("/adjust", other.form("max", "multi_gpu", "step") | {"action": "set", "points": "2", "text": "theirs", "author": "T. Theirs"}).status == 303
+    page = browser.ask("/adjust", stale)
+    assert page.status == 409 and "Set to 2 points by hand: theirs (T. Theirs" in page.text
+    assert 'value="1.5"' in page.text and 'value="mine"' in page.text
+    with Gradebook(address.folder, writing=False) as book:
+        assert book.adjustments()["max", "multi_gpu", "step"]["points"] == 2
+    again = dict(re.findall(r'type="hidden" name="(\w+)" value="(.*?)"', page.text))
+    assert browser.ask("/adjust", stale | {"version": again["version"]}).status == 303
+    with Gradebook(address.folder, writing=False) as book:
+        assert book.adjustments()["max", "multi_gpu", "step"]["points"] == 1.5
+        assert [row["points"] for row in book.history("max") if row["table"] == "adjustments"] == [2, 1.5], "both are kept"
+
+
+def test_a_result_that_arrived_meanwhile_makes_a_page_stale(browser, address):
+    stale = browser.form("max", "multi_gpu", "step") | {"action": "comment", "text": "mine", "author": "M. Mine"}
+    with Gradebook(address.folder, alone=False) as book:
+        book.store(handed_in("max", digest="2"), "multi_gpu", [said("step", 2.0)], "2")
+    assert browser.ask("/adjust", stale).status == 409
+
+
+def test_grades_are_changed_while_a_grader_runs(browser, address):
+    with Gradebook(address.folder):  # the lock of a grader
+        (address.folder / PROGRESS).write_text('{"done": 3, "units": 8}')
+        now = browser.ask("/progress").text
+        assert '"done": 3, "units": 8' in now and '"grader": "process ' in now
+        form = browser.form("max", "multi_gpu", "step") | {"action": "set", "points": "0.25", "text": "meanwhile", "author": "J. Roe"}
+        assert browser.ask("/adjust", form).status == 303
+        busy = browser.ask("/regrade", {"_xsrf": form["_xsrf"], "student": "max"})
+        assert busy.status == 409 and "A grader is running" in busy.text
+    until(lambda: "meanwhile" in (address.folder / "feedback/max.html").read_text())
+    assert '"grader": null' in browser.ask("/progress").text
+
+
+def test_a_student_who_cannot_be_graded_again_is_told_why(browser):
+    form = browser.form("max", "multi_gpu", "step")
+    assert browser.ask("/regrade", {"_xsrf": form["_xsrf"], "student": "nobody"}).status == 404
+    assert browser.ask("/regrade", {"_xsrf": form["_xsrf"], "student": "max"}).status == 303
+    assert "is not in" in until(lambda: '"grader": null' in (text := browser.ask("/progress").text) and text)
+
+
+def test_a_port_in_use_and_a_folder_without_grades_are_one_sentence(address, tmp_path):
+    port = str(urllib.parse.urlsplit(address.url).port)
+    for words, sentence in ([str(address.folder), "--port", port], f"port {port} is in use"), ([str(tmp_path)], "has no gradebook.sqlite"):
+        done = subprocess.run([sys.executable, "-m", "grader", "serve", *words], cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr.count("\n"), done.stdout) == (2, 1, "") and sentence in done.stderr
+
+
+def test_points_are_set_beside_a_grader_that_runs(tmp_path):
+    class_in(tmp_path)
+    with Gradebook(tmp_path) as grader:
+        words = ["--student", "max", "--unit", "multi_gpu", "--points", "2", "--reason", "why", "--author", "who"]
+        done = subprocess.run([sys.executable, "-m", "grader", "adjust", str(tmp_path), *words], cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert grader.adjustments()["max", "multi_gpu", ""]["points"] == 2
+    assert "Set to 2 points by hand: why" in (tmp_path / "feedback/max.html").read_text()
+
+
+def test_who_writes_reports_waits_for_others_and_begins_with_what_they_stored(tmp_path, monkeypatch):
+    class_in(tmp_path)
+    words = f"from grader.instructors import reports; from pathlib import Path; locked = reports.locked(Path({str(tmp_path)!r}), reports.LOCK); print('has it', flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", words], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "has it\n"
+        monkeypatch.setattr(reports, "PATIENCE", 0.1)
+        with pytest.raises(InUse):
+            by_hand.write_reports(tmp_path)
+        other.communicate("\n")
+    by_hand.write_reports(tmp_path)
+    assert (tmp_path / "report.html").exists()
+
+
+def test_a_version_is_another_one_after_each_change_that_concerns_it(tmp_path):
+    class_in(tmp_path)
+    with Gradebook(tmp_path) as book:
+
+        def versions():
+            of = [book.version("max", "multi_gpu", gap) for gap in ("step", "")] + [book.version("max", ""), book.version("max"), book.version(STUDENT)]
+            return [*of, book.version()]
+
+        before = versions()
+        book.adjust("max", "multi_gpu", "step", 1.0, "why", "who")
+        assert [one == other for one, other in zip(before, versions(), strict=True)] == [False, True, True, False, True, False]
+        before = versions()
+        book.store(handed_in("max", digest="2"), "multi_gpu", [said("step", 2.0)], "2")
+        assert [one == other for one, other in zip(before, versions(), strict=True)] == [False, False, False, False, True, False]
+
+
+def test_what_was_seen_is_changed_and_nothing_else(tmp_path):
+    class_in(tmp_path)
+    with Gradebook(tmp_path, writing=False) as book:
+        seen = book.version("max", "multi_gpu", "step")
+    quiet = {"say": lambda line: None, "version": seen, "write": lambda *_: None}
+    by_hand.comment(tmp_path, "max", "multi_gpu", "step", "first", "who", **quiet)
+    with pytest.raises(Stale, match="max, multi_gpu, step: this has changed meanwhile"):
+        by_hand.adjust(tmp_path, "max", "multi_gpu", "step", 1.0, "second", "who", **quiet)
