@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from grader.instructors import archives, downloads
+from grader.notebook_cells import without_outputs
 from handson.errors import OneSentence
 from handson.files import COURSE
 from handson.submit import LARGEST
@@ -39,6 +40,7 @@ DROPPED = re.compile(r"(?P<name>.+)\.(?P<time>\d{8}T\d{6}Z)\.[0-9a-f]{12}(\.zip)
 IGNORED = re.compile(r"^\.|^__MACOSX$|_assignsubmission_(?!file)")  # Moodle's online texts are in folders of their own
 PACKED = (*archives.SUFFIXES, *archives.UNREADABLE)
 LOOSE = tuple(LARGEST)  # a student's work, outside of a folder or an archive
+LARGE = 500_000  # bytes of a notebook whose outputs are left out
 SPAN = 3600  # seconds: what a zip was written in says nothing of when its parts were handed in
 
 
@@ -56,8 +58,8 @@ class Submission:
     attempt: int  # counted from 1; the newest attempt has the highest number
     time: float  # when the archive or the files were last written, in seconds since 1970
     late: bool  # according to the platform
-    path: Path | None  # a folder with those expected files that were handed in, and nothing else; None if refused
-    digest: str  # sha256 of those files, in hex; "" if refused
+    path: Path | None  # a folder with those expected files that were handed in, large notebooks without outputs; None if refused
+    digest: str  # sha256 of those files as they were handed in, in hex; "" if refused
     problems: tuple  # sentences about files that were not read, or not asked for; what is missing is a verdict on its gaps
     refused: str | None  # a sentence on why the submission is refused, or None
     handed_in: str | None = None  # when, according to the platform, such as 2026-11-20T17:00:00+00:00; None if unknown
@@ -313,7 +315,11 @@ def _read(student, attempt, others, limits, given_out):
         files, problems, time, refused = content.files, tuple(content.problems), content.time or entry.time, None
     except archives.Refused as error:
         files, problems, time, refused = {}, (), entry.time, f"{archives.shown(entry.name)} {error}."
-    return Submission(student, who.name, who.number, 0, time, who.late, None, digest_of(files), problems, refused), files
+    digest = digest_of(files)
+    for file, data in files.items():
+        if file.endswith(".ipynb") and len(data) > LARGE:
+            files[file] = without_outputs(data)
+    return Submission(student, who.name, who.number, 0, time, who.late, None, digest, problems, refused), files
 
 
 def _content(attempt, limits, given_out):

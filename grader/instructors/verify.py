@@ -1,5 +1,7 @@
 """``python -m grader verify``: proves the checks on known answers, as tests/grader/test_mutants.py does, and says what a unit lacks."""
 
+from collections import Counter
+
 from tqdm import tqdm
 
 from grader import exercises
@@ -68,9 +70,10 @@ def lacking(unit, parts):
         by_file.setdefault(part.folder, set()).update(check.gap for check in part.checks)
     for track, gaps in by_file.items():
         file = f"{folder}/known_{track or 'shared'}.toml"
-        for entry in (entry for entries in known.known(unit, track) for entry in entries):
-            if entry["gap"] not in gaps or entry.get("check", entry["gap"]) not in gaps:
-                yield f"{file}: the answer \"{entry['name']}\" is to {entry.get('check', entry['gap'])}, which has no check: correct its name, or remove it"
+        answers = Counter(entry.get("check", entry["gap"]) for entries in known.known(unit, track) for entry in entries)
+        for gap, number in answers.items():
+            if gap not in gaps:
+                yield f"{file} has known answers ({number}) to {gap}, which has no check: correct the name, or remove them"
     for track, gap, title in sorted(_meant(unit, parts) - titles.keys()):
         yield f'{unit}: a known mistake in {gap} names the criterion "{title}", which the check of {gap} does not have'
     proved = set().union(_meant(unit, parts), *(_meant(*of_unit) for of_unit in UNITS.items()))  # several units have the same criteria
@@ -79,7 +82,7 @@ def lacking(unit, parts):
             yield f'{unit}, {part.file}: no known mistake proves "{title}" of {gap}: add a [[mutant]] to {folder}/known_{part.folder or "shared"}.toml'
     for of_unit, track, gap in hidden.cases():
         if of_unit == unit and gap not in by_file.get(track, ()):
-            yield f"{folder}/hidden_{track or 'shared'}.toml has cases for {gap}, which has no check: correct its name, or remove them"
+            yield f"{folder}/hidden_{track or 'shared'}.toml has cases for {gap}, which has no check: correct the name, or remove them"
     points = {}
     for part in parts:
         points[part.track] = points.get(part.track, 0) + sum(criterion.points for check in part.checks for criterion in check.criteria)

@@ -56,10 +56,10 @@ def test_what_a_unit_lacks_is_named_with_the_file_where_it_belongs(monkeypatch):
     monkeypatch.setattr(verify.hidden, "cases", lambda: {("own", "", "resource"): ({},)})
     found = list(verify.lacking("own", (Part("exercises/07_own/run.sh", "", (check,)),)))
     assert found == [
-        'grader/units/own/instructors/known_shared.toml: the answer "typo" is to resourses, which has no check: correct its name, or remove it',
+        "grader/units/own/instructors/known_shared.toml has known answers (1) to resourses, which has no check: correct the name, or remove them",
         'own: a known mistake in resources names the criterion "the couleur", which the check of resources does not have',
         'own, exercises/07_own/run.sh: no known mistake proves "the colour" of resources: add a [[mutant]] to grader/units/own/instructors/known_shared.toml',
-        "grader/units/own/instructors/hidden_shared.toml has cases for resource, which has no check: correct its name, or remove them",
+        "grader/units/own/instructors/hidden_shared.toml has cases for resource, which has no check: correct the name, or remove them",
     ]
 
 

@@ -34,6 +34,8 @@ def write(path, text):
 
 def clean(text):
     """Text of any origin without the colours, control characters and direction marks that terminals, browsers or spreadsheets act on."""
+    if text.isascii() and text.isprintable():  # most texts, and a class has a million
+        return text
     return HIDDEN.sub("\ufffd", COLOURS.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
 
 
