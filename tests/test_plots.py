@@ -6,7 +6,7 @@ import numpy
 import pytest
 from IPython.display import Image
 
-from handson.notebook import drawings, plots, schedules
+from handson.notebook import communication, drawings, plots, schedules
 from handson.notebook.big_batches import Curve, Plan
 from handson.notebook.timing import Steps
 from handson.training import data
@@ -51,6 +51,8 @@ PICTURES = {
     "buckets": (schedules.buckets, ({"1-KB": a_run(50), "one-bucket": a_run(90), "torch-ddp": a_run(80)},), "1-KB 50 images/s, one-bucket 90 images/s, torch-ddp 80"),
     "periods": (schedules.periods, ({"local-sgd-1": a_run(1), "local-sgd-4": a_run(1), "block-momentum-4": a_run(1)}, lambda period: 2e6 / period), "block momentum 4: 0.500, 2.0 MB"),
     "staleness": (schedules.staleness, ({"asynchronous": a_run(1, **{"staleness 0": 1, "staleness 2": 3})},), "asynchronous: mean 1.50, largest 2."),
+    "to an accuracy": (communication.to_accuracy, ({"plain": a_run(1, elapsed_time=3), "1-bit": a_run(1, elapsed_time=2)}, 0.5, {"plain": a_run(1, elapsed_time=1)}), "plain 3.0 s, 1-bit 2.0 s"),
+    "never there": (communication.to_accuracy, ({"plain": a_run(1, elapsed_time=3)}, 0.9), "plain never"),
     "images": (plots.images, (data.load_arrays("digits")[0],), "first 10 images"),
     "shards": (plots.classes_of_shards, ({"in order": [[0, 0], [1, 1]], "at random": [[0, 1], [1, 0]]},), "in order, at random"),
 }

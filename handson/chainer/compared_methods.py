@@ -1,10 +1,13 @@
 """What the Chainer track's train_hooks.py needs beside its lesson. Both tracks share handson.training.compared_methods, whose names are here, too."""
 
+import chainer
+import numpy
 from chainer.iterators import SerialIterator
 from chainer.training.updaters import StandardUpdater
 
 from handson.chainer import data, devices
 from handson.chainer.evaluators import Evaluator
+from handson.errors import TrackError
 from handson.training import compared_methods, watchdog
 from handson.training.compared_methods import add_options, one_run, runs  # noqa: F401 - for scripts
 
@@ -14,8 +17,23 @@ def device(comm, args):
     return devices.use(list(args.gpu)[comm.intra_rank])
 
 
+class FiniteLoss(chainer.LinkHook):
+    """Ends all ranks with a sentence that names the rank whose loss is infinite or NaN: after an all-reduce, all ranks would have its gradients."""
+
+    name = "FiniteLoss"
+
+    def __init__(self, rank):
+        super().__init__()
+        self.rank = rank
+
+    def forward_postprocess(self, args):
+        if chainer.config.train and not numpy.isfinite(float(args.out.array)):
+            raise TrackError(f"rank {self.rank}: the loss is infinite or NaN, so the run ends: try a lower --lr")
+
+
 def updater(part, args, optimizer, device):
     """An updater that trains on a rank's part of the images, in an order that follows from args.seed."""
+    optimizer.target.add_hook(FiniteLoss(optimizer.communicator.rank))
     order = data.Shuffle(args.seed)
     batches = SerialIterator(part, args.batchsize, order_sampler=order)
     return StandardUpdater(batches, optimizer, data.Enlarge(args.size), device)

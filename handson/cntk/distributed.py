@@ -55,6 +55,10 @@ class DistributedLearner(Learner):
         return (comm.size, comm.rank) if samples_seen >= self.distributed_after else (1, 0)
 
     def update(self, sums, samples_seen):
+        """As Learner.update. Raises TrackError where a gradient of this worker is infinite or NaN: every worker would have it, and the next checkpoint."""
+        if not all(parameter.grad is None or parameter.grad.sum().isfinite() for parameter in self.parameters):
+            worker = f"worker {workers.world().rank}: a gradient is infinite or NaN after {samples_seen:,} samples"
+            raise TrackError(f"{worker}, so the training ends: try a lower learning rate (--lr)")
         if samples_seen < self.distributed_after:
             return self.learner.update(sums, samples_seen)
         if not self.equal:

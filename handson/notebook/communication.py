@@ -118,7 +118,9 @@ def to_accuracy(runs, accuracy, without_limit=None):
             axes.barh(place, numpy.median(reached), height=0.55, facecolor="white" if missed else "0.8", edgecolor="0.25")
             axes.plot(reached, [place] * len(reached), "ko", markersize=4)
         if missed:
-            axes.annotate(f"  {missed} of {len(of_method)} seeds did not reach it", (max(reached, default=0), place), va="center", fontsize="small")
+            beside = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "fontsize": "small"}
+            white = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+            axes.annotate(f"{missed} of {len(of_method)} seeds did not reach it", (max(reached, default=0), place), bbox=white, zorder=3, **beside)
         words.append(f"{method} {numpy.median(reached):.1f} s" if reached else f"{method} never")
     best = [seconds for run in (without_limit or {}).get("plain", ()) if (seconds := seconds_to(run, accuracy)) is not None]
     if best:

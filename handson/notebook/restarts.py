@@ -104,5 +104,5 @@ def lost_shares(lost_share, checkpoint, betweens):
         axes.plot(intervals[best], 100 * shares[best], "o", color="#D55E00", markersize=7)
         words.append(f"a failure every {between / 3600:g} hours: best every {intervals[best]:.0f} s, {100 * shares[best]:.1f} % lost")
     axes.set(xscale="log", ylim=(0, 40), xlabel="seconds between two checkpoints", ylabel="share of the time that is lost [%]")
-    axes.legend(fontsize="small", edgecolor="none", loc="upper center")
+    axes.legend(fontsize="small", edgecolor="none", loc="upper center", bbox_to_anchor=(0.4, 1.0))
     return picture(drawing, "Share of the time that is lost against the seconds between checkpoints; " + "; ".join(words) + ".")

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 
 import numpy
+from matplotlib.ticker import LogLocator, NullLocator
 
 from handson.cluster.follow import follow, submit
 from handson.notebook.plots import _axes, picture
@@ -64,8 +65,9 @@ def periods(runs, formula=None):
         axes.minorticks_off()
     left.set(ylabel="validation accuracy at the end")
     right.set(ylabel="sent by a node in the whole run [MB]", yscale="log")
+    right.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     right.yaxis.set_major_formatter("{x:g}")
-    right.yaxis.set_minor_formatter("{x:g}")
+    right.yaxis.set_minor_locator(NullLocator())
     left.legend(fontsize="small", edgecolor="none")
     return picture(drawing, "Accuracy and megabytes sent against the steps between two averages: " + "; ".join(words) + ".")
 

@@ -53,8 +53,7 @@ def after_warm_up(hook, steps, plain):
 
 def guard(comm, model, steps, least=1):
     """End all ranks with a sentence where their models or their numbers of steps differ (they would wait for each other for ever), or where
-    they are fewer than `least`. From now on, a gradient that is infinite or NaN ends them, too, with the rank that has computed it; after an
-    all-reduce all ranks would have it."""
+    they are fewer than `least`. From now on, a gradient that is infinite or NaN ends them, too."""
     sizes = sum(parameter.numel() for parameter in model.parameters())
     everybodys = comm.allgather((sizes, steps))
     other = next((rank for rank in range(comm.size) if everybodys[rank] != everybodys[0]), None)
@@ -65,6 +64,12 @@ def guard(comm, model, steps, least=1):
         first, second = (mine, theirs) if mine != theirs else (own_steps, their_steps)
         problem = f"rank 0 has {first:,} {what}, and rank {other} has {second:,}: all ranks need the same number, or they wait for ever"
     stop_together(problem)
+    refuse_nan(comm, model)
+
+
+def refuse_nan(comm, model):
+    """From now on, a gradient that is infinite or NaN ends all ranks with a sentence that names the rank that has computed it: after an
+    all-reduce all ranks would have it, and the next checkpoint."""
 
     def check(name, gradient):
         if not gradient.sum().isfinite():  # the sum is neither, if any of them is

@@ -61,13 +61,32 @@ def send(tensor, to):
     return dist.isend(tensor.contiguous(), to)
 
 
+def expect(like, source):
+    """Start to receive a tensor from rank `source`, with the shape and type of `like`; ``wait()`` on what is returned waits for it, and returns it.
+
+    Two ranks that send to each other expect first: gloo sends both ways at once only to a rank that is already receiving.
+    """
+    return Expected(torch.empty_like(like), source)
+
+
+class Expected:
+    """A tensor that is on its way."""
+
+    def __init__(self, tensor, source):
+        self.tensor, self.source = tensor, source
+        self.work = None if lengths else dist.irecv(tensor, source)
+
+    def wait(self):
+        if self.work is None:
+            lengths.compare(self.tensor, self.source)
+            self.work = dist.irecv(self.tensor, self.source)
+        self.work.wait()
+        return self.tensor
+
+
 def receive(like, source):
     """Wait for a tensor from rank `source`, with the shape and type of `like`, and return it."""
-    if lengths:
-        lengths.compare(like, source)
-    received = torch.empty_like(like)
-    dist.irecv(received, source).wait()
-    return received
+    return expect(like, source).wait()
 
 
 def measure(algorithms):

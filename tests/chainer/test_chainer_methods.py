@@ -5,7 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import handson.chainer  # noqa: F401
+import chainer.links as L
+import numpy
 import pytest
+
+from handson.chainer import compared_methods
+from handson.errors import TrackError
 
 SCRIPT = Path(__file__).resolve().parents[2] / "solutions/05_communication/chainer/train_hooks.py"
 LIMIT = 120  # seconds
@@ -23,3 +29,12 @@ def test_every_method_trains_and_writes_its_own_result(tmp_path):
     losses = [result["log"][0]["main/loss"] for result in results]
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)  # the same training, but for the type that gradients travel in
     assert losses[2] == pytest.approx(losses[3], rel=1e-2)
+
+
+def test_a_loss_that_is_no_number_ends_the_run_with_the_rank_that_has_it():
+    model = L.Classifier(L.Linear(2, 2))
+    model.add_hook(compared_methods.FiniteLoss(1))
+    labels = numpy.zeros(1, "int32")
+    model(numpy.ones((1, 2), "float32"), labels)
+    with pytest.raises(TrackError, match="rank 1: the loss is infinite or NaN, so the run ends: try a lower --lr"):
+        model(numpy.full((1, 2), numpy.nan, "float32"), labels)

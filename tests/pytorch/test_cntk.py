@@ -158,6 +158,16 @@ def test_networks_that_differ_are_one_sentence(in_folder):
         assert sentence.startswith("the parameters of worker 1 differ from those of worker 0") and "from the same seed" in sentence
 
 
+def test_a_gradient_that_is_no_number_ends_the_training_with_the_worker():
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.tensor([1.0, float("nan")])
+    with mock.patch.object(workers, "world", lambda: Group(1, range(2))):
+        learner = cntk.data_parallel_distributed_learner(cntk.momentum_sgd([parameter], 0.1, 0.9))
+        with pytest.raises(TrackError, match="worker 1: a gradient is infinite or NaN after 30 samples, so the training ends"):
+            learner.update([1, 0.0, 0.0], 30)
+    assert not parameter.any()
+
+
 @pytest.mark.parametrize(("call", "sentence"), [
     (lambda: cntk.data_parallel_distributed_learner(None, num_quantization_bits=4), "num_quantization_bits is 1 or 32 here, not 4"),
     (lambda: cntk.data_parallel_distributed_learner(None, use_async_buffered_parameter_update=True), "is not there in handson.cntk"),

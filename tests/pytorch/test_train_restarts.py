@@ -8,6 +8,7 @@ import pytest
 import torch
 from ranks import on_ranks
 
+from handson.errors import TrackError
 from handson.notebook import restarts
 from handson.pytorch import checkpoints
 from handson.pytorch.checkpoints import CheckpointError
@@ -30,8 +31,8 @@ def solution():
     return module
 
 
-def train(comm, folder, out, stop=None):
-    """Two epochs, or as far as the checkpoint after `stop`."""
+def train(comm, folder, out, stop=None, noise=None):
+    """Two epochs, or as far as the checkpoint after `stop`. noise: on the images after the first checkpoint. Returns what is wrong, if anything."""
     module = solution()
     words = ["-e", "2", "-b", "200", "--every", "2", "-o", out, "-g", ",".join(["0"] * comm.size)]
     args = options.training_parser(SCRIPT, None, checkpoints.add_options).parse_args([str(word) for word in words])
@@ -41,6 +42,7 @@ def train(comm, folder, out, stop=None):
     def save_and_stop(*arguments):
         save(*arguments)
         saved.append(1)
+        args.noise = args.noise if noise is None else noise
         if len(saved) == stop:
             raise Stop
 
@@ -49,6 +51,8 @@ def train(comm, folder, out, stop=None):
         module.train(comm, args, ImageFiles(folder / "train.txt", 10))
     except Stop:
         pass
+    except TrackError as problem:
+        return str(problem)
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +73,14 @@ def test_a_run_that_stops_in_mid_epoch_ends_as_one_that_does_not(folder, tmp_pat
     found = restarts.differences(whole, stopped)
     assert {"model", "optimizer", "batches", "residuals of rank 1", "random of rank 1"} <= found.keys()
     assert set(found.values()) == {0.0}
+
+
+@pytest.mark.slow
+def test_gradients_that_are_no_numbers_end_the_run_and_leave_the_last_good_checkpoint(folder, tmp_path):
+    for rank, sentence in enumerate(on_ranks(train, 2, folder, tmp_path, None, float("nan"))):
+        assert sentence.startswith(f"rank {rank}: the gradient of ") and "is infinite or NaN, so the run ends" in sentence
+    model = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["shared"]["model"]
+    assert all(tensor.isfinite().all() for tensor in model.values())
 
 
 class Two:

@@ -1,9 +1,12 @@
-"""All-reduce from scratch, with point-to-point messages only: mpiexec -n 4 python all_reduce.py --help"""
+"""All-reduce from scratch, with point-to-point messages only: mpiexec -n 4 python all_reduce.py --help
+
+Two ranks that send to each other first say what they expect: gloo then sends both ways at once. `receive` is `expect(...).wait()`.
+"""
 
 import torch.distributed as dist
 
 from handson.pytorch import wire
-from handson.pytorch.wire import receive, send
+from handson.pytorch.wire import expect, receive, send
 
 
 def naive(tensor):
@@ -20,8 +23,8 @@ def ring(tensor):
     right, left = (rank + 1) % size, (rank - 1) % size
     chunks = tensor.tensor_split(size)  # views: what is added to a chunk is added to `tensor`
     for step in range(size - 1):
-        # PUT YOUR CODE: send chunk (rank - step) to the right while the chunk before it arrives from the
-        # left; add that to your own. All modulo size
+        # PUT YOUR CODE: expect the chunk before chunk (rank - step) from the left, and send chunk (rank -
+        # step) to the right meanwhile; add what arrives to your own. All modulo size
         raise NotImplementedError("PUT YOUR CODE: reduce_scatter")
     for step in range(size - 1):
         # PUT YOUR CODE: rank r now has the sum of chunk (r + 1). Pass the sums on around the ring, as above;

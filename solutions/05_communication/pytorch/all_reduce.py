@@ -1,9 +1,12 @@
-"""All-reduce from scratch, with point-to-point messages only: mpiexec -n 4 python all_reduce.py --help"""
+"""All-reduce from scratch, with point-to-point messages only: mpiexec -n 4 python all_reduce.py --help
+
+Two ranks that send to each other first say what they expect: gloo then sends both ways at once. `receive` is `expect(...).wait()`.
+"""
 
 import torch.distributed as dist
 
 from handson.pytorch import wire
-from handson.pytorch.wire import receive, send
+from handson.pytorch.wire import expect, receive, send
 
 
 def naive(tensor):
@@ -27,17 +30,17 @@ def ring(tensor):
     right, left = (rank + 1) % size, (rank - 1) % size
     chunks = tensor.tensor_split(size)  # views: what is added to a chunk is added to `tensor`
     for step in range(size - 1):
-        ### BEGIN SOLUTION reduce_scatter: send chunk (rank - step) to the right while the chunk before it arrives from the left; add that to your own. All modulo size
+        ### BEGIN SOLUTION reduce_scatter: expect the chunk before chunk (rank - step) from the left, and send chunk (rank - step) to the right meanwhile; add what arrives to your own. All modulo size
         mine, theirs = chunks[(rank - step) % size], chunks[(rank - step - 1) % size]
-        sending = send(mine, right)
-        theirs += receive(theirs, left)
+        arriving, sending = expect(theirs, left), send(mine, right)
+        theirs += arriving.wait()
         sending.wait()
         ### END SOLUTION
     for step in range(size - 1):
         ### BEGIN SOLUTION all_gather: rank r now has the sum of chunk (r + 1). Pass the sums on around the ring, as above; what arrives replaces your own
         mine, theirs = chunks[(rank + 1 - step) % size], chunks[(rank - step) % size]
-        sending = send(mine, right)
-        theirs.copy_(receive(theirs, left))
+        arriving, sending = expect(theirs, left), send(mine, right)
+        theirs.copy_(arriving.wait())
         sending.wait()
         ### END SOLUTION
 
@@ -59,8 +62,8 @@ def doubling(tensor):
     while distance < power:
         ### BEGIN SOLUTION doubling: exchange `tensor` with the partner whose rank differs in one bit (rank ^ distance), add what it sends, and double `distance`
         partner = rank ^ distance
-        sending = send(tensor, partner)
-        theirs = receive(tensor, partner)
+        arriving, sending = expect(tensor, partner), send(tensor, partner)
+        theirs = arriving.wait()
         sending.wait()  # before `tensor` changes: it may still be on its way
         tensor += theirs
         distance *= 2

@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 import hooks
-from handson.pytorch import checkpoints, devices
+from handson.pytorch import checkpoints, compared_methods, devices
 from handson.pytorch.communicator import meet
 from handson.pytorch.model import SmallNet
 from handson.pytorch.streams import ImageFiles, Partition
@@ -50,6 +50,7 @@ def train(comm, args, files):
     model = SmallNet(files.shape, CLASSES).to(device)
     # Without find_unused_parameters, it fills its buckets anew after the first step: the residuals of a bucket would not fit after a restart.
     replica = DistributedDataParallel(model, find_unused_parameters=True)
+    compared_methods.refuse_nan(comm, model)
     residuals = {}
     replica.register_comm_hook(residuals, hooks.one_bit)
     optimizer = torch.optim.SGD(model.parameters(), args.lr, momentum=0.9)
