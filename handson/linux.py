@@ -132,6 +132,11 @@ def memory(process):
     return int(space) * PAGE, int(resident) * PAGE
 
 
+def data_memory(process):
+    """Bytes that RLIMIT_DATA counts, in memory or not (proc_pid_status(5): VmData); 0 once the process has ended."""
+    return _sum(f"/proc/{process}/status", ("VmData:",)) or 0
+
+
 def own_memory(process):
     """Bytes in memory that are no files' (proc_pid_status(5): RssAnon and RssShmem). After a fork, what was not written since counts for
     both processes. 0 once the process has ended."""

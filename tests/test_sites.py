@@ -219,6 +219,20 @@ def test_a_wrong_site_file_is_refused_with_what_is_wrong(course, line, problem):
     assert contents(course) == original
 
 
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('gpu_memroy = "300MB"', "there is no key 'gpu_memroy': did you mean 'gpu_memory'"),
+        ("gpu_memory = 300", "the memory of a GPU is a number with KB, MB, GB or TB such as 300MB, or unlimited, not '300'"),
+    ],
+)
+def test_a_wrong_line_about_the_machine_is_refused_with_what_is_wrong(tmp_path, line, problem):
+    path = tmp_path / "site.toml"
+    path.write_text(f"{SITE}{line}\n")
+    with pytest.raises(site.SiteError, match=problem):
+        site.load(str(path))
+
+
 def test_a_reader_who_goes_away_does_not_lose_the_choice(course):
     def say(line):
         raise BrokenPipeError(32, "Broken pipe")

@@ -16,19 +16,19 @@ SITES = COURSE / "jobs/sites"
 CHOSEN = "CHOSEN"  # the file there that holds the name of the site that `python -m handson site use` has chosen
 WORD = r"[A-Za-z0-9_][A-Za-z0-9_.@/+-]*"  # words that are safe in a shell script without quotes
 KEYS = ("batch", "queue", "group", "walltime", "modules", "mpi", "interface", "kill_delay", "machine")
-OF_MACHINE = ("nodes", "gpus", "ncpus", "mem", "network")
+OF_MACHINE = ("nodes", "gpus", "ncpus", "mem", "network", "gpu_memory")
 
 
 class SiteError(OneSentence, ValueError):
     """What is wrong with a site's name or file, or with a job script."""
 
 
-class Site(namedtuple("Site", "name batch queues groups walltime modules mpi interface kill_delay nodes gpus ncpus mem network")):
+class Site(namedtuple("Site", "name batch queues groups walltime modules mpi interface kill_delay nodes gpus ncpus mem network gpu_memory")):
     """What a site's file says, with defaults for the rest; it does not depend on the machine that reads the file.
 
     queues, groups: tuples of names; without groups, users need none. walltime, interface: None where the file says nothing.
     kill_delay: seconds between TERM and KILL. nodes: how many; gpus, ncpus: of each node. mem: kB of each node, or None. network: the
-    rate of each node's network, such as "100mbit", or "none".
+    rate of each node's network, such as "100mbit", or "none". gpu_memory: of each virtual GPU, such as "300MB", or None.
     """
 
     __slots__ = ()
@@ -112,6 +112,7 @@ def _site(name, values):
         ncpus=_number(machine, "ncpus", 2, least=1),
         mem=parse_size(machine["mem"]) if "mem" in machine else None,
         network=_rate(machine, "network", "none"),
+        gpu_memory=_memory(machine, "gpu_memory"),
     )
 
 
@@ -166,4 +167,13 @@ def _rate(table, key, default):
         from handson.cluster.virtual_nodes import bits_per_second
 
         bits_per_second(value)
+    return value
+
+
+def _memory(table, key):
+    value = table.get(key)
+    if value is not None:
+        from handson.training.gpu_memory import bytes_of
+
+        bytes_of(value)
     return value
