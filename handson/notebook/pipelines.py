@@ -12,6 +12,7 @@ from handson import figures
 from handson.errors import OneSentence
 
 Operation = namedtuple("Operation", "stage name begin end")  # times in units of one forward of a stage
+BEHIND_NUMBERS = dict(facecolor="white", edgecolor="none", pad=0.8)
 COLOURS = {"F": figures.part("forward"), "B": figures.part("backward")}
 
 
@@ -102,7 +103,7 @@ class Timeline:
         axes = drawing.subplots()
         for stage, name, begin, end in self.operations:
             axes.barh(stage, end - begin, left=begin, height=0.8, **COLOURS[name[0]])
-            axes.text((begin + end) / 2, stage, name[1:], ha="center", va="center", fontsize="small")
+            axes.text((begin + end) / 2, stage, name[1:], ha="center", va="center", fontsize="small", bbox=BEHIND_NUMBERS)
         words = f"{self.bubble:.1%} of the time idle"
         axes.set(xlabel="time [forwards of a stage]", yticks=range(stages), yticklabels=[f"stage {stage}" for stage in range(stages)], xlim=(0, self.end))
         axes.set_title(f"{title}: {words}" if title else words, loc="left", fontsize="medium", parse_math=False)

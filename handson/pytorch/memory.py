@@ -7,7 +7,7 @@ DistributedDataParallel. Tensors that were made before the network's first param
 
 import itertools
 import math
-import resource
+import os
 import time
 import weakref
 
@@ -74,8 +74,8 @@ class Counter(TensorCounter):
         known = [parameter for reference in self._parameters.values() if (parameter := reference()) is not None]
         states = [_state_bytes(optimizer) for optimizer in self._optimizers.values()]
         return {
-            "parameters": sum(map(_bytes, known)),
-            "gradients": sum(_bytes(parameter) for parameter in known if parameter.requires_grad),
+            "parameters": sum(parameter.nbytes for parameter in known),
+            "gradients": sum(parameter.nbytes for parameter in known if parameter.requires_grad),
             "optimizer": sum(states) if states and None not in states else None,
             "activations": None,
         }
@@ -108,7 +108,8 @@ class Counter(TensorCounter):
         if self.phase == "build":
             for tensor in itertools.chain(module.parameters(), module.buffers()):  # of a network that was made before the counting began
                 self.know(tensor)
-            self.phase, self.began = "forward", time.perf_counter()
+            self.began = time.perf_counter()
+        self.phase, self.making = "forward", "activations"
 
     def _begin_of_update(self, optimizer, arguments, options):
         for parameter in [parameter for group in optimizer.param_groups for parameter in group["params"]]:
@@ -131,7 +132,7 @@ class Counter(TensorCounter):
             self._end_of_step()
 
     def _end_of_step(self):
-        self.steps += 1
+        self.steps, self.asked = self.steps + 1, None
         if self.moments is not None:
             self.step, self.moments = self.moments, None if self.steps == STEPS else []
             self.began = time.perf_counter()
@@ -139,16 +140,12 @@ class Counter(TensorCounter):
             save(self)
 
 
-def _bytes(tensor):
-    return tensor.numel() * tensor.element_size()
-
-
 def _state_bytes(optimizer):
     """The bytes of an optimizer's state by its formula; None for an optimizer without one."""
     states = STATES.get(type(optimizer))
     if states is None:
         return None
-    return sum(states(group) * _bytes(parameter) for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad)
+    return sum(states(group) * parameter.nbytes for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad)
 
 
 def begin(device, gpu):
@@ -162,10 +159,21 @@ def begin(device, gpu):
     if device.type == "cuda":
         _counter = Counter(_limit_gpu(device, gpu, limit), "cuda", f"GPU {gpu}", enforce=False)
     else:
-        _limit_process(limit)
+        if limit < math.inf:  # one operation could otherwise fill the machine before it is counted
+            linux.limit_growth(2 * limit + HEADROOM)
         _counter = Counter(limit, name=f"virtual GPU {gpu}")
         _counter.live = gpu_memory.Live(limit)
     _counter.__enter__()
+
+
+def _in_a_child():
+    """A process that was forked from this one, as to load data, counts nothing."""
+    global _counter
+    if _counter:
+        _counter.enforce, _counter.moments, _counter.live, _counter = False, None, None, None
+
+
+os.register_at_fork(after_in_child=_in_a_child)
 
 
 def count(tensor, part):
@@ -188,12 +196,3 @@ def _limit_gpu(device, gpu, limit):
         raise TrackError(f"--gpu-memory: GPU {gpu} has {gpu_memory.words(whole)}, less than {gpu_memory.words(limit)}: give a smaller size")
     torch.cuda.set_per_process_memory_fraction(min(1.0, limit / whole), device)
     return min(limit, whole)
-
-
-def _limit_process(limit):
-    """Have the kernel refuse what is far beyond the limit: one operation could otherwise fill the machine before it is counted."""
-    if limit == math.inf:
-        return
-    most = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    soft = linux.data_memory("self") + 2 * limit + HEADROOM
-    resource.setrlimit(resource.RLIMIT_DATA, (soft if most == resource.RLIM_INFINITY else min(soft, most), most))

@@ -75,15 +75,13 @@ class TensorCounter(TorchDispatchMode):
             if not refused or self.limit == math.inf or isinstance(error, OutOfMemory):
                 raise
             raise self.refusal(float(refused[1]) * 2 ** gpu_memory.UNITS[(refused[2] or "").lower()], _name(function)) from None
-        kind = _kind(function)
-        if kind:
-            for tensor in (made,) if isinstance(made, torch.Tensor) else made if isinstance(made, (tuple, list)) else ():
+        if kind := _kind(function):
+            for tensor in made if isinstance(made, (tuple, list)) else (made,):
                 for storage in self._storages(tensor):
-                    if storage._cdata not in self._held:
-                        if kind == "makes":
-                            self._add(storage, self.making, _name(function))
-                    elif kind == "resizes":
+                    if storage._cdata in self._held:
                         self._sized(storage)
+                    elif kind == "makes":
+                        self._add(storage, self.making, _name(function))
         return made
 
     def _storages(self, tensor):
