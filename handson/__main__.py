@@ -132,6 +132,18 @@ def watch(
 
 
 @app.command()
+def memory(
+    outs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="The output directories of training runs with --gpu-memory.")],
+    figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path("memory.png"),
+    predicted: Annotated[str, typer.Option(metavar="PARTS", help="Your own numbers, such as parameters=1.5MB,activations=20MB.")] = "",
+):
+    """Show what the memory of each rank's GPU holds: a table against what formulas predict, and a figure of one step."""
+    from handson.memory import report
+
+    report(outs, figure, predicted, typer.echo)
+
+
+@app.command()
 def network(
     figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path("network.png"),
     largest: Annotated[float, typer.Option(help="The largest message, in MB.")] = 16,

@@ -23,6 +23,7 @@ CONDITIONS = {  # what must be the same in runs that are compared: name -> a Res
     "kind of GPU": lambda run: "virtual GPUs" if "virtual" in run.device else "GPUs",
     "script": lambda run: "" if run.training == TRAINING else f"another script than the lecture's: {run.training}",
     "recording": lambda run: "profiled" if run.profiled else "",
+    "counting of memory": lambda run: "memory counted" if run.memory and "virtual" in run.device else "",
     "learning rate": lambda run: "" if run.lr == LEARNING_RATE else f"learning rate {run.lr:g}",
 }
 COMMUNICATION = {  # what keeps rows apart, too, but has no meaning for the single-GPU run that all are compared with

@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 DISK_IS_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "iostream error")  # the last is what torch.save says
+GPU_IS_FULL = re.compile(  # as torch's allocator says it: asked for; the GPU, all of its memory, and what is free
+    r"CUDA out of memory\. Tried to allocate ([0-9.]+ \w+)\.(?: (GPU \d+) has a total capacity of ([0-9.]+ \w+) of which ([0-9.]+ \w+) is free)?"
+)
 OPEN_GAP = re.compile(r"\APUT YOUR CODE: (\w+)|^NotImplementedError: PUT YOUR CODE: (\w+)", re.MULTILINE)  # of a gap; in a worker's traceback
 
 
@@ -47,6 +50,15 @@ class DiskFull(OneSentence, OSError):
                          "(`du -sh results/*` shows their sizes, `df -h .` what is free), and start it again")  # fmt: skip
 
 
+class GpuFull(OneSentence, RuntimeError):
+    """A GPU has no more memory, in a run that does not count what holds it."""
+
+    def __init__(self, asked, gpu, whole, free):
+        of_gpu = f", and {free} of its {whole} are free" if gpu else ""
+        super().__init__(f"{gpu or 'a GPU'} is out of memory: an operation tried to allocate {asked}{of_gpu}: take a smaller batch (-b) or smaller images (--size); "
+                         "--gpu-memory unlimited counts what holds its memory")  # fmt: skip
+
+
 class OpenGap(OneSentence, NotImplementedError):
     """A gap of the running script that has no code yet. Who forgot TRACK in a job reads how to run the script of the other track."""
 
@@ -61,14 +73,16 @@ class OpenGap(OneSentence, NotImplementedError):
 
 
 def in_a_sentence(error):
-    """DiskFull for an error that follows from a full disk, in this process or in a worker; OpenGap for a gap without code; the error itself
-    otherwise."""
+    """DiskFull for an error that follows from a full disk, in this process or in a worker; GpuFull for one from a full GPU; OpenGap for a gap
+    without code; the error itself otherwise."""
     cause = error
     while cause is not None:
         if (found := OPEN_GAP.search(str(cause))) and not isinstance(cause, OneSentence):
             return OpenGap(found[1] or found[2])
         if any(sign in str(cause) for sign in DISK_IS_FULL):
             return DiskFull()
+        if not isinstance(error, OneSentence) and (full := GPU_IS_FULL.search(str(cause))):
+            return GpuFull(*full.groups())
         cause = cause.__cause__ or cause.__context__
     return error
 

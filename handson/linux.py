@@ -132,6 +132,15 @@ def memory(process):
     return int(space) * PAGE, int(resident) * PAGE
 
 
+def limit_growth(size):
+    """Have the kernel refuse this process more than `size` further bytes, in memory or not (getrlimit(2): RLIMIT_DATA)."""
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    soft = (_sum("/proc/self/status", ("VmData:",)) or 0) + size
+    resource.setrlimit(resource.RLIMIT_DATA, (soft if most == resource.RLIM_INFINITY else min(soft, most), most))
+
+
 def own_memory(process):
     """Bytes in memory that are no files' (proc_pid_status(5): RssAnon and RssShmem). After a fork, what was not written since counts for
     both processes. 0 once the process has ended."""

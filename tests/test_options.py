@@ -49,6 +49,16 @@ def test_the_defaults_are_those_of_the_lecture(parse):
     assert (args.unit, args.script, args.track, args.resume) == ("multi_gpu", "train_cifar_multi_gpu", "pytorch", None)
 
 
+def test_the_memory_of_a_gpu_is_a_size_with_a_unit(parse, refusal, monkeypatch):
+    assert (parse().gpu_memory, parse("--gpu-memory", "300MB").gpu_memory) == (None, 300 * 2**20)
+    for wrong in "300", "lots", "0MB", "":
+        assert "--gpu-memory: must be a number with KB, MB, GB or TB such as 300MB, or unlimited, not" in refusal(f"--gpu-memory={wrong}")
+    monkeypatch.setenv("HANDSON_GPU_MEMORY", "2GB")  # by qsub -l gpu_memory=2gb
+    assert (parse().gpu_memory, parse("--gpu-memory", "300MB").gpu_memory) == (2**31, 300 * 2**20)
+    monkeypatch.setenv("HANDSON_GPU_MEMORY", "lots")
+    assert "not 'lots'" in refusal()
+
+
 def test_long_and_short_options_mean_the_same(parse):
     assert vars(parse("-b", 8, "-e", 2, "-g", "3,1", "-o", "x")) == vars(parse("--batchsize", 8, "--epoch", 2, "--gpu", "3,1", "--out", "x"))
     assert parse("-g", "3,1", "-o", "x").gpu == [3, 1]

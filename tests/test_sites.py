@@ -253,6 +253,20 @@ def test_a_machine_that_is_too_small_for_the_exercises_is_refused(course, machin
     assert contents(course) == original and site.chosen() == "local"
 
 
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('gpu_memroy = "300MB"', "there is no key 'gpu_memroy': did you mean 'gpu_memory'"),
+        ("gpu_memory = 300", "the memory of a GPU is a number with KB, MB, GB or TB such as 300MB, or unlimited, not '300'"),
+    ],
+)
+def test_a_wrong_line_about_the_machine_is_refused_with_what_is_wrong(tmp_path, line, problem):
+    path = tmp_path / "site.toml"
+    path.write_text(f"{SITE}{line}\n")
+    with pytest.raises(site.SiteError, match=problem):
+        site.load(str(path))
+
+
 def test_a_reader_who_goes_away_does_not_lose_the_choice(course):
     def say(line):
         raise BrokenPipeError(32, "Broken pipe")

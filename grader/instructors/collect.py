@@ -59,7 +59,7 @@ class Submission:
     time: float  # when the archive or the files were last written, in seconds since 1970
     late: bool  # according to the platform
     path: Path | None  # a folder with those expected files that were handed in, large notebooks without outputs; None if refused
-    digest: str  # sha256 of those files as they were handed in, in hex; "" if refused
+    digest: str  # sha256 of what is there, in hex; "" if refused
     problems: tuple  # sentences about files that were not read, or not asked for; what is missing is a verdict on its gaps
     refused: str | None  # a sentence on why the submission is refused, or None
     handed_in: str | None = None  # when, according to the platform, such as 2026-11-20T17:00:00+00:00; None if unknown
@@ -315,11 +315,8 @@ def _read(student, attempt, others, limits, given_out):
         files, problems, time, refused = content.files, tuple(content.problems), content.time or entry.time, None
     except archives.Refused as error:
         files, problems, time, refused = {}, (), entry.time, f"{archives.shown(entry.name)} {error}."
-    digest = digest_of(files)
-    for file, data in files.items():
-        if file.endswith(".ipynb") and len(data) > LARGE:
-            files[file] = without_outputs(data)
-    return Submission(student, who.name, who.number, 0, time, who.late, None, digest, problems, refused), files
+    files = {file: without_outputs(data) if file.endswith(".ipynb") and len(data) > LARGE else data for file, data in files.items()}
+    return Submission(student, who.name, who.number, 0, time, who.late, None, digest_of(files), problems, refused), files
 
 
 def _content(attempt, limits, given_out):

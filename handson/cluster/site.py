@@ -17,7 +17,7 @@ SITES = COURSE / "jobs/sites"
 CHOSEN = "CHOSEN"  # the file there that holds the name of the site that `python -m handson site use` has chosen
 WORD = r"[A-Za-z0-9_][A-Za-z0-9_.@/+-]*"  # words that are safe in a shell script without quotes
 KEYS = ("batch", "queue", "group", "walltime", "modules", "mpi", "interface", "kill_delay", "drop", "machine", "exercises")
-OF_MACHINE = ("nodes", "gpus", "ncpus", "mem", "network")
+OF_MACHINE = ("nodes", "gpus", "ncpus", "mem", "network", "gpu_memory")
 OF_EXERCISES = ("nodes", "gpus")
 
 
@@ -25,14 +25,18 @@ class SiteError(OneSentence, ValueError):
     """What is wrong with a site's name or file, or with a job script."""
 
 
-class Site(namedtuple("Site", "name batch queues groups walltime modules mpi interface kill_delay drop nodes gpus ncpus mem network exercise_nodes exercise_gpus")):
+class Site(
+    namedtuple(
+        "Site", "name batch queues groups walltime modules mpi interface kill_delay drop nodes gpus ncpus mem network gpu_memory exercise_nodes exercise_gpus"
+    )
+):
     """What a site's file says, with defaults for the rest; it does not depend on the machine that reads the file.
 
     queues, groups: tuples of names; without groups, users need none. walltime, interface: None where the file says nothing.
     kill_delay: seconds between TERM and KILL. drop: the folder where students hand in, or None. nodes: how many; gpus, ncpus: of each node.
-    mem: kB of each node, or None. network: the rate of each node's network, such as "100mbit", or "none". exercise_nodes, exercise_gpus: how
-    many nodes, and how many GPUs of each node, the exercises on several of them use; without GPUs, exercise_gpus is the number of processes on
-    each node.
+    mem: kB of each node, or None. network: the rate of each node's network, such as "100mbit", or "none". gpu_memory: of each virtual GPU,
+    such as "300MB", or None. exercise_nodes, exercise_gpus: how many nodes, and how many GPUs of each node, the exercises on several of them
+    use; without GPUs, exercise_gpus is the number of processes on each node.
     """
 
     __slots__ = ()
@@ -130,6 +134,7 @@ def _site(name, values):
         ncpus=_number(machine, "ncpus", 2, least=1),
         mem=parse_size(machine["mem"]) if "mem" in machine else None,
         network=_rate(machine, "network", "none"),
+        gpu_memory=_memory(machine, "gpu_memory"),
         exercise_nodes=_number(exercises, "nodes", 2, least=2),
         exercise_gpus=_number(exercises, "gpus", 2, least=2),
     )
@@ -176,4 +181,13 @@ def _rate(table, key, default):
         from handson.cluster.virtual_nodes import bits_per_second
 
         bits_per_second(value)
+    return value
+
+
+def _memory(table, key):
+    value = table.get(key)
+    if value is not None:
+        from handson.training.gpu_memory import bytes_of
+
+        bytes_of(value)
     return value

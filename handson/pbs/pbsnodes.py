@@ -81,6 +81,7 @@ def attributes(node, running):
         "pcpus": node.ncpus,
         **({"jobs": jobs} if jobs else {}),
         "resources_available.arch": "linux",
+        **({"resources_available.gpu_memory": f"{node.gpu_memory}kb"} if node.gpu_memory else {}),
         "resources_available.host": node.name,
         "resources_available.mem": f"{node.mem}kb",
         "resources_available.ncpus": node.ncpus,

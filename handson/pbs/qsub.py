@@ -141,8 +141,10 @@ def describe(options, name, executable, words):
     environment = dict(os.environ)
     sent = everything(environment) if "V" in given else {}
     sent |= variable_list(given.get("v", ""), environment)
-    if rate := options.resources.get("network") or sent.get("HANDSON_NETWORK") or environment.get("HANDSON_NETWORK"):
-        sent["HANDSON_NETWORK"] = choose_rate(rate)
+    for resource in ("network", "gpu_memory"):
+        variable = f"HANDSON_{resource.upper()}"
+        if value := options.resources.get(resource) or sent.get(variable) or environment.get(variable):
+            sent[variable] = checked(variable, value, resources.JOB[resource])
     directory = environment["PWD"] if _is_here(environment.get("PWD")) else os.getcwd()
     sent |= pbs_o_variables(environment, server, queue, directory, me)
     hosts = {server, "localhost", *(node.name for node in machine.nodes(here))}
@@ -284,17 +286,16 @@ def choose_shell(text, hosts):
     return next(iter(here + [path for path, _, host in paths if not host]), None)
 
 
-def choose_rate(rate):
-    """The rate of the job's network, if it is one. Raises PBSError."""
-    from handson.cluster.virtual_nodes import bits_per_second
-
+def checked(variable, value, kind):
+    """What a variable says of the job's nodes, if it is of this type (see `resources.JOB`). Raises PBSError."""
+    from handson.pbs import resources
     from handson.pbs.errors import PBSError
 
     try:
-        bits_per_second(rate)
+        resources.value_of(kind, value)
     except ValueError as error:
-        raise PBSError(f"HANDSON_NETWORK: {error}", 2) from None
-    return rate
+        raise PBSError(f"{variable}: {error}", 2) from None
+    return value
 
 
 def pbs_o_variables(environment, server, queue, directory, me):

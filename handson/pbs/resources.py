@@ -14,7 +14,12 @@ JOB = {  # resources of the whole job
     "pmem": "size", "pvmem": "size", "file": "size", "nice": "int", "software": "text",
     "select": "select", "place": "place", "nodes": "nodes", "nodect": "int",
     "network": "rate",  # of each node's network; only the embedded PBS has this resource
+    "gpu_memory": "memory",  # of each virtual GPU; likewise
 }  # fmt: skip
+HINTS = {  # type -> what a value must be, where a real PBS has no such type
+    "rate": "a number with mbit or gbit, as in -l network=100mbit, or none",
+    "memory": "a number with kb, mb, gb or tb, as in -l gpu_memory=300mb, or unlimited",
+}
 COUNTED = ("ncpus", "ngpus", "nmics", "naccelerators", "mem", "vmem")  # of which a node has a limited amount
 SUMMED = COUNTED + ("mpiprocs",)  # what Resource_List adds up over all chunks
 SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
@@ -46,8 +51,8 @@ def format_time(seconds):
     return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
 
 
-def _value(kind, text):
-    """The value of `text` by its type: int, kb for a size, seconds for a time, bits/s for a rate. Raises ValueError."""
+def value_of(kind, text):
+    """The value of `text` by its type: int, kb for a size, seconds for a time, bits/s for a rate, bytes for a memory. Raises ValueError."""
     if kind == "int":
         if not re.fullmatch(r"\d{1,9}", text):
             raise ValueError
@@ -58,6 +63,10 @@ def _value(kind, text):
         from handson.cluster.virtual_nodes import bits_per_second
 
         return bits_per_second(text)
+    if kind == "memory":
+        from handson.training.gpu_memory import bytes_of
+
+        return bytes_of(text)
     return {"size": parse_size, "time": parse_time, "text": str}[kind](text)
 
 
@@ -81,7 +90,7 @@ def parse_select(text):
             if name in chunk:
                 raise PBSError(f"duplicated resource within a section of a select specification, resource is: {name}", 12)
             try:
-                chunk[name] = _value(CHUNK[name], value)
+                chunk[name] = value_of(CHUNK[name], value)
             except ValueError:
                 raise illegal_value(f"select.{name}") from None
         if chunk["count"] == 0:
@@ -142,9 +151,9 @@ def parse(asked, longest=None):
         kind = CHUNK.get(name) or JOB[name]
         try:
             if kind not in ("select", "place", "nodes"):
-                _value(kind, text)
+                value_of(kind, text)
         except ValueError:
-            raise illegal_value(f"Resource_List.{name}", hint="a number with mbit or gbit, as in -l network=100mbit, or none" if kind == "rate" else "") from None
+            raise illegal_value(f"Resource_List.{name}", hint=HINTS.get(kind, "")) from None
     arrangement, sharing = parse_place(asked.get("place", "free"))
     for_node = [name for name in asked if name in CHUNK or name == "nodes"]
     if "select" in asked or "place" in asked:

@@ -170,7 +170,10 @@ def job_environment(job, directory):
     """The job's environment: the variables of -v and -V, those that PBS sets, and a minimal PATH."""
     first = job["allocation"][0]["chunks"][0]
     threads = str(first.get("ompthreads", first.get("ncpus", 1)) or 1)
+    with store.reading() as db:
+        gpu_memory = site.load(store.meta(db, "site")).gpu_memory
     environment = {
+        **({"HANDSON_GPU_MEMORY": gpu_memory} if gpu_memory else {}),
         "HOME": job["home"],
         "LOGNAME": job["user"],
         "USER": job["user"],

@@ -6,6 +6,7 @@ the processes that want a core, as other programs on the machine make a run's ti
 
 import contextlib
 import json
+import math
 import os
 import threading
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from handson import linux
 from handson.cluster.nodes import current_node
-from handson.training import virtual_gpus
+from handson.training import gpu_memory, virtual_gpus
 
 INTERVAL = 1.0  # seconds between the samples of a training run
 MOST = 600  # samples of a run that its result keeps; more are averaged
@@ -34,11 +35,14 @@ class Gpus:
         indices = range(len(physical)) if indices is None else [index for index in indices if index < len(physical)]
         self.handles = [pynvml.nvmlDeviceGetHandleByIndex(physical[index]) for index in indices]
         self.names = [f"GPU {index} ({pynvml.nvmlDeviceGetName(handle)})" for index, handle in zip(indices, self.handles)]
+        self.limits = [None] * len(self.names)  # of the memory in bytes, from the first sample on
 
     def sample(self):
         """Of each device: utilisation in %, memory in bytes, energy so far in J or None."""
-        for handle in self.handles:
-            yield self.nvml.nvmlDeviceGetUtilizationRates(handle).gpu, self.nvml.nvmlDeviceGetMemoryInfo(handle).used, self._energy(handle)
+        for number, handle in enumerate(self.handles):
+            memory = self.nvml.nvmlDeviceGetMemoryInfo(handle)
+            self.limits[number] = memory.total
+            yield self.nvml.nvmlDeviceGetUtilizationRates(handle).gpu, memory.used, self._energy(handle)
 
     def _energy(self, handle):
         try:
@@ -48,7 +52,10 @@ class Gpus:
 
 
 class Cores:
-    """Virtual GPUs: how busy their cores are, with any process; the memory of this user's processes that are pinned to each core."""
+    """Virtual GPUs: how busy their cores are, with any process; the memory of this user's processes that are pinned to each core.
+
+    Where these processes count their tensors (--gpu-memory), it is the tensors' memory. `limits`: of the memory in bytes; None: not limited.
+    """
 
     def __init__(self, gpus=None):
         """gpus: ids of virtual GPUs; memory then counts processes of this batch job only. None: one for each core that this process may use."""
@@ -56,6 +63,7 @@ class Cores:
         self.cores = sorted({virtual_gpus.core_of(gpu) for gpu in gpus}) if gpus is not None else virtual_gpus.cores()
         self.names = [f"core {core} (virtual GPU)" for core in self.cores]
         self.before, self.workers, self.samples = linux.busy_ticks(), {}, 0
+        self.limits = [None] * len(self.cores)
         self.moment = time.monotonic()
 
     def sample(self):
@@ -65,9 +73,13 @@ class Cores:
         self.samples += 1
         busy, moment = linux.busy_ticks(), time.monotonic()
         passed = max(moment - self.moment, 1e-3)
-        for core in self.cores:
+        for number, core in enumerate(self.cores):
+            workers = self.workers.get(core, ())
+            counted = [found for found in map(gpu_memory.live, workers) if found]
+            self.limits[number] = min((limit for _, limit in counted if limit < math.inf), default=None)
+            memory = sum(in_use for in_use, _ in counted) if counted else sum(map(_memory, workers))
             utilisation = min(100 * (busy[core] - self.before[core]) / linux.TICKS / passed, 100)
-            yield round(utilisation, 1), sum(map(_memory, self.workers.get(core, ()))), None
+            yield round(utilisation, 1), memory, None
         self.before, self.moment = busy, moment
 
     def _pinned(self):

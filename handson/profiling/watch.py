@@ -29,7 +29,7 @@ def watch(output=None, interval=2, count=None, say=print):
             sample = samples.take() if samples else list(of_devices.sample())
             if seen and sys.stdout.isatty():
                 say(f"\033[{len(sample) + 1}A\033[J", nl=False)  # overwrite the last table
-            for line in table(of_devices.names, sample, seen[-1] if seen else None, interval):
+            for line in table(of_devices.names, sample, seen[-1] if seen else None, interval, of_devices.limits):
                 say(line)
             seen.append(sample)
     except SystemExit:  # how Ctrl-C ends commands
@@ -38,11 +38,13 @@ def watch(output=None, interval=2, count=None, say=print):
         raise
 
 
-def table(names, sample, before, interval):
-    """A sample as lines: utilisation, memory, and power if the device reports its energy."""
+def table(names, sample, before, interval, limits=None):
+    """A sample as lines: utilisation, memory (of how much, by `limits` in bytes or None), and power if the device reports its energy."""
+    limits = [f" / {limit / 2**20:,.0f} MB" if limit else "" for limit in limits or [None] * len(names)]
+    wider = max(map(len, limits))
     width = max(map(len, names))
-    lines = [f"{time.strftime('%H:%M:%S'):{width}}  utilisation       memory" + "    power" * (sample[0][2] is not None)]
+    lines = [f"{time.strftime('%H:%M:%S'):{width}}  utilisation       memory" + " " * wider + "    power" * (sample[0][2] is not None)]
     for index, (name, (utilisation, memory, energy)) in enumerate(zip(names, sample)):
         power = f"{(energy - before[index][2]) / interval:6.0f} W" if energy is not None and before else ""
-        lines.append(f"{name:{width}}  {utilisation:9.0f} %  {memory / 2**20:8,.0f} MB {power}".rstrip())
+        lines.append(f"{name:{width}}  {utilisation:9.0f} %  {memory / 2**20:8,.0f} MB{limits[index]:{wider}} {power}".rstrip())
     return lines

@@ -3,6 +3,7 @@
 import torch
 
 from handson.errors import TrackError
+from handson.pytorch import memory
 from handson.training import virtual_gpus
 
 
@@ -33,13 +34,19 @@ def check(gpus):
 
 
 def use(gpu):
-    """Make this process train on GPU `gpu`, and return the torch device. A virtual GPU pins it to one core, with one thread."""
+    """Make this process train on GPU `gpu`, and return the torch device. A virtual GPU pins it to one core, with one thread.
+
+    Where --gpu-memory asks for it, the process counts its tensors from now on. Raises TrackError where the GPU has less memory.
+    """
     if torch.cuda.is_available():
         torch.cuda.set_device(gpu)
-        return torch.device("cuda", gpu)
-    torch.set_num_threads(1)
-    virtual_gpus.pin(gpu)
-    return torch.device("cpu")
+        device = torch.device("cuda", gpu)
+    else:
+        torch.set_num_threads(1)
+        virtual_gpus.pin(gpu)
+        device = torch.device("cpu")
+    memory.begin(device, gpu)
+    return device
 
 
 def place(gpu):

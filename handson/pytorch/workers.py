@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from handson.errors import EndTogether, OneSentence, WorkerError, in_a_sentence, say
 from handson.profiling import recording
 from handson.pytorch.batches import check_division
-from handson.training import watchdog
+from handson.training import gpu_memory, watchdog
 from handson.training.banner import name_devices
 from handson.training.worker_processes import deaf_to_ctrl_c, end_with_parent, kill_all
 
@@ -80,9 +80,13 @@ def _worker(rank, worker, notes, meeting, args, *sets):
     end_with_parent()
     watchdog.watched_by(notes[rank])
     watchdog.begin(args.patience)
+    gpu_memory.begin(args)
     try:
         worker(rank, meeting, args, *sets)
         destroy_group()
+    except OneSentence as error:
+        say(f"worker {rank} (GPU {args.gpu[rank]}): {error}")
+        leave(error.status)
     except RuntimeError as error:
         if lost_peer(error):
             time.sleep(10)  # meanwhile the parent names the worker that died, and stops this one

@@ -55,6 +55,8 @@ def without_effect(args, comm=None):
     if len(args.gpu) > on_a_node:
         ranks = f"{on_a_node} rank{'s run' if on_a_node > 1 else ' runs'}"
         yield f"-g names {len(args.gpu)} GPUs, but {ranks} on a node, each on one GPU: {', '.join(map(str, args.gpu[on_a_node:]))} not used"
+    if getattr(args, "gpu_memory", None) is not None and args.track == "chainer":
+        yield "--gpu-memory has no effect, as the Chainer track does not count its arrays"
     if comm is None and args.workers == 1 and getattr(args, "patience", watchdog.LIMIT) != watchdog.LIMIT:
         yield "--patience has no effect, as a single process waits for no other"
 

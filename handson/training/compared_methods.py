@@ -4,7 +4,7 @@ import copy
 import time
 from pathlib import Path
 
-from handson.training import options, results
+from handson.training import gpu_memory, options, results
 
 
 def add_options(methods):
@@ -32,6 +32,7 @@ def one_run(args, method, seed):
     args.seed, args.communicator = seed, method
     args.out = args.out / f"{method}_{seed}"
     args.out.mkdir(parents=True, exist_ok=True)
+    gpu_memory.begin(args)
     return args
 
 

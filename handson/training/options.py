@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from handson.errors import OneSentence, in_a_sentence, say
-from handson.training import identity, watchdog
+from handson.training import gpu_memory, identity, watchdog
 from handson.training.worker_processes import kill_all
 
 LEARNING_RATE = 0.02  # unless --lr says otherwise
@@ -97,6 +97,14 @@ def natural(text):
     return int(text)
 
 
+def memory(text):
+    """An argparse type: "300MB" -> bytes."""
+    try:
+        return gpu_memory.bytes_of(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be {gpu_memory.SIZES}, not {text!r}") from None
+
+
 def training_parser(program, gpus, add_options=None):
     """The parser of the training script `program` (its path).
 
@@ -116,6 +124,8 @@ def training_parser(program, gpus, add_options=None):
     add_out(parser, identity.name(unit, script), track)
     add("--resume", type=Path, metavar="FILE", help="continue from a snapshot of an interrupted run")
     add("--patience", type=natural, default=watchdog.LIMIT, metavar="SECONDS", help="end ranks that finish no step for so long; 0: never (%(default)s)")
+    add("--gpu-memory", type=memory, default=os.environ.get(gpu_memory.VARIABLE) or None, metavar="SIZE",
+        help="count the tensors of each rank, and end it where they need more than SIZE, such as 300MB (not counted)")  # fmt: skip
     if add_options:
         add_options(parser)
     parser.set_defaults(unit=unit, script=script, track=track, workers=1, nodes=1)  # the last two until `announce` knows
@@ -143,6 +153,9 @@ def parse(gpus, add_options=None):
         parser.error("-b: so few images of at most 32 pixels leave batch normalisation a single value; use -b 3 or a larger --size")
     make_out(parser, options.out)
     watchdog.begin(options.patience)
+    gpu_memory.begin(options)
+    if launcher_rank() == 0:
+        gpu_memory.forget(options.out)
     sys.excepthook = _one_sentence
     return options
 

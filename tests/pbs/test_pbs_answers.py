@@ -215,6 +215,7 @@ def test_our_own_notes_go_to_stderr(ask):
         ("-v 'OPTIONS=-g 0,1' a.sh", """a comma separates variables; if it belongs to a value, quote that: -v "OPTIONS='-g 0,1'\""""),
         ("-v OPTIONS=--epoch 2 a.sh", "these would be several scripts: 2, a.sh; quote a value that has spaces, as in -v \"OPTIONS=--epoch 2\""),
         ("-v TRAKC a.sh", "'TRAKC' is not a variable of this shell; give it a value: -v NAME=value"),
+        ("-l gpu_memory=300 a.sh", "a number with kb, mb, gb or tb, as in -l gpu_memory=300mb, or unlimited"),
         ("-l network=fast a.sh", "a number with mbit or gbit, as in -l network=100mbit, or none"),
         ("-W nosuch=1 a.sh", "-W knows no attribute nosuch"),
         ("crlf.sh", "an editor of Windows ended its lines; this puts them right: sed -i 's/\\r$//' SCRIPT"),

@@ -342,6 +342,16 @@ def test_another_site_is_not_mixed_into_the_queue(pbs):
     assert pbs.full("2")["queue"] == "big"
 
 
+def test_the_memory_of_a_gpu_is_what_the_job_asks_for_else_what_the_site_says(pbs):
+    pbs.site.write_text(pbs.site.read_text() + 'gpu_memory = "300MB"\n')
+    assert "     resources_available.gpu_memory = 307200kb\n" in pbs("pbsnodes", "node1").stdout
+    pbs.script("echo ${HANDSON_GPU_MEMORY:-none}\n")
+    asked = [(["-l", "gpu_memory=200mb"], "200mb"), (["-v", "HANDSON_GPU_MEMORY=2GB"], "2GB"), ([], "300MB")]
+    jobs = [pbs.submit("-W", "block=true", "-j", "oe", *words, "a.sh") for words, _ in asked]
+    assert [(pbs.directory / f"a.sh.o{job}").read_text() for job in jobs] == [f"{size}\n" for _, size in asked]
+    assert pbs.full(jobs[0])["Resource_List.gpu_memory"] == "200mb"
+
+
 def test_a_broken_site_file_is_one_sentence(pbs):
     pbs.site.write_text("[machine")
     for command in (["qsub", pbs.script("echo\n")], ["pbsnodes", "-a"]):

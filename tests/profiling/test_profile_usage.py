@@ -114,6 +114,24 @@ def test_the_screen_shows_each_device_with_its_power_where_it_tells_energy():
     assert "W" not in watch.table(["core 0"], [(97, 2**30, None)], None, 2)[1]
 
 
+def test_the_screen_shows_how_much_memory_a_device_has_where_that_is_limited():
+    lines = watch.table(["core 0", "core 1"], [(97, 120 * 2**20, None), (3, 0, None)], None, 2, [300 * 2**20, None])
+    assert [re.split(r"\s{2,}", line)[-1] for line in lines] == ["memory", "120 MB / 300 MB", "0 MB"]
+
+
+def test_the_memory_of_a_virtual_gpu_is_that_of_its_tensors_where_they_are_counted():
+    core = min(os.sched_getaffinity(0))
+    program = ("import os, sys; from handson.training import gpu_memory, virtual_gpus; virtual_gpus.pin(0); live = gpu_memory.Live(3000); live.show(1000); "
+               "print(flush=True); sys.stdin.read()")  # fmt: skip
+    environment = os.environ | {"PBS_JOBID": "1.memory"}  # its own processes alone
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+        process.stdout.readline()
+        cores = usage.Cores([0])
+        cores.job = b"1.memory"
+        assert (cores.cores, [memory for _, memory, _ in cores.sample()], cores.limits) == ([core], [1000], [3000])
+        process.stdin.close()
+
+
 def test_ctrl_c_ends_with_a_summary(tmp_path):
     command = [sys.executable, "-m", "handson", "watch", "--interval", "0.1", "-o", tmp_path / "samples.jsonl"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -29,7 +29,9 @@ import os, sys
 from handson.training import options, watchdog
 
 args = options.parse(gpus=None)
+import torch
 import torch.distributed as dist
+from handson.pytorch import devices
 from handson.pytorch.communicator import meet
 
 with meet(args) as comm:
@@ -41,6 +43,8 @@ with meet(args) as comm:
         watchdog.progress()
         if (args.out / "raise").exists() and comm.rank == 1:
             raise ArithmeticError("the sum is wrong")
+        if (args.out / "fill").exists() and comm.rank == 1:
+            torch.zeros(1000, device=devices.use(0))
         if gap:
             raise NotImplementedError("PUT YOUR CODE: step")
         if (args.out / "leave").exists() and comm.rank == 1:
@@ -48,6 +52,7 @@ with meet(args) as comm:
 """
 MULTI_GPU = """
 import os
+import torch
 import torch.distributed as dist
 from handson.training import data, options, watchdog
 from handson.pytorch import devices, workers
@@ -61,6 +66,8 @@ def worker(rank, meeting, args, train_set, test_set):
         watchdog.progress()
         if (args.out / "raise").exists() and comm.rank == 1:
             raise ArithmeticError("the sum is wrong")
+        if (args.out / "fill").exists() and comm.rank == 1:
+            torch.zeros(1000, device=devices.use(0))
 
 if __name__ == "__main__":
     args = options.parse(gpus=[0, 1])
@@ -185,6 +192,18 @@ def test_a_rank_that_raises_shows_its_traceback_and_is_named(run):
     assert status != 0
     assert errors.count("ArithmeticError: the sum is wrong") == 1 and "Traceback" in errors
     assert sentence_about_rank_1(errors), errors
+
+
+@start_with("mpiexec", "torchrun", "spawn")
+def test_a_rank_whose_gpu_is_full_ends_all_with_one_sentence(run):
+    run.begin("--gpu-memory", "3KB")
+    run.wait_for_ranks()
+    (run.out / "fill").touch()
+    status, _, errors = run.end()
+    assert status == (1 if run.start == "torchrun" else 2)
+    sentence = r"(rank 1 on \S+|worker 1 \(GPU 1\)): virtual GPU 0 is out of memory: \w+ tried to allocate 3.9 KB, but 3.0 KB of 3.0 KB are free; in use are "
+    assert re.search(sentence, errors) and errors.count("out of memory") == 1, errors
+    assert "Traceback" not in errors or run.start == "torchrun"  # it has a report of its own
 
 
 @start_with("mpiexec")

@@ -14,6 +14,11 @@ import time
 import pytest
 from ranks import ROOT, SOLUTIONS
 
+from handson import compare, memory
+from handson.pytorch.model import ConvNet
+from handson.training import gpu_memory
+from handson.training.results import read
+
 PLAIN = ROOT / "solutions/04_profiling/pytorch/train_steps.py"  # the scripts beside it are this loop with one thing that is slow
 NEIGHBOURS = list(itertools.pairwise(SOLUTIONS.values())) + [(PLAIN, path) for path in sorted(PLAIN.parent.glob("*.py")) if path != PLAIN]
 SCRIPTS = sorted((ROOT / "solutions").glob("*/pytorch/*.py"))
@@ -85,7 +90,7 @@ def run_with_torchrun(task, out, *words):
 def torchrun(tmp_path_factory):
     """The multi-node script, which torchrun starts as well as mpiexec: the folder, and the finished process."""
     out = tmp_path_factory.mktemp("torchrun")
-    return out, run_with_torchrun("multi_node", out, "-e", 2, "--size", 16)
+    return out, run_with_torchrun("multi_node", out, "-e", 2, "--size", 16, "--gpu-memory", "300MB")
 
 
 def test_torchrun_starts_it_too(torchrun):
@@ -105,7 +110,26 @@ def test_under_torchrun_the_result_tells_ranks_and_nodes(torchrun):
     assert (result["workers"], result["nodes"], result["epochs"], result["images"]) == (2, 1, 2, 3000)
     assert done.stdout.splitlines()[-1] == f"Throughput: {result['throughput']} [images/sec.] (3000 / {result['seconds']})"
     left = sorted(name for name in os.listdir(out) if not name.startswith("usage_"))
-    assert left == ["log", "result.json", "snapshot_epoch_1", "snapshot_epoch_2"]
+    assert left == ["log", "memory_rank0.json", "memory_rank1.json", "result.json", "snapshot_epoch_1", "snapshot_epoch_2"]
+
+
+def test_the_result_has_the_memory_of_each_rank(torchrun):
+    out, _ = torchrun
+    ranks = json.loads((out / "result.json").read_text())["memory"]
+    assert [rank["rank"] for rank in ranks] == [0, 1]
+    network = ConvNet()
+    weights = sum(4 * parameter.numel() for parameter in network.parameters())
+    kept = weights + sum(buffer.numel() * buffer.element_size() for buffer in network.buffers())
+    for rank in ranks:
+        assert {part: rank["most"][part] for part in ("parameters", "gradients", "optimizer")} == {
+            "parameters": kept, "gradients": weights, "optimizer": weights}  # fmt: skip
+        assert rank["predicted"] == {"parameters": kept, "gradients": weights, "optimizer": weights, "activations": None}
+        assert sum(rank["peak"].values()) < rank["limit"] == 300 * 2**20
+    steps = [account["step"] for account in gpu_memory.read(out)]
+    assert all(list(dict.fromkeys(moment[1] for moment in step))[:2] == ["forward", "backward"] for step in steps)
+    lines = memory.table(memory.read([out]))
+    assert sum("predicted" in line for line in lines) == 2
+    assert "memory counted" in compare.conditions(read(out)), "which takes time, so that other runs are not compared with it"
 
 
 def test_a_script_goes_on_from_its_snapshot(torchrun, tmp_path):

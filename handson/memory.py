@@ -1,0 +1,162 @@
+"""``python -m handson memory RUN...``: what the memory of each rank's GPU holds in a step, against what formulas predict; table and figure.
+
+Runs with --gpu-memory have counted it (handson.pytorch.memory), also those that ended because it was full. Notebooks call `picture`.
+"""
+
+from pathlib import Path
+
+from handson import figures
+from handson.errors import OneSentence
+from handson.training import gpu_memory
+from handson.training.gpu_memory import PARTS, words
+
+STYLES = {  # brightness and hatching differ as well as colour, so that they can be told apart in grey
+    "parameters": dict(facecolor="#3A7CB8", hatch=""),
+    "gradients": dict(facecolor="#6FA8D6", hatch="///"),
+    "optimizer": dict(facecolor="#B4B4AE", hatch="--"),
+    "activations": dict(facecolor="#F7E7A6", hatch="..."),
+}
+DRAWN = 8  # ranks in a figure
+SHOW_LIMIT = 1.5  # times the peak: a limit that is higher has no line, as all else would be flat
+MB = 2**20
+
+
+class NotCounted(OneSentence, ValueError):
+    """Why the memory of a run cannot be shown."""
+
+
+def report(outs, figure_path="memory.png", predicted="", say=print):
+    """Read the runs in the folders `outs`, `say` the table line by line, draw the figure. predicted: text as `parse` takes it.
+
+    Raises NotCounted or FigureError.
+    """
+    ranks = read(outs, parse(predicted))
+    for line in table(ranks):
+        say(line)
+    drawing, description = draw(ranks)
+    say("Figure: " + " and ".join(map(str, figures.save(drawing, Path(figure_path), description))))
+
+
+def picture(outs, predicted=None):
+    """The figure for a notebook. predicted: bytes of some of PARTS by name, which the student has computed. Raises NotCounted."""
+    return figures.picture(*draw(read(outs, predicted)))
+
+
+def parse(text):
+    """The bytes in "parameters=1.5MB,activations=20MB", by the names of PARTS. Raises NotCounted."""
+    found = {}
+    for word in filter(None, text.split(",")):
+        part, _, size = word.partition("=")
+        try:
+            if part.strip() not in PARTS:
+                raise ValueError(f"there is no part {part.strip()!r}")
+            found[part.strip()] = gpu_memory.bytes_of(size)
+        except ValueError as error:
+            raise NotCounted(f"--predicted: {error}: give sizes of {', '.join(PARTS)}, such as parameters=1.5MB,activations=20MB") from None
+    return found
+
+
+def read(outs, predicted=None):
+    """(name, account) of every rank of the runs in the folders `outs`: what gpu_memory.read returns, with `predicted` in place of formulas.
+
+    Raises NotCounted.
+    """
+    ranks = []
+    for out in map(Path, outs):
+        try:
+            accounts = gpu_memory.read(out)
+        except (OSError, ValueError) as error:
+            raise NotCounted(str(error)) from None
+        if not accounts:
+            raise NotCounted(f"{out} has no memory_rank*.json, so its run has not counted its memory: repeat it with --gpu-memory unlimited, or a size")
+        prefix = f"{out.name} " if len(outs) > 1 else ""
+        ranks += [(f"{prefix}rank {account['rank']}", account | {"predicted": account["predicted"] | (predicted or {})}) for account in accounts]
+    return ranks
+
+
+def table(ranks):
+    """The table as lines: for each rank the most that each part has held, the parts when their sum was highest, and what was predicted."""
+    rows = [("MB", *PARTS, "together", "limit")]
+    for name, account in ranks:
+        most, peak, predicted = (account[kind] for kind in ("most", "peak", "predicted"))
+        limit = "" if account["limit"] is None else _mb(account["limit"])
+        rows.append((f"{name}: at its peak", *(_mb(peak[part]) for part in PARTS), _mb(sum(peak.values())), limit))
+        rows.append(("  most of each part", *(_mb(most[part]) for part in PARTS), "", ""))
+        if None not in (known := [predicted[part] for part in PARTS]):
+            together = _mb(sum(known))
+        else:
+            together = ""
+        rows.append(("  predicted", *("-" if size is None else _mb(size) for size in known), together, ""))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+    lines.insert(1, "-" * max(map(len, lines)))
+    lines += [f"{name} ended because its GPU was full: {words(account['asked'])} more did not fit." for name, account in ranks if account["asked"]]
+    return lines
+
+
+def _mb(size):
+    return f"{size / MB:,.2f}"
+
+
+def draw(ranks):
+    """The figure: for each rank its memory over a step, and its peak beside the most of each part and the predicted one; and a description."""
+    from matplotlib.figure import Figure
+
+    shown = ranks[:DRAWN]
+    drawing = Figure(figsize=(10, 0.6 + 2.4 * len(shown)), layout="constrained")
+    grid = drawing.subplots(len(shown), 2, squeeze=False, gridspec_kw={"width_ratios": (3, 2)}, sharey="row")
+    for (name, account), (over_time, bars) in zip(shown, grid):
+        _draw_step(over_time, account)
+        _draw_bars(bars, account)
+        limit, highest = account["limit"], sum(account["peak"].values())
+        for axes in (over_time, bars):
+            if limit is not None and limit < SHOW_LIMIT * highest:
+                axes.axhline(limit / MB, color="black", linestyle="--", linewidth=1)
+            axes.spines[["top", "right"]].set_visible(False)
+        over_time.set(title=name if limit is None else f"{name}, of {words(limit)}", ylabel="memory [MB]", ylim=(0, None))
+    grid[-1][0].set_xlabel("time in a step [ms]")
+    handles = [_patch(part) for part in PARTS]
+    drawing.legend(handles=handles, loc="outside upper center", ncols=len(PARTS), frameon=False)
+    return drawing, "Memory of each rank's GPU over a step. " + " ".join(_sentence(name, account) for name, account in shown)
+
+
+def _draw_step(axes, account):
+    """Stacked areas over one step, and the names of its phases."""
+    moments = account["step"]
+    if not moments:
+        axes.text(0.5, 0.5, "it ended before its first step", ha="center", transform=axes.transAxes)
+        return
+    times = [1000 * moment[0] for moment in moments]
+    parts = [[moment[2 + number] / MB for moment in moments] for number in range(len(PARTS))]
+    for areas, part in zip(axes.stackplot(times, parts, step="post"), PARTS):
+        areas.set(**STYLES[part], edgecolor="0.25", linewidth=0.3)
+    before = None
+    for time, (_, phase, *_) in zip(times, moments):
+        if phase != before:
+            axes.axvline(time, color="0.4", linestyle=":", linewidth=0.8)
+            axes.annotate(phase, (time, 1), xycoords=("data", "axes fraction"), xytext=(3, -2), textcoords="offset points", va="top", fontsize="small")
+        before = phase
+    axes.set_xlim(0, None)
+
+
+def _draw_bars(axes, account):
+    kinds = {"peak": account["peak"], "most of\neach part": account["most"], "predicted": account["predicted"]}
+    for place, sizes in enumerate(kinds.values()):
+        bottom = 0
+        for part in PARTS:
+            size = (sizes[part] or 0) / MB
+            axes.bar(place, size, bottom=bottom, width=0.6, **STYLES[part], edgecolor="0.25", linewidth=0.6)
+            bottom += size
+    axes.set(xticks=range(len(kinds)), xticklabels=kinds)
+
+
+def _patch(part):
+    from matplotlib.patches import Patch
+
+    return Patch(**STYLES[part], edgecolor="0.25", label=part)
+
+
+def _sentence(name, account):
+    """What the figure shows of a rank, for people who cannot see it."""
+    held = ", ".join(f"{part} {words(size)}" for part, size in account["peak"].items())
+    return f"{name}: {words(sum(account['peak'].values()))} at its peak: {held}."

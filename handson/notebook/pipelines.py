@@ -1,0 +1,149 @@
+"""A simulator of pipelines: stages of a network on GPUs of their own, which pass micro-batches on. It draws when each stage does what.
+
+A schedule is a list for each stage of the operations that it does, in their order: "F0" is the forward of micro-batch 0, "B0" its backward.
+Nothing is trained; `Timeline` says when each operation begins, and what is idle, held and waited for follows from that.
+"""
+
+import re
+from collections import namedtuple
+from dataclasses import dataclass
+
+from handson import figures
+from handson.errors import OneSentence
+
+Operation = namedtuple("Operation", "stage name begin end")  # times in units of one forward of a stage
+BEHIND_NUMBERS = dict(facecolor="white", edgecolor="none", pad=0.8)
+COLOURS = {"F": figures.part("forward"), "B": figures.part("backward")}
+
+
+class ScheduleError(OneSentence, ValueError):
+    """Why a schedule cannot be carried out."""
+
+
+def gpipe(stages, micro_batches):
+    """GPipe's schedule: first all forwards, then all backwards."""
+    forwards, backwards = ([f"{kind}{number}" for number in range(micro_batches)] for kind in "FB")
+    return [forwards + backwards for _ in range(stages)]
+
+
+def one_forward_one_backward(stages, micro_batches):
+    """The schedule 1F1B: a stage warms up with a forward for each stage behind it, then does a backward after each forward."""
+    schedule = []
+    for stage in range(stages):
+        warm_up = min(stages - 1 - stage, micro_batches)
+        operations = [f"F{number}" for number in range(warm_up)]
+        for number in range(micro_batches - warm_up):
+            operations += [f"F{warm_up + number}", f"B{number}"]
+        schedule.append(operations + [f"B{number}" for number in range(micro_batches - warm_up, micro_batches)])
+    return schedule
+
+
+def simulate(schedule, forward=1.0, backward=2.0, transfer=0.0):
+    """The Timeline of a schedule: each stage begins an operation as soon as it is free and has what the operation needs.
+
+    forward, backward: how long these take each stage; transfer: from one stage to the next. Raises ScheduleError, also for a deadlock.
+    """
+    _check(schedule)
+    ended, free, done = {}, [0.0] * len(schedule), [0] * len(schedule)  # (stage, operation) -> its end; of each stage
+    operations = []
+    while remaining := [stage for stage, names in enumerate(schedule) if done[stage] < len(names)]:
+        ready = [stage for stage in remaining if _source(schedule, stage, schedule[stage][done[stage]]) in (None, *ended)]
+        if not ready:
+            raise ScheduleError(_deadlock(schedule, done, remaining))
+        for stage in ready:
+            name = schedule[stage][done[stage]]
+            source = _source(schedule, stage, name)
+            arrives = ended[source] + transfer * (source[0] != stage) if source else 0.0
+            begin = max(free[stage], arrives)
+            ended[stage, name] = free[stage] = begin + (forward if name[0] == "F" else backward)
+            operations.append(Operation(stage, name, begin, free[stage]))
+            done[stage] += 1
+    return Timeline(schedule, operations)
+
+
+@dataclass
+class Timeline:
+    """When each stage does what: `operations`, in an order in which they can be done."""
+
+    schedule: list
+    operations: list
+
+    @property
+    def end(self):
+        """When the last operation ends."""
+        return max(operation.end for operation in self.operations)
+
+    @property
+    def bubble(self):
+        """The share of all stages' time in which they are idle: (p - 1) / (m + p - 1) for p stages and m micro-batches, if transfers take no time."""
+        busy = sum(operation.end - operation.begin for operation in self.operations)
+        return 1 - busy / (self.end * len(self.schedule))
+
+    @property
+    def held(self):
+        """For each stage: of how many micro-batches, at most, it holds the activations, from their forward to the end of their backward."""
+        most = []
+        for names in self.schedule:
+            holds = [0]
+            for name in names:
+                holds.append(holds[-1] + (1 if name[0] == "F" else -1))
+            most.append(max(holds))
+        return most
+
+    def picture(self, title=""):
+        """The figure of the timeline, for a notebook."""
+        return figures.picture(*self.draw(title))
+
+    def draw(self, title=""):
+        """The figure, a row for each stage, and a description of it."""
+        from matplotlib.figure import Figure
+
+        stages = len(self.schedule)
+        drawing = Figure(figsize=(9, 0.9 + 0.45 * stages), layout="constrained")
+        axes = drawing.subplots()
+        for stage, name, begin, end in self.operations:
+            axes.barh(stage, end - begin, left=begin, height=0.8, **COLOURS[name[0]])
+            axes.text((begin + end) / 2, stage, name[1:], ha="center", va="center", fontsize="small", bbox=BEHIND_NUMBERS)
+        words = f"{self.bubble:.1%} of the time idle"
+        axes.set(xlabel="time [forwards of a stage]", yticks=range(stages), yticklabels=[f"stage {stage}" for stage in range(stages)], xlim=(0, self.end))
+        axes.set_title(f"{title}: {words}" if title else words, loc="left", fontsize="medium", parse_math=False)
+        axes.invert_yaxis()
+        axes.spines[["top", "right"]].set_visible(False)
+        rows = " ".join(f"Stage {stage}: {', '.join(names)}." for stage, names in enumerate(self.schedule))
+        return drawing, f"Timeline of a pipeline of {stages} stages, {words}. {rows}"
+
+
+def _source(schedule, stage, name):
+    """The (stage, operation) that an operation needs the result of; None for the forward of the first stage."""
+    if name[0] == "F":
+        return (stage - 1, name) if stage else None
+    return (stage + 1, name) if stage + 1 < len(schedule) else (stage, f"F{name[1:]}")
+
+
+def _check(schedule):
+    """Raises ScheduleError unless each stage does one forward and then one backward for each of the same micro-batches."""
+    if not schedule or not all(schedule):
+        raise ScheduleError("a schedule needs a list of operations for each stage, such as [['F0', 'B0'], ['F0', 'B0']]")
+    for stage, names in enumerate(schedule):
+        for place, name in enumerate(names):
+            if not isinstance(name, str) or not re.fullmatch("[FB](0|[1-9][0-9]{0,3})", name):
+                raise ScheduleError(f"stage {stage}: {name!r} is no operation: F0 is the forward of micro-batch 0, B0 its backward")
+            if name in names[:place]:
+                raise ScheduleError(f"stage {stage} does {name} twice")
+            if name[0] == "B" and f"F{name[1:]}" not in names[:place]:
+                raise ScheduleError(f"stage {stage} does {name} before F{name[1:]}, whose activations it needs")
+    everybodys = [set(names) for names in schedule]
+    everything = set.union(*everybodys) | {f"B{name[1:]}" for name in set.union(*everybodys)}
+    for stage, names in enumerate(everybodys):
+        if missing := sorted(everything - names, key=lambda name: (int(name[1:]), name[0] == "B")):
+            raise ScheduleError(f"stage {stage} never does {missing[0]}: each stage does a forward and a backward for each micro-batch")
+
+
+def _deadlock(schedule, done, remaining):
+    """Which stage waits for what, as a sentence."""
+    waits = []
+    for stage in remaining:
+        name = schedule[stage][done[stage]]
+        source, needed = _source(schedule, stage, name)
+        waits.append(f"stage {stage} waits for {needed} of stage {source} to begin {name}")
+    return "the schedule is a deadlock: " + ", ".join(waits)

@@ -1,0 +1,163 @@
+"""The memory of a GPU: how much of it `--gpu-memory` gives a rank, the parts that a run reports, and the sentence for a GPU that is full.
+
+Both tracks, the batch commands and the reports use this module, so it imports neither torch nor Chainer. `handson.pytorch.memory` counts the
+tensors of a rank. Nothing is counted unless --gpu-memory asks for it.
+"""
+
+import json
+import math
+import mmap
+import os
+import re
+import struct
+from pathlib import Path
+
+from handson.errors import OneSentence
+from handson.files import written_aside
+
+PARTS = ("parameters", "gradients", "optimizer", "activations")
+VARIABLE = "HANDSON_GPU_MEMORY"  # what --gpu-memory is where a command line does not say; `qsub -l gpu_memory=300mb` sets it
+UNLIMITED = "unlimited"  # the size of a GPU whose tensors are counted, and never refused
+UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+SIZES = f"a number with KB, MB, GB or TB such as 300MB, or {UNLIMITED}"
+LARGEST_FILE = 16 * 2**20  # bytes
+LONGEST_STEP = 5_000  # moments of a step that a file keeps
+LIVE = "handson_gpu_memory"  # the name of a process's file in memory: bytes in use, and the limit
+LIVE_FORMAT = struct.Struct("dd")
+
+limit = None  # bytes that this run gives each GPU; math.inf: unlimited; None: nothing is counted
+folder = None  # where its ranks write what they have counted
+
+
+def bytes_of(text):
+    """The bytes in ``300MB`` or ``1.5gb`` (a MB has 2**20 bytes, as in nvidia-smi and PBS); math.inf for ``unlimited``. Raises ValueError."""
+    text = str(text).strip().lower()
+    if text == UNLIMITED:
+        return math.inf
+    found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([kmgt]?)i?b", text)
+    size = int(float(found[1]) * 2 ** UNITS[found[2]]) if found else 0
+    if not 0 < size < 2**60:
+        raise ValueError(f"the memory of a GPU is {SIZES}, not {text[:40]!r}")
+    return size
+
+
+def words(size):
+    """Bytes for people: ``300.0 MB``."""
+    if size == math.inf:
+        return UNLIMITED
+    unit = next((unit for unit in ("GB", "MB", "KB") if size >= 2 ** UNITS[unit[0].lower()]), "B")
+    return f"{size / 2 ** UNITS[unit[:-1].lower()]:.1f} {unit}" if unit != "B" else f"{size:.0f} B"
+
+
+class OutOfMemory(OneSentence):
+    """A GPU is full. `asked`: the bytes that did not fit; `in_use`: those of each of PARTS."""
+
+    def __init__(self, where, asked, limit, in_use, operation="an operation", network=False):
+        """where: "virtual GPU 0"; network: whether what did not fit belongs to the network itself, whatever the batch."""
+        self.asked, self.in_use = asked, dict(in_use)
+        free = max(0, limit - sum(in_use.values()))
+        held = ", ".join(f"{part} {words(size)}" for part, size in in_use.items())
+        own = sum(in_use.values()) - in_use["activations"] + asked * network
+        cure = "take a smaller batch (-b) or smaller images (--size)"
+        if network or own > limit / 2:
+            cure = "most of that is the network's own, whatever the batch: take a smaller network, split it over more GPUs"
+        super().__init__(
+            f"{where} is out of memory: {operation} tried to allocate {words(asked)}, but {words(free)} of {words(limit)} are free; "
+            f"in use are {held}: {cure}, or a GPU with more memory (--gpu-memory)"
+        )  # fmt: skip
+
+
+def begin(args):
+    """Have the ranks of this process count as the options `args` of a training script ask for it. They write into args.out."""
+    global limit, folder
+    limit, folder = getattr(args, "gpu_memory", None), args.out
+
+
+def forget(out):
+    """Remove what ranks of an earlier run have written into the folder `out`."""
+    for path in Path(out).glob("memory_rank*.json"):
+        path.unlink(missing_ok=True)
+
+
+def write(rank, account):
+    """Write what `rank` has counted: see `read`. An error never stops the training."""
+    try:
+        with written_aside(Path(folder) / f"memory_rank{rank}.json", durable=False) as file:
+            file.write(json.dumps(account | {"rank": rank, "step": _thinned(account["step"])}, allow_nan=False).encode() + b"\n")
+    except OSError:  # such as a full disk, which the result reports
+        return
+
+
+def _thinned(moments):
+    """At most LONGEST_STEP of a step's moments: of each group of neighbours, the one with the most in use."""
+    group = -(-len(moments) // LONGEST_STEP) or 1
+    return [max(moments[at : at + group], key=lambda moment: sum(moment[2:])) for at in range(0, len(moments), group)]
+
+
+def read(out):
+    """What the ranks of the run in the folder `out` have counted, in their order: a list of dicts; it is empty where they have counted nothing.
+
+    Each has "rank", "device" (words), "limit" (bytes, or None), "peak", a dict with the bytes of each of PARTS when most was in use,
+    "most", the most of each part at any moment, "predicted", the same as formulas give it (None where there is no formula), "step", a list of moments [seconds, phase, bytes of each of
+    PARTS] in one step, and "asked", the bytes that did not fit, or None. Raises ValueError.
+    """
+    found = []
+    for path in Path(out).glob("memory_rank*.json"):
+        with open(path, "rb") as file:
+            text = file.read(LARGEST_FILE + 1)
+        try:
+            account = json.loads(text) if len(text) <= LARGEST_FILE else None
+        except (ValueError, RecursionError):
+            account = None
+        if not is_account(account):
+            raise ValueError(f"{path} is not what a rank has counted of its memory: repeat the run")
+        found.append(account)
+    return sorted(found, key=lambda account: account["rank"])
+
+
+def summary(out):
+    """What `read` returns without the steps, for a result; None where nothing was counted or a file is damaged."""
+    try:
+        return [{name: value for name, value in account.items() if name != "step"} for account in read(out)] or None
+    except (OSError, ValueError):
+        return None
+
+
+def is_account(account, step=True):
+    """Whether this is an element of what `read` returns; step: with the moments of a step."""
+    try:
+        sizes = [*map(account["peak"].__getitem__, PARTS), *map(account["most"].__getitem__, PARTS), account["rank"]]
+        sizes += [size for size in (account["limit"], account["asked"], *map(account["predicted"].__getitem__, PARTS)) if size is not None]
+        for seconds, phase, *parts in account["step"] if step else ():
+            if not isinstance(phase, str) or len(parts) != len(PARTS):
+                return False
+            sizes += [seconds, *parts]
+        plain = isinstance(account["device"], str) and account["device"].isprintable()
+        return plain and all(type(size) in (int, float) and 0 <= size < 2**60 for size in sizes)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return False
+
+
+class Live:
+    """What this process has in use, for `python -m handson watch`: a file in memory, which disappears with the process."""
+
+    def __init__(self, limit):
+        file = os.memfd_create(LIVE)
+        os.ftruncate(file, LIVE_FORMAT.size)
+        self.map, self.limit = mmap.mmap(file, LIVE_FORMAT.size), limit
+        self.show(0)
+
+    def show(self, in_use):
+        LIVE_FORMAT.pack_into(self.map, 0, in_use, self.limit)
+
+
+def live(process):
+    """(bytes in use, limit in bytes) of a process that counts; None for any other. It looks at processes of this user alone."""
+    try:
+        for name in os.listdir(f"/proc/{process}/fd"):
+            if os.readlink(path := f"/proc/{process}/fd/{name}").startswith(f"/memfd:{LIVE} "):
+                with open(path, "rb") as file:
+                    return LIVE_FORMAT.unpack(file.read(LIVE_FORMAT.size))
+    except (OSError, struct.error):  # it has ended, or belongs to somebody else
+        return None
+    return None

@@ -1,0 +1,200 @@
+"""The memory of a virtual GPU: networks whose parameters, gradients, optimizer state and activations are known to the byte."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from handson.pytorch import memory
+from handson.pytorch.memory import Counter, OutOfMemory
+
+WIDTH, LAYERS, BATCH = 16, 6, 100
+LAYER, OUTPUT = 4 * WIDTH * WIDTH, 4 * BATCH * WIDTH  # bytes of a layer's parameters, and of what it computes
+NETWORK = LAYERS * LAYER
+
+
+def chain():
+    """Layers without bias or non-linearity: each keeps for its backward what it got, and nothing else."""
+    return nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)))
+
+
+def train(make_optimizer, limit=math.inf, steps=4, forward=lambda network, batch: network(batch)):
+    """Some steps of a chain in a new Counter, which is returned."""
+    with Counter(limit) as counter:
+        network = chain()
+        optimizer = make_optimizer(network.parameters())
+        for _ in range(steps):
+            optimizer.zero_grad()
+            forward(network, torch.randn(BATCH, WIDTH)).sum().backward()
+            optimizer.step()
+        counter.kept = network, optimizer
+    return counter
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, 0.01, momentum=0.9)
+
+
+def adam(parameters):
+    return torch.optim.Adam(parameters, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "state"),
+    [(lambda parameters: torch.optim.SGD(parameters, 0.01), 0), (sgd, NETWORK), (adam, 2 * NETWORK)],
+    ids=("SGD", "SGD with momentum", "Adam"),
+)
+def test_parameters_gradients_and_state_are_counted_to_the_byte_and_as_the_formulas_say(optimizer, state):
+    counter = train(optimizer)
+    assert counter.in_use == {"parameters": NETWORK, "gradients": NETWORK, "optimizer": state, "activations": 0}
+    assert counter.predicted() == {"parameters": NETWORK, "gradients": NETWORK, "optimizer": state, "activations": None}
+    assert {part: counter.most[part] for part in ("parameters", "gradients", "optimizer")} == {
+        "parameters": NETWORK, "gradients": NETWORK, "optimizer": state}  # fmt: skip
+
+
+def test_what_forward_keeps_is_the_batch_and_the_output_of_each_layer():
+    with Counter() as counter:
+        network = chain()
+        output = network(torch.randn(BATCH, WIDTH))
+        assert counter.in_use["activations"] == (LAYERS + 1) * OUTPUT
+        with torch.no_grad():
+            network(torch.randn(BATCH, WIDTH))
+        assert counter.in_use["activations"] == (LAYERS + 1) * OUTPUT, "without backward, nothing is kept"
+        output.sum().backward()
+        assert counter.in_use["activations"] == OUTPUT, "backward has freed all but the output, which this test still has"
+        assert counter.in_use["gradients"] == NETWORK
+
+
+def test_activation_checkpointing_keeps_the_input_of_each_segment_alone():
+    def halves(network, batch):
+        for half in network[: LAYERS // 2], network[LAYERS // 2 :]:
+            batch = checkpoint(half, batch, use_reentrant=False)
+        return batch
+
+    with Counter() as counter:
+        network = chain()
+        output = halves(network, torch.randn(BATCH, WIDTH))
+        assert counter.in_use["activations"] == 3 * OUTPUT, "the batch, the first half's output, and the second's"
+        output.sum().backward()
+    whole, in_halves = train(sgd), train(sgd, forward=halves)
+    assert in_halves.in_use == whole.in_use
+    assert sum(whole.peak.values()) - sum(in_halves.peak.values()) >= OUTPUT
+
+
+def test_a_limit_of_exactly_the_peak_is_enough_and_a_byte_less_is_not():
+    highest = train(adam).highest
+    assert train(adam, limit=highest).highest == highest
+    with pytest.raises(OutOfMemory):
+        train(adam, limit=highest - 1)
+
+
+def test_the_sentence_says_what_was_asked_for_what_is_in_use_and_what_holds_it():
+    with pytest.raises(torch.cuda.OutOfMemoryError) as error:  # the class that code for GPUs expects
+        train(sgd, limit=NETWORK + 3 * OUTPUT)
+    assert str(error.value) == (
+        "virtual GPU is out of memory: mm tried to allocate 6.2 KB, but 0 B of 24.8 KB are free; in use are parameters 6.0 KB, gradients 0 B, "
+        "optimizer 0 B, activations 18.8 KB: take a smaller batch (-b) or smaller images (--size), or a GPU with more memory (--gpu-memory)"
+    )
+    assert (error.value.asked, error.value.in_use["activations"]) == (OUTPUT, 3 * OUTPUT)
+
+
+def test_a_limit_below_the_parameters_alone_names_the_network():
+    with pytest.raises(OutOfMemory, match="whatever the batch: take a smaller network") as error:
+        train(sgd, limit=NETWORK - 1)
+    assert error.value.in_use["parameters"] == NETWORK - LAYER and error.value.asked == LAYER
+
+
+def test_what_far_exceeds_the_machine_is_refused_with_the_same_sentence():
+    with pytest.raises(OutOfMemory, match="empty tried to allocate 4096.0 TB|empty tried to allocate 4194304.0 GB"), Counter(2**20):
+        torch.empty(2**50)
+
+
+def test_a_caught_error_leaves_room_for_a_smaller_batch():
+    with Counter(NETWORK + 10 * OUTPUT) as counter:
+        network = chain()
+        for batch in 4 * BATCH, BATCH:
+            try:
+                network(torch.randn(batch, WIDTH))
+            except OutOfMemory:
+                assert batch == 4 * BATCH
+        assert counter.in_use["activations"] == 0 and counter.in_use["parameters"] == NETWORK
+
+
+def test_views_and_changes_in_place_take_nothing_and_resized_tensors_what_they_have_now():
+    resize = torch.UntypedStorage.resize_
+    with Counter() as counter:
+        tensor = torch.zeros(1000)
+        kept = [tensor.view(10, 100), tensor[5:], tensor.reshape(100, 10).T, tensor.add_(1), tensor.detach()]
+        assert counter.total == 4000
+        tensor.resize_(2000)
+        assert counter.total == 8000
+        tensor.untyped_storage().resize_(0)  # as sharded networks free their parameters
+        assert counter.total == 0 and kept
+        tensor.untyped_storage().resize_(400)
+        del kept, tensor
+        assert counter.total == 0
+    assert torch.UntypedStorage.resize_ is resize, "as it was before"
+
+
+def test_data_from_before_the_network_belongs_to_the_host():
+    with Counter() as counter:
+        data = torch.randn(1000, WIDTH)
+        network = chain()
+        assert counter.total == NETWORK
+        network(data[:BATCH].clone())
+    assert len(data) == 1000
+
+
+def test_a_network_from_before_is_counted_from_its_first_forward_on():
+    network = chain()
+    optimizer = sgd(network.parameters())
+    with Counter() as counter:
+        network(torch.randn(BATCH, WIDTH)).sum().backward()
+        optimizer.step()
+    assert counter.in_use == {"parameters": NETWORK, "gradients": NETWORK, "optimizer": NETWORK, "activations": 0}
+
+
+def test_buffers_and_frozen_parameters_have_no_gradients():
+    with Counter() as counter:
+        network = nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False).requires_grad_(False), nn.BatchNorm1d(WIDTH))
+        network(torch.randn(BATCH, WIDTH)).sum().backward()
+    own = 4 * WIDTH * 2  # of the normalisation: a factor and an addend for each column
+    statistics = 4 * WIDTH * 2 + 8  # and two buffers, and the number of batches
+    assert counter.in_use["parameters"] == LAYER + own + statistics and counter.in_use["gradients"] == own
+    assert counter.predicted()["gradients"] == own
+
+
+def test_a_step_is_kept_moment_by_moment_with_its_phases():
+    counter = train(sgd)
+    phases = [moment[1] for moment in counter.step]
+    assert list(dict.fromkeys(phases)) == ["forward", "backward", "optimize"] or set(phases) == {"forward", "backward"}
+    assert max(sum(moment[2:]) for moment in counter.step) == counter.highest, "the third step is like all that follow"
+    assert [moment[0] for moment in counter.step] == sorted(moment[0] for moment in counter.step)
+
+
+def test_an_own_optimizer_says_what_its_state_is(monkeypatch):
+    with Counter() as counter:
+        monkeypatch.setattr(memory, "_counter", counter)
+        momentum = [torch.zeros_like(parameter) for parameter in chain().parameters()]
+        for one in momentum:
+            memory.count(one, "optimizer")
+        assert counter.in_use["optimizer"] == NETWORK
+
+
+def test_results_are_the_same_with_and_without_counting():
+    def loss_after_two_steps():
+        torch.manual_seed(0)
+        network = chain()
+        optimizer = sgd(network.parameters())
+        for _ in range(2):
+            loss = F.mse_loss(network(torch.ones(BATCH, WIDTH)), torch.zeros(BATCH, WIDTH))
+            loss.backward()
+            optimizer.step()
+        return loss.item()
+
+    with Counter():
+        counted = loss_after_two_steps()
+    assert counted == loss_after_two_steps()

@@ -1,0 +1,139 @@
+"""The memory of a GPU, but for the counting: its size in words, the files of ranks, the report, the sentences for what is wrong."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+
+from handson import memory
+from handson.errors import GpuFull, OneSentence, in_a_sentence
+from handson.training import gpu_memory
+from handson.training.gpu_memory import OutOfMemory, bytes_of, words
+
+HELD = {"parameters": 3 * 2**20, "gradients": 2**20, "optimizer": 2 * 2**20, "activations": 20 * 2**20}
+
+
+def account(**changes):
+    """What a sound rank has counted, with some of it replaced."""
+    step = [[0.001 * number, phase, *HELD.values()] for number, phase in enumerate(("forward", "backward", "optimize"))]
+    predicted = HELD | {"activations": None}
+    return {"rank": 0, "device": "virtual GPU 0", "limit": 30 * 2**20, "peak": HELD, "most": HELD, "predicted": predicted, "step": step, "asked": None} | changes
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """The folder of a run of two ranks, the second of which has ended because its GPU was full."""
+    monkeypatch.setattr(gpu_memory, "folder", tmp_path)
+    gpu_memory.write(0, account())
+    gpu_memory.write(1, account(asked=2**23, step=[]))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("300MB", 300 * 2**20), ("300mb", 300 * 2**20), ("1.5 GiB", 3 * 2**29), ("7kb", 7 * 2**10), ("12b", 12), ("2TB", 2**41), ("unlimited", math.inf)],
+)
+def test_a_size_is_a_number_with_a_unit(text, size):
+    assert bytes_of(text) == size
+
+
+@pytest.mark.parametrize("text", ["300", "", "MB", "-1MB", "0MB", "1e3MB", "300 M B", "nan", "inf", "many", "300mbit", "9" * 400 + "MB", "99999999TB", None])
+def test_anything_else_is_no_size(text):
+    with pytest.raises(ValueError, match="the memory of a GPU is a number with KB, MB, GB or TB such as 300MB, or unlimited"):
+        bytes_of(text)
+
+
+def test_sizes_in_words():
+    assert [words(size) for size in (0, 999, 2048, 300 * 2**20, 3 * 2**29, math.inf)] == ["0 B", "999 B", "2.0 KB", "300.0 MB", "1.5 GB", "unlimited"]
+
+
+def test_the_cure_depends_on_what_fills_the_gpu():
+    assert "smaller batch" in str(OutOfMemory("GPU 0", 2**23, 30 * 2**20, HELD))
+    assert "whatever the batch" in str(OutOfMemory("GPU 0", 2**23, 30 * 2**20, HELD, network=True))
+    assert "whatever the batch" in str(OutOfMemory("GPU 0", 2**23, 11 * 2**20, HELD | {"activations": 4 * 2**20}))
+
+
+def test_the_error_of_a_real_gpu_becomes_a_sentence():
+    words = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15.77 GiB of which 1.21 GiB is free. Process 1 has 14.5 GiB memory in use."
+    error = in_a_sentence(RuntimeError(words))
+    assert isinstance(error, GpuFull) and error.status == 2
+    assert str(error).startswith("GPU 0 is out of memory: an operation tried to allocate 2.00 GiB, and 1.21 GiB of its 15.77 GiB are free: take a smaller batch")
+    assert isinstance(in_a_sentence(RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB.")), GpuFull)
+    try:
+        raise OutOfMemory("GPU 0", 2**23, 30 * 2**20, HELD) from RuntimeError(words)
+    except OutOfMemory as counted:
+        assert in_a_sentence(counted) is counted, "it says more"
+
+
+def test_what_ranks_write_is_read_in_their_order(run):
+    assert [one["asked"] for one in gpu_memory.read(run)] == [None, 2**23]
+    assert gpu_memory.read(run)[0] == account()
+    assert gpu_memory.summary(run)[0].keys() == account().keys() - {"step"}
+    gpu_memory.forget(run)
+    assert (gpu_memory.read(run), gpu_memory.summary(run), os.listdir(run)) == ([], None, [])
+
+
+def test_a_long_step_is_thinned_out_and_keeps_its_peak(run):
+    steps = [[0.001 * number, "forward", 0, 0, 0, 100 - abs(number - 7777)] for number in range(20_000)]
+    gpu_memory.write(0, account(step=[[*moment[:5], max(0, moment[5])] for moment in steps]))
+    kept = gpu_memory.read(run)[0]["step"]
+    assert len(kept) <= gpu_memory.LONGEST_STEP and max(moment[5] for moment in kept) == 100
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{", "[" * 100_000, json.dumps(account() | {"peak": {}}), json.dumps(account(step=[[0, "forward", 1]])), json.dumps(account(limit="all")),
+     json.dumps(account(limit=1e300)), json.dumps(account(rank=float("nan"))), json.dumps(account(device="\n"))],
+)  # fmt: skip
+def test_a_damaged_file_is_named(run, text):
+    (run / "memory_rank1.json").write_text(text)
+    with pytest.raises(memory.NotCounted, match="memory_rank1.json is not what a rank has counted"):
+        memory.read([run])
+    assert gpu_memory.summary(run) is None
+
+
+def test_the_table_shows_each_rank_against_the_formulas(run):
+    lines = memory.table(memory.read([run]))
+    assert lines[0].split() == ["MB", *gpu_memory.PARTS, "together", "limit"]
+    assert lines[2].split() == ["rank", "0:", "at", "its", "peak", "3.00", "1.00", "2.00", "20.00", "26.00", "30.00"]
+    assert lines[4].split() == ["predicted", "3.00", "1.00", "2.00", "-"]
+    assert lines[-1] == "rank 1 ended because its GPU was full: 8.0 MB more did not fit."
+
+
+def test_own_predictions_take_the_place_of_the_formulas(run):
+    ranks = memory.read([run], memory.parse("parameters=4MB, activations=16MB"))
+    assert memory.table(ranks)[4].split() == ["predicted", "4.00", "1.00", "2.00", "16.00", "23.00"]
+
+
+@pytest.mark.parametrize("text", ["activation=3MB", "parameters=3", "parameters", "=", "3MB"])
+def test_a_wrong_prediction_is_refused(text):
+    with pytest.raises(memory.NotCounted, match="^--predicted: .*: give sizes of parameters, gradients, optimizer, activations, such as"):
+        memory.parse(text)
+
+
+def test_the_figure_shows_the_step_and_has_words_for_it(run):
+    drawing, description = memory.draw(memory.read([run]))
+    assert len(drawing.axes) == 4 and "rank 0: 26.0 MB at its peak: parameters 3.0 MB" in description
+    assert "it ended before its first step" in [text.get_text() for text in drawing.axes[2].texts]
+
+
+def test_a_run_that_has_not_counted_says_how_to(tmp_path):
+    done = subprocess.run([sys.executable, "-m", "handson", "memory", tmp_path], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "so its run has not counted its memory: repeat it with --gpu-memory unlimited, or a size" in done.stderr
+
+
+def test_another_process_can_see_what_is_in_use():
+    program = "import sys; from handson.training import gpu_memory; live = gpu_memory.Live(3000); live.show(1000); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        assert gpu_memory.live(process.pid) == (1000, 3000)
+        process.stdin.close()
+    assert gpu_memory.live(process.pid) is None and gpu_memory.live(os.getpid()) is None
+
+
+def test_its_error_is_a_sentence():
+    assert issubclass(OutOfMemory, OneSentence) and OutOfMemory.status == 2

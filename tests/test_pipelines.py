@@ -1,0 +1,80 @@
+"""The simulator of pipelines: schedules against the formulas of their bubbles, and schedules that cannot be carried out."""
+
+import itertools
+
+import pytest
+from IPython.display import Image
+
+from handson.notebook.pipelines import ScheduleError, gpipe, one_forward_one_backward, simulate
+
+SIZES = list(itertools.product(range(1, 6), range(1, 10)))
+
+
+@pytest.mark.parametrize("schedule_of", [gpipe, one_forward_one_backward])
+def test_the_bubble_is_that_of_the_formula(schedule_of):
+    for stages, micro_batches in SIZES:
+        for backward in (1, 2, 2.5):
+            timeline = simulate(schedule_of(stages, micro_batches), backward=backward)
+            assert timeline.bubble == pytest.approx((stages - 1) / (micro_batches + stages - 1))
+            assert timeline.end == pytest.approx((micro_batches + stages - 1) * (1 + backward))
+
+
+def test_gpipe_holds_all_micro_batches_and_1f1b_one_for_each_stage_from_there_on():
+    for stages, micro_batches in SIZES:
+        assert simulate(gpipe(stages, micro_batches)).held == [micro_batches] * stages
+        expected = [min(stages - stage, micro_batches) for stage in range(stages)]
+        assert simulate(one_forward_one_backward(stages, micro_batches)).held == expected
+
+
+def test_two_stages_by_hand():
+    assert one_forward_one_backward(2, 3) == [["F0", "F1", "B0", "F2", "B1", "B2"], ["F0", "B0", "F1", "B1", "F2", "B2"]]
+    times = {(stage, name): (begin, end) for stage, name, begin, end in simulate([["F0", "F1", "B1", "B0"]] * 2, transfer=0.5).operations}
+    assert times == {
+        (0, "F0"): (0, 1), (0, "F1"): (1, 2), (1, "F0"): (1.5, 2.5), (1, "F1"): (2.5, 3.5),
+        (1, "B1"): (3.5, 5.5), (1, "B0"): (5.5, 7.5), (0, "B1"): (6, 8), (0, "B0"): (8, 10),
+    }  # fmt: skip
+
+
+def test_no_operation_begins_before_what_it_needs_has_ended_and_no_stage_does_two_at_once():
+    for stages, micro_batches in SIZES:
+        operations = simulate(one_forward_one_backward(stages, micro_batches)).operations
+        ends = {(stage, name): end for stage, name, _, end in operations}
+        for stage, name, begin, _ in operations:
+            if name[0] == "F" and stage:
+                assert begin >= ends[stage - 1, name]
+            if name[0] == "B":
+                assert begin >= ends[min(stage + 1, stages - 1), name if stage + 1 < stages else f"F{name[1:]}"]
+        for stage in range(stages):
+            times = [(begin, end) for at, _, begin, end in operations if at == stage]
+            assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(times))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "sentence"),
+    [
+        ([["F0", "B0", "F1", "B1"], ["F1", "B1", "F0", "B0"]],
+         "the schedule is a deadlock: stage 0 waits for B0 of stage 1 to begin B0, stage 1 waits for F1 of stage 0 to begin F1"),
+        ([["F0", "B0"], ["F0", "B0", "F1", "B1"]], "stage 0 never does F1: each stage does a forward and a backward for each micro-batch"),
+        ([["F0", "F1", "B0"], ["F0", "F1", "B0", "B1"]], "stage 0 never does B1: each stage does a forward and a backward for each micro-batch"),
+        ([["B0", "F0"]], "stage 0 does B0 before F0, whose activations it needs"),
+        ([["F0", "F0", "B0"]], "stage 0 does F0 twice"),
+        ([["F0", "W0"]], "stage 0: 'W0' is no operation: F0 is the forward of micro-batch 0, B0 its backward"),
+        ([["F0", 0]], "stage 0: 0 is no operation: F0 is the forward of micro-batch 0, B0 its backward"),
+        ([], "a schedule needs a list of operations for each stage, such as [['F0', 'B0'], ['F0', 'B0']]"),
+        ([["F0", "B0"], []], "a schedule needs a list of operations for each stage, such as [['F0', 'B0'], ['F0', 'B0']]"),
+    ],
+)  # fmt: skip
+def test_a_schedule_that_cannot_be_carried_out_is_one_sentence(schedule, sentence):
+    with pytest.raises(ScheduleError) as error:
+        simulate(schedule)
+    assert str(error.value) == sentence
+
+
+def test_the_figure_has_a_row_for_each_stage_and_words_for_all_of_it():
+    timeline = simulate(gpipe(3, 4))
+    drawing, description = timeline.draw("GPipe")
+    axes = drawing.axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["stage 0", "stage 1", "stage 2"]
+    assert axes.get_title(loc="left") == "GPipe: 33.3% of the time idle" and len(axes.patches) == 24
+    assert "Stage 2: F0, F1, F2, F3, B0, B1, B2, B3." in description
+    assert isinstance(timeline.picture(), Image)
