@@ -334,6 +334,22 @@ def test_graders_that_were_killed_leave_nothing_once_the_next_one_has_run(tmp_pa
         assert not [pid for pid in groups if pid in {process.pid for process in processes} and not psutil.pid_exists(pid)]
 
 
+def test_a_hundred_killed_ranks_leave_nothing(tmp_path, monkeypatch):
+    """While the server goes on, no process, and so no namespace, and no file; when it has stopped, no folder."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    server = Server(("tests.grader.misbehaving",))
+    server.start()
+    try:
+        for _ in range(50):
+            outcome = server.run("tests.grader.misbehaving:end_by_signal", [signal.SIGTERM], 2, readable=SANDBOX)
+            assert {rank.status for rank in outcome.ranks} == {KILLED}
+        until(lambda: not psutil.Process(server.process.pid).children(recursive=True), "ranks are left")
+        assert not [path for path in tmp_path.rglob("*") if not path.is_dir()]
+    finally:
+        server.stop()
+    assert not list(tmp_path.iterdir())
+
+
 def networks(pids):
     """The network namespaces of processes."""
     found = set()

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 import ipyparallel
@@ -146,6 +147,38 @@ def test_a_controller_on_this_host_that_loses_a_process_counts_as_lost(monkeypat
         assert not engines.controller_alive()
         for left in (*queues[1:], process):
             left.kill()
+
+
+@pytest.mark.parametrize("victim", ["controller", "queue"])
+def test_a_controller_on_another_host_that_is_silent_counts_as_lost(tmp_path, monkeypatch, victim):
+    """All of its processes stop, as when its host is cut off; or only the queue ends that takes work to the engines."""
+    monkeypatch.setattr("grader.instructors.grade.cluster.ASK", 0.1)
+    monkeypatch.setattr("grader.instructors.grade.cluster.SILENCE", 3.0)
+    cluster = ipyparallel.Cluster(n=0, profile_dir=str(tmp_path / "profile"), cluster_id="", controller_args=HEARTBEATS, shutdown_atexit=False)
+    cluster.start_controller_sync()
+    controller = psutil.Process(cluster.controller.pid)
+    try:
+        client = cluster.connect_client_sync(timeout=LIMIT)
+        engines, begun = Engines(client, wanted=1), time.monotonic()
+        threading.Thread(target=engines.listen, daemon=True).start()
+        while engines.asked - begun < 4:  # longer than the silence that counts
+            assert engines.controller_alive()
+            time.sleep(0.1)
+        queue, port = [], client._mux_socket.last_endpoint.decode().rpartition(":")[2]
+        for process in [controller, *controller.children()]:
+            if victim == "controller":
+                process.suspend()
+            elif any(connection.laddr.port == int(port) for connection in process.net_connections()):
+                queue.append(process)
+        for process in queue[-1:]:
+            process.kill()
+        begin = time.monotonic()
+        while engines.controller_alive():
+            assert time.monotonic() - begin < 30
+            time.sleep(0.1)
+    finally:
+        for process in [*controller.children(), controller]:
+            process.kill()
 
 
 @pytest.mark.parametrize("victim", ["controller", "engines"])

@@ -38,6 +38,7 @@ PLACES = {  # gap: (unit, the end of its file's name)
     "split": ("multi_gpu", "pytorch/train_cifar_multi_gpu.py"),
     "throughput": ("multi_gpu", "pytorch/train_cifar_multi_gpu.py"),
     "limit": ("single_gpu", "01_single_gpu.ipynb"),
+    "prediction_backward": ("single_gpu", "01_single_gpu.ipynb"),
     "loader": ("profiling", "slow_loading.py"),
     "losses": ("profiling", "waiting_every_step.py"),
 }
@@ -53,6 +54,7 @@ WRONG = {
     "split": "shard, lengths = train_set, [len(train_set)] * comm.size",
     "throughput": "images = throughput = 1",
     "limit": "return 0",
+    "prediction_backward": "prediction_backward = 100",
     "loader": "train_loader = DataLoader(train_set, args.batchsize, sampler=sampler, collate_fn=lambda batch: default_collate([(decode(file), label) for file, label in batch]))",
     "losses": "losses.append(sum(comm.allgather(loss.item())) / comm.size)\ndist.barrier()",
 }

@@ -3,12 +3,17 @@
 import os
 import signal
 import subprocess
+import sys
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
 from node_jobs import HEAD, children, living_namespaces, namespaces, wait_until
 
+from handson import linux
 from handson.cluster import virtual_nodes
+from handson.training import leftovers
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(virtual_nodes.why_not() is not None, reason=f"{virtual_nodes.why_not()}")]
 SOON = 5  # seconds
@@ -20,6 +25,19 @@ echo something | tee "$TMPDIR/file" /dev/shm/handson_test_$PBS_JOBCOOKIE >/dev/n
 handson-agent node2 'setsid sleep 1000 >/dev/null 2>&1 & disown; trap "" TERM; sleep 1000' &
 mpiexec -n 4 -hostfile "$PBS_NODEFILE" sh -c 'touch "up.$PMI_RANK"; sleep 1000' &
 until [ -e end ]; do sleep 0.05; done
+"""
+
+
+# Each run ends by the death of its four ranks, which have met. They load no mpi4py, which takes longer than the rest.
+FAILING = """
+for run in $(seq 1 RUNS); do
+    mpiexec -n 4 -hostfile "$PBS_NODEFILE" python -I -S -c "
+import ctypes, os, signal
+ctypes.CDLL('LIBRARY', ctypes.RTLD_GLOBAL).MPI_Init(None, None)
+os.write(1, b'met\\n')
+os.kill(os.getpid(), signal.SIGKILL)"
+done
+exit 0
 """
 
 
@@ -54,6 +72,31 @@ def nothing_is_left(jobs):
     assert not mounted and not directory.exists() and not jobs.tmpdir.exists()
     assert list(jobs.temporary.iterdir()) == []
     assert not {name for name in set(os.listdir("/dev/shm")) - jobs.shared_memory if name.startswith("handson_test")}
+
+
+@pytest.mark.parametrize(("select", "runs"), [("2:ngpus=2:mpiprocs=2", 12), ("1:ngpus=2:mpiprocs=4", 13)], ids=["two nodes", "one node"])
+def test_when_ranks_were_killed_fifty_times(jobs, select, runs):
+    """The shared memory of ranks on the machine's own node goes when the next training starts."""
+    rooms, seen = [Path("/dev/shm"), Path(tempfile.gettempdir()), jobs.temporary], set()
+    there = {path for room in rooms for path in room.iterdir()}
+    number = jobs.submit(FAILING.replace("RUNS", str(runs)).replace("LIBRARY", f"{sys.prefix}/lib/libmpi.so.12"), select=select)
+
+    def ended():
+        seen.update(living_namespaces(jobs.processes()))
+        return jobs.ended(number)
+
+    def left():
+        leftovers.remove()
+        used = {name for pid in linux.pids_of_user() for name in leftovers._mapped(pid)}
+        shared = {path for path in rooms[0].glob("mpich_shm_*") if path.name not in used}
+        others = min(leftovers._starts_of_mpiexec(), default=time.time())  # while another mpiexec runs, its file can't be told from ours
+        return (shared | {path for room in rooms[1:] for path in room.glob("hydra_*") if path.stat().st_mtime < others}) - there
+
+    assert wait_until(ended, "the job ends")["Exit_status"] == "0"
+    assert jobs.output(number).count("BAD TERMINATION") == runs, jobs.output(number)
+    wait_until(lambda: not jobs.processes(), f"no process is left, but: {jobs.processes()}", SOON)
+    wait_until(lambda: not left(), "nothing is left in the folders", leftovers.YOUNG + SOON)
+    assert not (seen - namespaces("self")) & living_namespaces() and list(jobs.temporary.iterdir()) == []
 
 
 def mounts(pid):

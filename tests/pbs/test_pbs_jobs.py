@@ -142,6 +142,7 @@ def test_block_waits_and_gives_the_exit_status(pbs):
     done = pbs("qsub", "-W", "block=true", pbs.script("kill -9 $$\n"))
     assert (done.stdout, done.returncode) == (f"0.{SERVER}\n", 137)
     assert (pbs.directory / "a.sh.o0").exists()
+    assert pbs("qsub", "-W", "block=true", pbs.script("#!/no/such/shell\n")).returncode == 127
 
 
 def test_block_on_a_job_that_is_deleted_before_it_runs(pbs):

@@ -12,7 +12,9 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import ipyparallel
 import psutil
+import zmq
 from traitlets.config import Config
+from zmq.utils.monitor import recv_monitor_message
 
 from grader.box import forkserver
 from grader.box.client import WORKPLACE
@@ -161,6 +163,7 @@ class Engines:
         self.pinned = {}  # engine -> its core
         self.hosts, self.questions = {}, {}  # engine -> its host; engine -> when it was asked for its host
         self.silence, self.asked, self.over = 0.0, time.monotonic(), threading.Event()
+        self.cut = None  # since when the queue that takes work to the engines has not been connected, on a cluster that is not ours
         self.news, self.looked = threading.Event(), time.monotonic()  # don't look at once: a new process shows no command for a moment
         self.queues, self.counted = 0, time.monotonic()  # the most processes below the controller that were seen, and when they were counted
         self.alone = STARTING if cluster else ALONE  # seconds for which there may be no engine
@@ -254,7 +257,8 @@ class Engines:
         if self.cluster is None:
             now = time.monotonic()
             self.silence, self.asked = self.silence + min(now - self.asked, LOOK), now  # min: time while this process was stopped is left out
-            return self.silence < SILENCE and (self.controller is None or self._queues_alive(self.controller.pid))
+            silence = max(self.silence, now - (self.cut or now))
+            return silence < SILENCE and (self.controller is None or self._queues_alive(self.controller.pid))
         process = getattr(self.cluster.controller, "process", None)
         return bool(process and process.is_running() and process.status() != psutil.STATUS_ZOMBIE) and self._queues_alive(process.pid)
 
@@ -271,11 +275,17 @@ class Engines:
         return alive == self.queues
 
     def listen(self):
-        """Ask the controller again and again, and note that it answers. Runs in a thread: a question to a dead controller never returns."""
+        """Ask the controller again and again, and note that it answers, and whether its queue is connected: that is a process of its own.
+        Runs in a thread: a question to a dead controller never returns."""
+        monitor = self.client._mux_socket.get_monitor_socket(zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED)
         while not self.over.wait(ASK):
+            while monitor.poll(0):
+                connected = recv_monitor_message(monitor)["event"] == zmq.EVENT_CONNECTED
+                self.cut = None if connected else self.cut or time.monotonic()
             with suppress(Exception):  # an error is an answer, too
                 self.client.queue_status()
             self.silence = 0.0
+        monitor.close()
 
 
 def _engines_alive():
