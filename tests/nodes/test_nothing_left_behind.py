@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from node_jobs import HEAD, children, living_namespaces, namespaces, wait_until
+from node_jobs import HEAD, children, living_namespaces, namespaces
+from waiting import wait_until
 
 from handson.cluster import virtual_nodes
 
