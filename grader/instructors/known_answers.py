@@ -7,6 +7,7 @@ grader/units/topic/instructors/known_TRACK.toml lists them for the gaps of one t
     [[variant]]    a right answer that is written in another way: gap, name, code
 """
 
+import functools
 import tomllib
 
 from grader import exercises, gaps
@@ -15,6 +16,7 @@ from handson.files import COURSE
 UNITS = COURSE / "grader/units"
 
 
+@functools.cache  # a file has a thousand lines, and is asked for again and again
 def known(unit, track):
     """(mutants, variants) of one track of a unit, each a list of dictionaries."""
     path = UNITS / unit / "instructors" / f"known_{track or 'shared'}.toml"

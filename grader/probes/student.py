@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import functools
 import re
 import sys
 from types import ModuleType
@@ -69,7 +70,7 @@ class Student:
         """
         if self.file.endswith(".ipynb"):
             return _needed(_definitions_in_cells(text, self.file), self.tree)
-        return [statement for statement in ast.parse(text, self.file).body if isinstance(statement, (*DEFINITIONS, ast.Assign, ast.AnnAssign))]
+        return _definitions_in_script(text, self.file)
 
     @contextlib.contextmanager
     def _without_other_cells(self, given):
@@ -106,6 +107,12 @@ def filled():
 def used_names(tree):
     """The names that a tree uses."""
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+@functools.lru_cache(1)  # of all gaps of a file that share a rank
+def _definitions_in_script(text, file):
+    """The imports, functions, classes and assignments of a script."""
+    return [statement for statement in ast.parse(text, file).body if isinstance(statement, (*DEFINITIONS, ast.Assign, ast.AnnAssign))]
 
 
 def _definitions_in_cells(text, file):
