@@ -17,7 +17,7 @@ LAB_PAGE := /lab/tree/$(firstword $(wildcard notebooks/00_start.ipynb) $(wildcar
 help:
 	@echo "make tour         the training runs by qsub, their throughput in a table and a figure; then a class is graded"
 	@echo "make lab          JupyterLab at the first notebook"
-	@echo "make test         all tests, in three processes; with ARGS=\"-m quick\" those that take less than a minute"
+	@echo "make test         all tests, in four processes; with ARGS=\"-m quick\" those that take less than a minute"
 	@echo "make bench        how fast training is, against its limits"
 	@echo "make environment  only create or refresh .venv, which the others do by themselves"
 
@@ -29,7 +29,7 @@ tour: environment
 	@$(IN_VENV) python -m grader tour
 
 test: environment
-	@$(IN_VENV) python -m pytest -n 3 $(ARGS)
+	@$(IN_VENV) python -m pytest -n 4 $(ARGS)
 
 bench: environment
 	@$(IN_VENV) python -m tests.bench $(ARGS)

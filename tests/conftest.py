@@ -1,42 +1,61 @@
 """For all tests: signals as in a terminal, which tests are quick, and the order in which several processes share the files."""
 
+import re
 import signal
 from collections import Counter
 
 from xdist.scheduler import LoadFileScheduling
 
-SLOWEST = 5  # files that are named at the end of a run
-TOGETHER = ("tests/slurm/", "tests/grader/test_sandbox_")  # files that share a process: one Slurm; and a user whose processes are counted
+SLOWEST = 5  # scopes that are named at the end of a run
+SCOPES = (  # of tests that share a process, where that is not a file: what stands in the groups names the scope
+    r"(tests/slurm/)",  # one Slurm
+    r"(tests/grader/test_sandbox_)",  # a user whose processes are counted
+    r"(tests/grader/test_mutants.py::\w+\[[a-z_]+-)",  # the known answers of a unit
+    r"(tests/browser/).*(\[(?!0[0-2])\d\d_\w+\])",  # a notebook, but for the first three, which use each other's runs
+)
+LONGEST = ("tests/browser/", "tests/grader/test_mutants.py", "tests/grader/test_class_of_1000.py", "tests/grader/test_grade.py")  # they begin
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; what tests start would ignore Ctrl-C, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-class ByFile(LoadFileScheduling):
-    """The tests of a file run one after the other in one process: they share what is started once for all of them."""
+class ByScope(LoadFileScheduling):
+    """The tests of a scope run one after the other in one process: they share what is started once for all of them."""
 
     def _split_scope(self, nodeid):
-        return next((start for start in TOGETHER if nodeid.startswith(start)), super()._split_scope(nodeid))
+        return scope(nodeid)
+
+    def _reschedule(self, node):
+        """xdist hands out the next scope when this one has two tests left. If the first of them is long, that scope would wait for it."""
+        if self._pending_of(self.assigned_work[node]) <= 1 or not self.workqueue:
+            super()._reschedule(node)
+
+
+def scope(nodeid):
+    """The name of a test's scope."""
+    found = next(filter(None, (re.match(pattern, nodeid) for pattern in SCOPES)), None)
+    return "".join(found.groups()) if found else nodeid.split("::")[0]
 
 
 def pytest_xdist_make_scheduler(config, log):
     config.option.loadscopereorder = False
-    return ByFile(config, log)
+    return ByScope(config, log)
 
 
 def pytest_collection_modifyitems(items):
-    """Mark all tests `quick` but the slow ones. Files with slow tests come first, so that all processes end at about the same time."""
+    """Mark all tests `quick` but the slow ones. The longest scopes come first, then the files with slow tests, so that all processes end at
+    about the same time."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    items.sort(key=lambda item: (next((place for place, start in enumerate(LONGEST) if item.nodeid.startswith(start)), len(LONGEST)), item.path not in slow))
     for item in items:
         if not item.get_closest_marker("slow"):
             item.add_marker("quick")
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Name the files that took the longest, so that whoever adds to them sees it."""
+    """Name the scopes that took the longest, so that whoever adds to them sees it."""
     seconds = Counter()
     for report in (report for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "duration")):
-        seconds[report.nodeid.split("::")[0]] += report.duration
-    for file, spent in seconds.most_common(SLOWEST):
-        terminalreporter.write_line(f"{spent:5.0f} s  {file}")
+        seconds[scope(report.nodeid)] += report.duration
+    for name, spent in seconds.most_common(SLOWEST):
+        terminalreporter.write_line(f"{spent:5.0f} s  {name}")

@@ -5,8 +5,11 @@ SETTINGS = {
     '--epoch 1"': '--epoch 1 --size 32"',
     "SIZE = 256": "SIZE = 64",
     "SEEDS = 4": "SEEDS = 2",
-    "SEEDS, EPOCHS = 2, 6": "SEEDS, EPOCHS = 1, 3",
+    "SEEDS, EPOCHS = 2, 6": "SEEDS, EPOCHS = 1, 2",
     "epochs=6": "epochs=1",
+    "--epoch 6 --size": "--epoch 2 --size",
+    "--method all --epoch 3": "--method all --epoch 1",
+    "OPTIONS=-e 3 {options}": "OPTIONS=-e 2 {options}",
     "interval=2, count=4": "interval=1, count=2",
     '"none", "100mbit", "20mbit"': '"none", "20mbit"',
 }

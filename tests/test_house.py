@@ -10,13 +10,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 import yaml
+from waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 INPUTS = ["requirements.txt", "build-constraints.txt", "pyproject.toml"]
@@ -69,7 +69,7 @@ class House:
         """Start a `make` and kill all of it in the midst of `step`, venv or pip."""
         (self.stubs / step).write_text('echo half >.venv/half; touch "$STUBS/reached"; sleep 60')
         process = self.start(*words)
-        wait_until((self.stubs / "reached").exists)
+        wait_until((self.stubs / "reached").exists, "the stub is reached")
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=120)
         (self.stubs / step).unlink()
@@ -95,13 +95,6 @@ class House:
 @pytest.fixture
 def house(tmp_path):
     return House(tmp_path)
-
-
-def wait_until(condition, seconds=120):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 def test_the_environment_is_made_once(house):
@@ -182,7 +175,7 @@ def test_an_update_cut_off_is_made_again_from_nothing(house):
 def test_an_interrupted_installation_says_what_to_do(house):
     house.pip('touch "$STUBS/installing"; sleep 60')
     process = house.start("environment")
-    wait_until((house.stubs / "installing").exists)
+    wait_until((house.stubs / "installing").exists, "it is installing")
     os.killpg(process.pid, signal.SIGTERM)
     assert "interrupted; run make again" in process.communicate(timeout=120)[1]
 
@@ -190,7 +183,7 @@ def test_an_interrupted_installation_says_what_to_do(house):
 def test_two_makes_at_once_install_once(house):
     house.pip('touch "$STUBS/installing"; until [ -e "$STUBS/go" ]; do sleep 0.05; done')
     first = house.start("test")
-    wait_until((house.stubs / "installing").exists)
+    wait_until((house.stubs / "installing").exists, "it is installing")
     second = house.start("test")
     assert "Another make is installing" in second.stderr.readline()
     (house.stubs / "go").touch()

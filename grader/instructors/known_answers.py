@@ -9,6 +9,7 @@ grader/units/topic/instructors/known_TRACK.toml lists them for the gaps of one t
 Those of job scripts are written for the site `local`, and judged as there.
 """
 
+import functools
 import tomllib
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ TOGETHER, TOGETHER_WHOLE = 40, 6  # cases that run in the same processes, of a g
 LIMITS = Limits(cpu_seconds=120, wall_seconds=300, memory_bytes=2 << 30)  # of as many
 
 
+@functools.cache  # a file has a thousand lines, and is asked for again and again
 def known(unit, track):
     """(mutants, variants) of one track of a unit, each a list of dictionaries."""
     path = UNITS / unit / "instructors" / f"known_{track or 'shared'}.toml"

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from pytorch_pfn_extras.reporting import Reporter
+from pytorch_pfn_extras.writing import SimpleWriter
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -28,6 +29,7 @@ from handson.training.data import ImageDataset
 
 SIZE = 2  # args.size
 TESTS = 9  # images of the test set
+NO_FILES = SimpleWriter, "__call__", lambda writer, *arguments, **options: None  # of the log and of snapshots; a whole run writes them
 
 
 def join(rank, ranks, ranks_per_node=None):
@@ -156,7 +158,7 @@ class Place:
         comm = [] if case["unit"] == "single_gpu" else [join(rank, ranks, case.get("ranks_per_node", ranks) if several_nodes else None)]
         known = (None, None) if several_nodes and rank > 0 else (train_set, test_set or examples(2 * ranks, 0))
         self.arguments = [*comm, self.args, *known]
-        replaced = (model, "ConvNet", kind), (data, "enlarge", enlarge), (extensions, "resume", self._resume)
+        replaced = (model, "ConvNet", kind), (data, "enlarge", enlarge), (extensions, "resume", self._resume), NO_FILES
         self.script = Script(source, self._stand_ins() | stand_ins, before or {}, (*Script.replaced, *replaced))
 
     def run(self, see, begin=lambda names: None, **options):

@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import functools
 import sys
 from types import ModuleType
 
@@ -69,7 +70,7 @@ class Student:
         """The statements of the file that the gap may need. Of a script, those that define names: imports, functions, classes, assignments."""
         if self.file.endswith(".ipynb"):
             return needed_by(self.tree, text, self.file, arguments, known)
-        return [statement for statement in ast.parse(text, self.file).body if isinstance(statement, (*DEFINITIONS, ast.Assign, ast.AnnAssign))]
+        return _definitions_in_script(text, self.file)
 
     @contextlib.contextmanager
     def _without_measured_values(self, given):
@@ -100,6 +101,12 @@ def filled():
         if str(error).startswith(TO_DO):
             raise Wrong(f'the line `raise NotImplementedError("{error}")` is still there: remove it') from None
         raise
+
+
+@functools.lru_cache(1)  # of all gaps of a file that share a rank
+def _definitions_in_script(text, file):
+    """The imports, functions, classes and assignments of a script."""
+    return [statement for statement in ast.parse(text, file).body if isinstance(statement, (*DEFINITIONS, ast.Assign, ast.AnnAssign))]
 
 
 def _returns(tree):

@@ -36,7 +36,7 @@ def join(memory_bytes, processes):
     for folder, version in places():
         _remove_old(folder)
         group = folder / f"{NAME}{os.getpid()}"
-        group.mkdir()
+        group.mkdir(exist_ok=True)  # left by an earlier process of the same number
         if (group / MEMORY[version]).exists():
             (group / MEMORY[version]).write_text(str(memory_bytes))
         if (group / "pids.max").exists():

@@ -21,12 +21,12 @@ from grader.instructors.known_answers import solved
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 NO_BROWSER = "there is no Chromium: install the package chromium"
 NOTEBOOKS = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
-BOTH_TRACKS = "exercises/03_multi_node/"  # whose notebook compares the communicators of Chainer, too
+BOTH_TRACKS = ("exercises/02_multi_gpu/", "exercises/03_multi_node/")  # of the notebook that runs in the Chainer track
 
 
 @pytest.fixture(scope="session")
 def course(tmp_path_factory):
-    """What a student has who filled all scripts of the PyTorch track, but has not mended those that notebooks profile "before"."""
+    """What a student has who filled the scripts of the PyTorch track, and some of the other, but has not mended those that notebooks profile "before"."""
     folder = tmp_path_factory.mktemp("course")
     bundle(build(ROOT / "solutions", "local"), folder / "course.zip", "local")
     subprocess.run([sys.executable, "-m", "zipfile", "-e", folder / "course.zip", folder], check=True)

@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import time
 import uuid
 from pathlib import Path
 
 import numpy
+from waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 # "multi_gpu" -> train_cifar_multi_gpu.py, "mnist" -> train_mnist.py
@@ -73,14 +73,6 @@ class Run:
                     if command := Path(f"/proc/{name}/cmdline").read_bytes().replace(b"\0", b" ").decode():
                         found[int(name)] = command
         return found
-
-
-def wait_until(condition, what):
-    end = time.monotonic() + PATIENCE
-    while not (value := condition()):
-        assert time.monotonic() < end, f"waited {PATIENCE} s in vain for: {what() if callable(what) else what}"
-        time.sleep(0.01)
-    return value
 
 
 def wait_for(path, run):

@@ -6,7 +6,8 @@ import shutil
 import subprocess
 
 import pytest
-from script_runs import BIN, ROOT, wait_until
+from script_runs import BIN, ROOT
+from waiting import wait_until
 
 from handson.training.results import read
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy
 import psutil
 import pytest
+from waiting import wait_until
 
 from grader import sandbox
 from grader.box import BoxFault, Server, client
@@ -25,13 +26,6 @@ CONFINED = pytest.param(SANDBOX, id="confined", marks=pytest.mark.skipif(not san
 both = pytest.mark.parametrize("readable", [pytest.param(None, id="plain"), CONFINED])
 LANDLOCK_KEEPS_SIGNALS = doctor.works(landlock.abi) and landlock.abi() >= 6
 pytestmark = pytest.mark.slow
-
-
-def until(condition, what, seconds=5):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,7 +49,7 @@ def run(server):
     (rank,) = run("behave")
     assert rank.observations["rank"] == 0
     assert server.process.pid == before
-    until(lambda: not psutil.Process(before).children(recursive=True), "processes are left")
+    wait_until(lambda: not psutil.Process(before).children(recursive=True), "no process is left", 10)
 
 
 @both
@@ -219,7 +213,7 @@ def test_a_sigkill_that_the_box_has_not_sent_is_the_graders_fault(run, server, d
     with ThreadPoolExecutor(1) as pool:
         outcome = pool.submit(run, "sleep")
         started = psutil.Process(server.process.pid)
-        until(lambda: len(started.children(recursive=True)) == 3, "box, init and a rank did not start")
+        wait_until(lambda: len(started.children(recursive=True)) == 3, "box, init and a rank run")
         for _ in range(depth):
             (started,) = started.children()
         started.kill()
@@ -269,7 +263,7 @@ def test_a_thread_that_never_ends_harms_nobody(run):
 
 def test_daemons_end_with_the_run(run):
     (rank,) = run("leave_a_daemon")
-    until(lambda: not psutil.pid_exists(rank.observations), "the daemon is still there")
+    wait_until(lambda: not psutil.pid_exists(rank.observations), "the daemon has ended", 10)
 
 
 CALLER = """
@@ -288,7 +282,7 @@ def test_when_its_caller_ends_all_end_with_it(number):
         [sys.executable, "-c", CALLER, "loop"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as caller:
         server = psutil.Process(int(caller.stdout.readline()))
-        until(lambda: len(server.children(recursive=True)) == 4, "box, init and two ranks did not start")
+        wait_until(lambda: len(server.children(recursive=True)) == 4, "box, init and two ranks run")
         processes = [server, *server.children(recursive=True)]
         caller.send_signal(number)
         _, alive = psutil.wait_procs(processes, 5)
@@ -319,11 +313,11 @@ def test_graders_that_were_killed_leave_nothing_once_the_next_one_has_run(tmp_pa
     own, namespaces, processes = networks([os.getpid()]), set(), []
     for _ in range(5):
         with subprocess.Popen([sys.executable, "-c", GRADER], cwd=ROOT, env=environment) as killed:
-            until(lambda: networks(process.pid for process in psutil.Process(killed.pid).children(recursive=True)) - own, "it runs", 60)
+            wait_until(lambda: networks(process.pid for process in psutil.Process(killed.pid).children(recursive=True)) - own, "it runs")
             processes += (below := psutil.Process(killed.pid).children(recursive=True))
             namespaces |= networks(process.pid for process in below) - own
             killed.kill()
-        until(lambda: not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes), "processes are left")
+        wait_until(lambda: not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes), "no process is left", 10)
     assert namespaces and list(tmp_path.iterdir())
     server = Server()
     server.run("tests.grader.misbehaving:behave", readable=SANDBOX)

@@ -8,7 +8,8 @@ import time
 
 import psutil
 import pytest
-from test_grade import ROOT, below, command, finished, results, until
+from test_grade import LIMIT, ROOT, below, command, finished, results
+from waiting import wait_until
 
 from grader import exercises
 from grader.course import UNITS
@@ -82,11 +83,11 @@ def test_no_death_loses_or_changes_a_result(undisturbed, handed_in, tmp_path):
         for share in (0.25, 0.5):
             graders.append(subprocess.Popen(command(handed_in, out), cwd=ROOT, stdout=subprocess.DEVNULL))
             killer.is_alive() or killer.start()
-            until(lambda: finished(out) > share * STUDENTS or graders[-1].poll() is not None)
+            wait_until(lambda: finished(out) > share * STUDENTS or graders[-1].poll() is not None, f"{share} of the class", LIMIT)
             graders[-1].kill()
             graders[-1].wait()
         graders.append(subprocess.Popen(command(handed_in, out), cwd=ROOT, stdout=subprocess.PIPE, text=True))
-        until(lambda: finished(out) > 0.7 * STUDENTS or graders[-1].poll() is not None)
+        wait_until(lambda: finished(out) > 0.7 * STUDENTS or graders[-1].poll() is not None, "0.7 of the class", LIMIT)
         for controller in below(graders[-1], "ipyparallel.controller")[:1]:
             controller.kill()
         said, _ = graders[-1].communicate(timeout=240)

@@ -1,9 +1,9 @@
 """Servers that are forked from a process which has their libraries loaded."""
 
-import time
 
 import psutil
 import pytest
+from waiting import wait_until
 
 from grader.box import forkserver
 from grader.box.forkserver import Forked
@@ -31,20 +31,13 @@ def of_shared():
     return process, process.children()
 
 
-def until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
-
-
 def test_each_server_is_forked_from_the_process_that_has_the_libraries(servers, tmp_path):
     with forkserver.started(tmp_path, LIBRARIES):
         assert all(map(works, servers)) and not any(server.process for server in servers)
         process, forked = of_shared()
         assert len(forked) == 2
         servers[0].stop()
-        until(lambda: len(process.children()) == 1)
+        wait_until(lambda: len(process.children()) == 1, "the server that was stopped has ended")
         assert all(map(works, servers)), "and one that was stopped begins anew"
     assert not process.is_running()
 

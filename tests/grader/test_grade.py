@@ -7,12 +7,12 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 from handing_in import small_class
+from waiting import wait_until
 
 from grader.instructors.grade import grading, seeds
 from grader.instructors.gradebook import Gradebook, GradebookError
@@ -60,14 +60,6 @@ def finished(out):
             return database.execute("SELECT count(*) FROM results").fetchone()[0]
     except sqlite3.Error:
         return 0
-
-
-def until(condition, seconds=LIMIT):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.05)
-    return found
 
 
 def below(process, word):
@@ -129,7 +121,7 @@ def test_what_is_graded_is_not_graded_again_unless_it_changes(graded, tmp_path):
 )
 def test_an_engine_that_is_killed_or_stopped_or_a_killed_controller_or_queue_changes_no_result(graded, tmp_path, victim, place, number):
     grader = subprocess.Popen(command(graded[0] / "handed_in", beside(graded, tmp_path)), cwd=ROOT, stdout=subprocess.DEVNULL)
-    until(lambda: finished(tmp_path / "out") or grader.poll() is not None)
+    wait_until(lambda: finished(tmp_path / "out") or grader.poll() is not None, "a result", LIMIT)
     if processes := below(grader, victim):
         processes[place].send_signal(number)
     assert grader.wait(LIMIT) == 0
@@ -143,14 +135,14 @@ def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(g
     monkeypatch.setenv("TMPDIR", str(temporary))
     slowly = command(graded[0] / "handed_in", beside(graded, tmp_path), "--engines", "1")  # so that it is ended before it has graded all
     grader = subprocess.Popen(slowly, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    until(lambda: finished(tmp_path / "out") or grader.poll() is not None)
+    wait_until(lambda: finished(tmp_path / "out") or grader.poll() is not None, "a result", LIMIT)
     family = below(grader, "")
     assert family
     os.kill(grader.pid, number)
     printed = grader.communicate(timeout=30)[0]
     if number == signal.SIGINT:
         assert re.search(rf"\n[1-9]\d* of {graded[2]} units graded; the same command goes on\.\n", printed)
-    until(lambda: not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE], 60)
+    wait_until(lambda: not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE], "no process is left")
     before = finished(tmp_path / "out")
     assert not list(temporary.glob("handson-cluster-*")), "the folder with the keys"
     again = subprocess.run(command(graded[0] / "handed_in", tmp_path / "out"), cwd=ROOT, text=True, capture_output=True, timeout=LIMIT)

@@ -4,12 +4,12 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import ipyparallel
 import psutil
 import pytest
+from waiting import wait_until
 
 from grader import sandbox
 from grader.course import UNITS
@@ -24,13 +24,6 @@ ROOT = Path(__file__).resolve().parents[2]
 RANKS = 4
 
 
-def until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def cluster(tmp_path):
     """One engine on each of two hosts, as far as they know: an Engines, and their processes by number."""
@@ -43,7 +36,7 @@ def cluster(tmp_path):
     start("ipyparallel.controller", "--ip=127.0.0.1", "--IPController.db_class=NoDB", "--HeartMonitor.period=500")
     try:
         file = tmp_path / "security/ipcontroller-client.json"
-        until(file.exists)
+        wait_until(file.exists, "the cluster has written its file")
         for node in ("node1", "node2"):
             start("ipyparallel.engine", "--timeout=30", HANDSON_NODE=node)
         with ipyparallel.Client(str(file), timeout=60) as client:
@@ -95,7 +88,7 @@ def test_a_check_of_more_ranks_than_each_host_has_engines_runs_on_one_host_and_a
 
 def kill_one(submitted, processes):
     """Kill the first engine that does something, in the midst of it, when all ranks run there."""
-    until(lambda: submitted)
+    wait_until(lambda: submitted, "the check is submitted")
     process = processes[submitted[0]]
-    until(lambda: len(process.children(recursive=True)) >= 3 + RANKS)  # server, box, init and the ranks
+    wait_until(lambda: len(process.children(recursive=True)) >= 3 + RANKS, "server, box, init and the ranks run")
     process.kill()

@@ -86,8 +86,8 @@ def scores(servers):
 
 @contextlib.contextmanager
 def load():
-    """Processes that compute, two for each core."""
-    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * os.cpu_count())]
+    """Processes that compute, one for each core, beside the ranks of several submissions."""
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count())]
     try:
         yield
     finally:

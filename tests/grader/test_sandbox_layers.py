@@ -255,6 +255,14 @@ def test_without_namespaces_landlock_hides_files(caller, only_weak_layers):
     assert set(seen + written) <= {errno.EACCES, errno.EROFS}
 
 
+def test_a_control_group_that_an_earlier_process_of_the_same_number_left_is_used(tmp_path, monkeypatch):
+    group = tmp_path / f"session/{cgroups.NAME}{os.getpid()}"
+    group.mkdir(parents=True)
+    monkeypatch.setattr(cgroups, "places", lambda: [(tmp_path / "session", 2)])
+    cgroups.join(MIB, 9)
+    assert (group / "cgroup.procs").read_text() == "0"
+
+
 @pytest.mark.parametrize("caller", CALLERS)
 def test_without_namespaces_daemons_are_killed_too(caller, only_weak_layers):
     assert run(daemonize, caller=caller, before=only_weak_layers) == "daemon"

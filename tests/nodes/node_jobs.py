@@ -3,8 +3,9 @@
 import os
 import subprocess
 import sysconfig
-import time
 from pathlib import Path
+
+from waiting import wait_until
 
 PATIENCE = 90  # seconds that a condition is waited for before the test fails
 SITE = """
@@ -22,15 +23,6 @@ cd "$PBS_O_WORKDIR"
 export PATH="$PBS_O_PATH"
 eval "$(handson-launcher)"
 """
-
-
-def wait_until(condition, what, patience=PATIENCE):
-    """Wait for a true value of ``condition()`` and return it."""
-    end = time.monotonic() + patience
-    while not (value := condition()):
-        assert time.monotonic() < end, f"waited {patience} s in vain for: {what}"
-        time.sleep(0.02)
-    return value
 
 
 class Jobs:

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from node_jobs import HEAD, children, living_namespaces, namespaces, wait_until
+from node_jobs import HEAD, children, living_namespaces, namespaces
+from waiting import wait_until
 
 from handson import linux
 from handson.cluster import virtual_nodes

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from node_jobs import Jobs, namespaces, wait_until
+from node_jobs import Jobs, namespaces
 
 from handson.cluster import virtual_nodes
 
@@ -56,6 +56,7 @@ if comm.rank == 0:
 TORCH = """
 import json, sys, torch, torch.distributed as dist
 from about_me import facts, timed
+from waiting import wait_until
 from handson.training import options
 from handson.pytorch.communicator import meet
 args = options.parse(gpus=None)

@@ -8,8 +8,9 @@ import re
 import sqlite3
 import stat
 import subprocess
-import time
 from pathlib import Path
+
+from waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("qsub", "qstat", "qdel", "qhold", "qrls", "qalter", "qselect", "qsig", "pbsnodes", "pbsdsh")
@@ -25,15 +26,6 @@ gpus = 2
 ncpus = 2
 mem = "8gb"
 """
-
-
-def wait_until(condition, what):
-    """Wait for a true value of ``condition()`` and return it."""
-    end = time.monotonic() + PATIENCE
-    while not (value := condition()):
-        assert time.monotonic() < end, f"waited {PATIENCE} s in vain for: {what}"
-        time.sleep(0.02)
-    return value
 
 
 class PBS:

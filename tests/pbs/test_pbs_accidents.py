@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from pbs_harness import PATIENCE, ROOT, SERVER, wait_until
+from pbs_harness import PATIENCE, ROOT, SERVER
+from waiting import wait_until
 
 from handson.pbs import runner
 

@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from pbs_harness import PATIENCE, ROOT, SERVER, mode, wait_until
+from pbs_harness import PATIENCE, ROOT, SERVER, mode
+from waiting import wait_until
 
 SLEEP = "touch $HOME/begun.$PBS_JOBID\nsleep 100\n"
 pytestmark = pytest.mark.slow

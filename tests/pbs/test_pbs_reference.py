@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from pbs_harness import SERVER, mode, wait_until
+from pbs_harness import SERVER, mode
+from waiting import wait_until
 
 A = "#!/bin/bash\necho hello\n"
 pytestmark = pytest.mark.slow

@@ -4,8 +4,9 @@ import os
 import re
 import shutil
 import sysconfig
-import time
 from pathlib import Path
+
+from waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = ("single_gpu", "multi_gpu", "multi_node")
@@ -14,14 +15,6 @@ NO_PBS = "unset ${!PBS_*} # as on a Slurm that is set up without them\n\ncd "
 PATIENCE = 240  # seconds that a job is waited for
 # As in a shell after `source .venv/bin/activate`: the course's commands come first, Slurm's are behind.
 ENVIRONMENT = {"PATH": f"{sysconfig.get_path('scripts')}:/usr/bin:/bin", "HOME": os.path.expanduser("~"), "LANG": "C.UTF-8"}
-
-
-def wait_until(condition, what, seconds=PATIENCE):
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, f"waited {seconds} s in vain for: {what}"
-        time.sleep(0.25)
-    return value
 
 
 class Jobs:
@@ -58,7 +51,7 @@ class Jobs:
             state = re.search(r" JobState=(\w+) ", shown)[1]
             return state if state not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING") else None
 
-        return wait_until(ended, f"job {number} to end")
+        return wait_until(ended, f"job {number} to end", PATIENCE)
 
     def finished(self, kind, task):
         """Wait for a training job; returns its state, number and folder."""

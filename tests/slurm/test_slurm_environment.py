@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from slurm_harness import ENVIRONMENT, ROOT, wait_until
+from slurm_harness import ENVIRONMENT, ROOT
+from waiting import wait_until
 
 TWO_HOSTS = ROOT / "jobs/slurm/classroom/two_hosts.py"
 PROBE = """#!/bin/bash

@@ -1,0 +1,14 @@
+"""How tests wait: for a condition, and never for ever."""
+
+import time
+
+PATIENCE = 90  # seconds, on a busy machine
+
+
+def wait_until(condition, what, seconds=PATIENCE):
+    """Wait for a true value of ``condition()`` and return it. what: the condition in words, or a function that gives them."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, f"waited {seconds} s in vain for: {what() if callable(what) else what}"
+        time.sleep(0.02)
+    return value
