@@ -131,6 +131,14 @@ def read(path=None):
         raise RulesError(f"{path} is not right: {error}; docs/course.toml is an example with all keys") from None
 
 
+def at_its_site():
+    """The Rules of this course. Raises RulesError if job scripts are checked for another site than the course's, too."""
+    rules = read()
+    if rules.site not in (None, sites.chosen()):
+        raise RulesError(f"{FILE.name} names the site {rules.site}, but the chosen one is {sites.chosen()}: run `python -m grader release`")
+    return rules
+
+
 def of_students(rules, attempts):
     """{student: (the group's name or "", their Submissions)} of all who handed in or are in a group that did. A group's attempts are those of
     its members, and of a submission with the group's name; they are numbered in the order of their times."""

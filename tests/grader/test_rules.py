@@ -120,6 +120,15 @@ def test_a_file_that_can_not_be_read_is_one_sentence(tmp_path):
         rules.read(tmp_path / "course.toml")
 
 
+def test_a_course_for_another_site_than_the_chosen_one_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(rules, "FILE", tmp_path / "course.toml")
+    (tmp_path / "course.toml").write_text("site = 'reedbush'")
+    with pytest.raises(RulesError, match="course.toml names the site reedbush, but the chosen one is local: run `python -m grader release`"):
+        rules.at_its_site()
+    monkeypatch.setattr(rules.sites, "chosen", lambda: "reedbush")
+    assert rules.at_its_site().site == "reedbush"
+
+
 def test_times_are_in_the_courses_zone_and_a_date_lasts_to_its_end(read):
     course = read(BERLIN + "[units.multi_gpu]\ndue = 2026-07-01\n[units.multi_node]\nstart = 2026-07-01\ndue = 2026-12-01T18:00:00\n[units.profiling]\ndue = 2026-12-01T18:00:00-05:00")
     assert course.due("multi_gpu") == datetime(2026, 7, 1, 22, tzinfo=UTC) and course.of("multi_node").start == datetime(2026, 6, 30, 22, tzinfo=UTC)
@@ -252,6 +261,17 @@ def test_the_same_files_handed_in_again_later_are_not_later(book):
     store(book, handed_in(digest="d", attempt=2, handed_in=(DUE + timedelta(days=5)).isoformat()), [said("step", 10.0, 10.0)])
     [score] = scores(book, rules=of_unit())
     assert (score.credit, len(score.attempts)) == (9.0, 2)
+
+
+def test_a_late_attempt_that_can_not_be_read_leaves_the_one_in_time_and_the_student_reads_it(book):
+    attempts(book, (-1, 5.0))
+    book.record([handed_in(digest="", attempt=2, refused="jane.zip is encrypted.", handed_in=(DUE + timedelta(hours=2)).isoformat())])
+    [score] = scores(book, rules=of_unit())
+    assert (score.credit, score.complete, score.submission.refused) == (5.0, True, None)
+    assert grade(score)[0] == "Attempt 2 could not be read, so an earlier one counts: jane.zip is encrypted."
+    assert score.flagged == ("The last attempt could not be read.",)
+    [newest] = scores(book)
+    assert newest.submission.refused and not newest.complete and grade(newest) == []
 
 
 def test_of_attempts_only_the_first_ones_count(book):
