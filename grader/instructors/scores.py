@@ -199,7 +199,7 @@ class Score:
         """Why a person should look at this score: sentences."""
         verdicts = [verdict for unit in self.units for verdict in unit.verdicts]
         reasons = ["A file mentions what is outside of the gaps."] if any("a person should look at it" in verdict.message for verdict in verdicts) else []
-        if self.attempts and self.attempts[-1].refused:
+        if self.attempts and self.attempts[-1].refused and not self.submission.refused:
             reasons.append("The last attempt could not be read.")
         if self.earlier:
             reasons.append("Points that were set by hand for another submission do not count.")
