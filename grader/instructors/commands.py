@@ -151,7 +151,7 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `gr
     from grader.instructors.rules import in_gradebook, read
 
     with Gradebook(folder, writing=False) as book:
-        for sentence in in_gradebook(read(), book.attempts())[1]:
+        for sentence in in_gradebook(read(), book.attempts()).unknown:
             typer.echo(sentence)
         typer.echo(f"{tell(book, folder)} students: see {folder / 'report.html'}")
 

@@ -91,6 +91,7 @@ class Rules:
     units: dict = field(default_factory=dict)
     students: dict = field(default_factory=dict)
     groups: dict = field(default_factory=dict)  # name: students
+    unknown: tuple = ()  # sentences on names that the gradebook does not have: see `in_gradebook`
 
     def of(self, unit):
         return self.units.get(unit, UnitRules())
@@ -171,14 +172,14 @@ def candidates(rules, unit, student, attempts):
 
 def to_grade(rules, attempts, units):
     """What has to be graded: (student, digest, unit) of each attempt that may count in a unit that has points. Raises RulesError."""
-    rules, _ = in_gradebook(rules, attempts)
+    rules = in_gradebook(rules, attempts)
     of = {student: pool for student, (_, pool) in of_students(rules, attempts).items()}
     counting = [unit for unit in units if rules.of(unit).points != 0]
     return {(one.student, one.digest, unit) for unit in counting for student, pool in of.items() for one, _ in candidates(rules, unit, student, pool)}
 
 
 def in_gradebook(rules, attempts):
-    """(rules, sentences): the rules with the names of students as a gradebook has them, and sentences on names that it does not have.
+    """The rules with the names of students as a gradebook has them.
 
     attempts: the Submissions in the gradebook. A name without its number is the student's if no other student has it. An unknown name is no
     error: its student may still hand in. Raises RulesError if two names in course.toml are the same student's.
@@ -199,7 +200,7 @@ def in_gradebook(rules, attempts):
             raise RulesError(f"{FILE.name} has two names for one student, {twice!r} and {asked!r}: use one of them")
     own = {names[student]: value for student, value in rules.students.items()}
     groups = {name: tuple(names[student] for student in group) for name, group in rules.groups.items()}
-    return replace(rules, students=own, groups=groups), sentences
+    return replace(rules, students=own, groups=groups, unknown=tuple(sentences))
 
 
 def points_of(rules, unit):

@@ -154,7 +154,7 @@ def test_what_holds_for_all_units_holds_for_one_unless_it_says_otherwise(read):
 def test_a_name_without_its_number_finds_its_student(book, name):
     store(book, handed_in("jane", "7", handed_in=(DUE + timedelta(days=1)).isoformat()), [said("step", 10.0, 10.0)])
     course = replace(of_unit(), students={name: StudentRules(extensions={"multi_gpu": DUE + timedelta(days=2)})})
-    assert credit(book, course, "jane_7") == 10.0
+    assert credit(book, course, "jane_7") == 10.0 and rules.in_gradebook(course, book.attempts()).unknown == ()
 
 
 def test_unknown_students_are_named_with_who_could_be_meant(book):
@@ -162,12 +162,11 @@ def test_unknown_students_are_named_with_who_could_be_meant(book):
     store(book, handed_in("max", "1", digest="m"), [said("step")])
     store(book, handed_in("max", "2", digest="n"), [said("step")])
     course = Rules(students={name: StudentRules() for name in ("jnae", "nobody", "max")})
-    _, sentences = rules.in_gradebook(course, book.attempts())
-    assert sentences == [
+    assert rules.in_gradebook(course, book.attempts()).unknown == (
         "course.toml names 'jnae', who has handed in nothing; did you mean 'jane'?",
         "course.toml names 'nobody', who has handed in nothing.",
         "course.toml names 'max', who could be 'max_1' or 'max_2': write the name with its number.",
-    ]
+    )
 
 
 def test_two_names_of_one_student_are_refused(book):

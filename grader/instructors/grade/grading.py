@@ -57,7 +57,7 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         total = len(pairs)
         say(f"{len(newest(collected))} students, {len(collected)} submissions; {len(missing)} of {total} units to grade.")
         refused = [submission for submission in newest(collected) if submission.refused]
-        for sentence in rules.in_gradebook(course, attempts)[1]:
+        for sentence in rules.in_gradebook(course, attempts).unknown:
             say(sentence)
         for submission in refused:
             say(f"{submission.student}: not graded, {submission.refused}")
