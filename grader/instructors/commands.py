@@ -29,14 +29,12 @@ def release(
     from grader.instructors.bundle import bundle as write_bundle
     from grader.instructors.bundle import refuse_unwritable
     from grader.instructors.release import release
-    from grader.instructors.rules import FILE, read
 
-    site = site or read(course / FILE.name).site
     if bundle:
         refuse_unwritable(bundle)
     built = release(solutions, course, check, typer.echo, site)
     if bundle:
-        write_bundle(built, bundle, site)
+        write_bundle(built, bundle, built.site)
         typer.echo(f"{bundle}: what students receive.")
 
 
