@@ -181,14 +181,16 @@ def to_grade(rules, attempts, units):
 def in_gradebook(rules, attempts):
     """The rules with the names of students as a gradebook has them.
 
-    attempts: the Submissions in the gradebook. A name without its number is the student's if no other student has it. An unknown name is no
-    error: its student may still hand in. Raises RulesError if two names in course.toml are the same student's.
+    attempts: the Submissions in the gradebook. A name without its number is the student's if no other student has it; so is one with a number,
+    if the gradebook has none. An unknown name is no error: its student may still hand in. Raises RulesError if two names in course.toml are
+    the same student's.
     """
     students = {attempt.student: attempt.name for attempt in attempts}
     names, sentences = {}, []
     members = [one for group in rules.groups.values() for one in group]
     for asked in dict.fromkeys([*rules.students, *members]):
-        alike = [student for student, name in students.items() if name.casefold() == asked.casefold()]
+        called = {asked.casefold(), re.sub(r"_\d+$", "", asked).casefold()}
+        alike = [student for student, name in students.items() if name.casefold() == asked.casefold() or student == name and name.casefold() in called]
         names[asked] = asked if asked in students or len(alike) != 1 else alike[0]
         if len(alike) > 1 and asked not in students:
             sentences.append(f"{FILE.name} names {asked!r}, who could be {' or '.join(map(repr, alike))}: write the name with its number.")
