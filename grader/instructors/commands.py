@@ -29,14 +29,12 @@ def release(
     from grader.instructors.bundle import bundle as write_bundle
     from grader.instructors.bundle import refuse_unwritable
     from grader.instructors.release import release
-    from grader.instructors.rules import FILE, read
 
-    site = site or read(course / FILE.name).site
     if bundle:
         refuse_unwritable(bundle)
     built = release(solutions, course, check, typer.echo, site)
     if bundle:
-        write_bundle(built, bundle, site)
+        write_bundle(built, bundle, built.site)
         typer.echo(f"{bundle}: what students receive.")
 
 
@@ -151,7 +149,7 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `gr
     from grader.instructors.rules import in_gradebook, read
 
     with Gradebook(folder, writing=False) as book:
-        for sentence in in_gradebook(read(), book.attempts())[1]:
+        for sentence in in_gradebook(read(), book.attempts()).unknown:
             typer.echo(sentence)
         typer.echo(f"{tell(book, folder)} students: see {folder / 'report.html'}")
 

@@ -32,8 +32,10 @@ CHECK_IN_CELL = re.compile(r'^check\("(\w+)"', re.MULTILINE)
 
 @dataclass
 class Built:
-    """What students get in exercises/ and notebooks/. files: {path: (text, mode)}; exercises: {path: its Exercise} of files with gaps."""
+    """What students get in exercises/ and notebooks/, for the site of this name. files: {path: (text, mode)}; exercises: {path: its Exercise} of
+    files with gaps."""
 
+    site: str
     files: dict = field(default_factory=dict)
     exercises: dict = field(default_factory=dict)
 
@@ -68,7 +70,8 @@ def release(solutions, course, check=False, say=print, site=None):
 
 def build(solutions, site=None, rules=NONE):
     """The Built exercises and notebooks of `solutions`, with what notebooks say of the course's rules. Raises GapError and SiteError."""
-    built, here, named = Built(), sites.for_exercises(site or sites.chosen()), {}
+    here, named = sites.for_exercises(site or sites.chosen()), {}
+    built = Built(here.name)
     for source in _sources(solutions):
         text, mode = source.read_text(), source.stat().st_mode & 0o777
         is_notebook = source.stem == source.parent.name

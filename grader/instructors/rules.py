@@ -91,6 +91,7 @@ class Rules:
     units: dict = field(default_factory=dict)
     students: dict = field(default_factory=dict)
     groups: dict = field(default_factory=dict)  # name: students
+    unknown: tuple = ()  # sentences on names that the gradebook does not have: see `in_gradebook`
 
     def of(self, unit):
         return self.units.get(unit, UnitRules())
@@ -131,6 +132,14 @@ def read(path=None):
         raise RulesError(f"{path} is not right: {error}; docs/course.toml is an example with all keys") from None
 
 
+def at_its_site():
+    """The Rules of this course. Raises RulesError if job scripts are checked for another site than the course's, too."""
+    rules = read()
+    if rules.site not in (None, sites.chosen()):
+        raise RulesError(f"{FILE.name} names the site {rules.site}, but the chosen one is {sites.chosen()}: run `python -m grader release`")
+    return rules
+
+
 def of_students(rules, attempts):
     """{student: (the group's name or "", their Submissions)} of all who handed in or are in a group that did. A group's attempts are those of
     its members, and of a submission with the group's name; they are numbered in the order of their times."""
@@ -163,23 +172,25 @@ def candidates(rules, unit, student, attempts):
 
 def to_grade(rules, attempts, units):
     """What has to be graded: (student, digest, unit) of each attempt that may count in a unit that has points. Raises RulesError."""
-    rules, _ = in_gradebook(rules, attempts)
+    rules = in_gradebook(rules, attempts)
     of = {student: pool for student, (_, pool) in of_students(rules, attempts).items()}
     counting = [unit for unit in units if rules.of(unit).points != 0]
     return {(one.student, one.digest, unit) for unit in counting for student, pool in of.items() for one, _ in candidates(rules, unit, student, pool)}
 
 
 def in_gradebook(rules, attempts):
-    """(rules, sentences): the rules with the names of students as a gradebook has them, and sentences on names that it does not have.
+    """The rules with the names of students as a gradebook has them.
 
-    attempts: the Submissions in the gradebook. A name without its number is the student's if no other student has it. An unknown name is no
-    error: its student may still hand in. Raises RulesError if two names in course.toml are the same student's.
+    attempts: the Submissions in the gradebook. A name without its number is the student's if no other student has it; so is one with a number,
+    if the gradebook has none. An unknown name is no error: its student may still hand in. Raises RulesError if two names in course.toml are
+    the same student's.
     """
     students = {attempt.student: attempt.name for attempt in attempts}
     names, sentences = {}, []
     members = [one for group in rules.groups.values() for one in group]
     for asked in dict.fromkeys([*rules.students, *members]):
-        alike = [student for student, name in students.items() if name.casefold() == asked.casefold()]
+        called = {asked.casefold(), re.sub(r"_\d+$", "", asked).casefold()}
+        alike = [student for student, name in students.items() if name.casefold() == asked.casefold() or student == name and name.casefold() in called]
         names[asked] = asked if asked in students or len(alike) != 1 else alike[0]
         if len(alike) > 1 and asked not in students:
             sentences.append(f"{FILE.name} names {asked!r}, who could be {' or '.join(map(repr, alike))}: write the name with its number.")
@@ -191,7 +202,7 @@ def in_gradebook(rules, attempts):
             raise RulesError(f"{FILE.name} has two names for one student, {twice!r} and {asked!r}: use one of them")
     own = {names[student]: value for student, value in rules.students.items()}
     groups = {name: tuple(names[student] for student in group) for name, group in rules.groups.items()}
-    return replace(rules, students=own, groups=groups), sentences
+    return replace(rules, students=own, groups=groups, unknown=tuple(sentences))
 
 
 def points_of(rules, unit):

@@ -135,6 +135,11 @@ class Score:
         return self.submission.student
 
     @property
+    def handed_in(self):
+        """When, in UTC; None if that is not known."""
+        return self.submission.handed_in and datetime.fromisoformat(self.submission.handed_in)
+
+    @property
     def by_hand(self):
         """Whether the whole grade or a whole unit was set by hand: what a refused submission has points for."""
         return bool(self.adjustment) or any(unit.adjustment for unit in self.units)
@@ -199,6 +204,8 @@ class Score:
         """Why a person should look at this score: sentences."""
         verdicts = [verdict for unit in self.units for verdict in unit.verdicts]
         reasons = ["A file mentions what is outside of the gaps."] if any("a person should look at it" in verdict.message for verdict in verdicts) else []
+        if self.attempts and self.attempts[-1].refused and not self.submission.refused:
+            reasons.append("The last attempt could not be read.")
         if self.earlier:
             reasons.append("Points that were set by hand for another submission do not count.")
         if unknown := [unit.name for unit in self.units if unit.due and unit.attempt and unit.attempt.handed_in is None]:
@@ -210,7 +217,7 @@ def scores(book, order=(), rules=NONE):
     """The Score of each student in a gradebook, sorted by student. Units are in the order of `order`; other units follow, sorted by name.
     Raises RulesError if the rules contradict the gradebook."""
     attempts = book.attempts()
-    rules, _ = in_gradebook(rules, attempts)
+    rules = in_gradebook(rules, attempts)
     students, results, adjustments = of_students(rules, attempts), book.all_results(), book.adjustments()
     with_results = {unit for _, _, unit in results}
     options = {

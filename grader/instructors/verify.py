@@ -10,6 +10,7 @@ from grader.course import UNITS
 from grader.gaps import GapError
 from grader.instructors import hidden
 from grader.instructors import known_answers as known
+from grader.instructors import rules
 from grader.instructors.release import release
 from grader.probes import FOR_NOTEBOOKS, FOR_SCRIPTS, loaded_for
 from grader.verdict import NOT_ATTEMPTED, PASSED
@@ -35,6 +36,7 @@ def verify(units=None, say=print):
             found.append(sentence)
             say(sentence)
 
+    rules.at_its_site()
     say(f"The site is {sites.chosen()}.")
     report(_not_released())
     servers = {libraries: Server(libraries) for libraries in (FOR_SCRIPTS, FOR_NOTEBOOKS)}

@@ -290,11 +290,24 @@ def test_a_gradebook_of_another_time_is_refused(tmp_path):
         Gradebook(tmp_path)
 
 
+VERSION_1 = """
+CREATE TABLE submissions (id INTEGER PRIMARY KEY, student TEXT NOT NULL, name TEXT NOT NULL, number TEXT NOT NULL, attempt INTEGER NOT NULL,
+    time REAL NOT NULL, late INTEGER NOT NULL, digest TEXT NOT NULL, problems TEXT NOT NULL, refused TEXT, recorded REAL NOT NULL);
+CREATE TABLE results (id INTEGER PRIMARY KEY, student TEXT NOT NULL, digest TEXT NOT NULL, unit TEXT NOT NULL, version TEXT NOT NULL,
+    resources TEXT NOT NULL, ungraded INTEGER NOT NULL, verdicts TEXT NOT NULL, stored REAL NOT NULL);
+CREATE TABLE adjustments (id INTEGER PRIMARY KEY, student TEXT NOT NULL, unit TEXT NOT NULL, gap TEXT NOT NULL, points REAL,
+    reason TEXT NOT NULL, author TEXT NOT NULL, time REAL NOT NULL);
+CREATE VIEW current_submissions AS SELECT * FROM submissions WHERE id IN (SELECT max(id) FROM submissions GROUP BY student);
+CREATE VIEW current_results AS SELECT results.* FROM results JOIN current_submissions USING (student, digest)
+    WHERE results.id IN (SELECT max(id) FROM results GROUP BY student, digest, unit);
+CREATE VIEW current_adjustments AS SELECT * FROM adjustments WHERE id IN (SELECT max(id) FROM adjustments GROUP BY student, unit, gap);
+"""
+
+
 def of_version_1(path):
     """A gradebook as version 1 wrote it: a submission, its result and an adjustment, then another submission."""
     with sqlite3.connect(path) as database:
-        older = SCHEMA.replace(",\n    handed_in TEXT)", ")").replace("time REAL NOT NULL, digest TEXT)", "time REAL NOT NULL)")
-        database.executescript(older + "PRAGMA user_version = 1")
+        database.executescript(VERSION_1 + "PRAGMA user_version = 1")
         columns = "student, name, number, attempt, time, late, digest, problems, refused, recorded"
         for digest, recorded in (("d1", 10.0), ("d2", 30.0)):
             database.execute(f"INSERT INTO submissions ({columns}) VALUES ('jane', 'jane', '', 1, 1.0, 0, ?, '[]', NULL, ?)", (digest, recorded))
@@ -310,8 +323,9 @@ def test_a_gradebook_of_version_1_is_upgraded_and_loses_nothing(tmp_path, writin
             [adjustment] = book.adjustments().values()
             assert (adjustment["points"], adjustment["digest"]) == (1.0, "d1"), "it was made for what counted at that time"
     with Gradebook(tmp_path) as book:
-        book.record([handed_in(digest="d3")])
-        assert book.submissions()[0].digest == "d3"
+        graded(book, handed_in(digest="d3"))
+        book.adjust("jane", "multi_gpu", "step", 1.0, "why", "who")
+        assert book.submissions()[0].digest == "d3" and book.adjustments()["jane", "multi_gpu", "step"]["digest"] == "d3"
 
 
 def test_the_same_files_are_one_attempt_also_if_their_time_is_known_later(book):

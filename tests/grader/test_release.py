@@ -248,6 +248,9 @@ def test_a_notebooks_head_has_points_and_deadline_where_the_course_has_rules(tmp
     first = "".join(json.loads(notebook.read_text())["cells"][0]["source"])
     assert first.startswith("# Start here\n\n**7 points. Due Friday, 20 November 2026, 24:00 (Europe/Berlin).** The check counts in points of its own")
     assert "\n\nIn this course you train one network" in first
+    (course / "course.toml").write_text("site = 'reedbush'")
+    assert release(solutions, course, say=lambda line: None).site == "reedbush"
+    assert release(solutions, course, say=lambda line: None, site="local").site == "local"
     (course / "course.toml").write_text("tilte = 'x'")
     with pytest.raises(RulesError, match="did you mean 'title'"):
         release(solutions, course)

@@ -120,6 +120,15 @@ def test_a_file_that_can_not_be_read_is_one_sentence(tmp_path):
         rules.read(tmp_path / "course.toml")
 
 
+def test_a_course_for_another_site_than_the_chosen_one_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(rules, "FILE", tmp_path / "course.toml")
+    (tmp_path / "course.toml").write_text("site = 'reedbush'")
+    with pytest.raises(RulesError, match="course.toml names the site reedbush, but the chosen one is local: run `python -m grader release`"):
+        rules.at_its_site()
+    monkeypatch.setattr(rules.sites, "chosen", lambda: "reedbush")
+    assert rules.at_its_site().site == "reedbush"
+
+
 def test_times_are_in_the_courses_zone_and_a_date_lasts_to_its_end(read):
     course = read(BERLIN + "[units.multi_gpu]\ndue = 2026-07-01\n[units.multi_node]\nstart = 2026-07-01\ndue = 2026-12-01T18:00:00\n[units.profiling]\ndue = 2026-12-01T18:00:00-05:00")
     assert course.due("multi_gpu") == datetime(2026, 7, 1, 22, tzinfo=UTC) and course.of("multi_node").start == datetime(2026, 6, 30, 22, tzinfo=UTC)
@@ -141,11 +150,11 @@ def test_what_holds_for_all_units_holds_for_one_unless_it_says_otherwise(read):
 # Students' names
 
 
-@pytest.mark.parametrize("name", ["jane_7", "jane", "JANE"])
-def test_a_name_without_its_number_finds_its_student(book, name):
-    store(book, handed_in("jane", "7", handed_in=(DUE + timedelta(days=1)).isoformat()), [said("step", 10.0, 10.0)])
+@pytest.mark.parametrize("name, number", [("jane_7", "7"), ("jane", "7"), ("JANE", "7"), ("jane", ""), ("jane_7", "")])
+def test_a_name_finds_its_student_where_one_of_them_has_no_number(book, name, number):
+    store(book, handed_in("jane", number, handed_in=(DUE + timedelta(days=1)).isoformat()), [said("step", 10.0, 10.0)])
     course = replace(of_unit(), students={name: StudentRules(extensions={"multi_gpu": DUE + timedelta(days=2)})})
-    assert credit(book, course, "jane_7") == 10.0
+    assert credit(book, course, "jane_7" if number else "jane") == 10.0 and rules.in_gradebook(course, book.attempts()).unknown == ()
 
 
 def test_unknown_students_are_named_with_who_could_be_meant(book):
@@ -153,12 +162,11 @@ def test_unknown_students_are_named_with_who_could_be_meant(book):
     store(book, handed_in("max", "1", digest="m"), [said("step")])
     store(book, handed_in("max", "2", digest="n"), [said("step")])
     course = Rules(students={name: StudentRules() for name in ("jnae", "nobody", "max")})
-    _, sentences = rules.in_gradebook(course, book.attempts())
-    assert sentences == [
+    assert rules.in_gradebook(course, book.attempts()).unknown == (
         "course.toml names 'jnae', who has handed in nothing; did you mean 'jane'?",
         "course.toml names 'nobody', who has handed in nothing.",
         "course.toml names 'max', who could be 'max_1' or 'max_2': write the name with its number.",
-    ]
+    )
 
 
 def test_two_names_of_one_student_are_refused(book):
@@ -252,6 +260,17 @@ def test_the_same_files_handed_in_again_later_are_not_later(book):
     store(book, handed_in(digest="d", attempt=2, handed_in=(DUE + timedelta(days=5)).isoformat()), [said("step", 10.0, 10.0)])
     [score] = scores(book, rules=of_unit())
     assert (score.credit, len(score.attempts)) == (9.0, 2)
+
+
+def test_a_late_attempt_that_can_not_be_read_leaves_the_one_in_time_and_the_student_reads_it(book):
+    attempts(book, (-1, 5.0))
+    book.record([handed_in(digest="", attempt=2, refused="jane.zip is encrypted.", handed_in=(DUE + timedelta(hours=2)).isoformat())])
+    [score] = scores(book, rules=of_unit())
+    assert (score.credit, score.complete, score.submission.refused) == (5.0, True, None)
+    assert grade(score)[0] == "Attempt 2 could not be read, so an earlier one counts: jane.zip is encrypted."
+    assert score.flagged == ("The last attempt could not be read.",)
+    [newest] = scores(book)
+    assert newest.submission.refused and not newest.complete and grade(newest) == []
 
 
 def test_of_attempts_only_the_first_ones_count(book):

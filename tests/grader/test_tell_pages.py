@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import note_absent, pages, tables, tell
 from grader.instructors.reports.answers import file_of
 from grader.instructors.reports.files import TellError, write
+from grader.instructors.rules import Rules, StudentRules, UnitRules
 from grader.instructors.scores import scores
 from grader.verdict import DEADLOCK
 
@@ -411,3 +413,17 @@ def test_commands_end_with_a_sentence_and_status_2(tmp_path):
     Gradebook(tmp_path).close()
     done = grader("adjust", tmp_path, "--student", "jane", "--unit", "x", "--points", 1, "--reason", "r", "--author", "a")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "no student 'jane'" in done.stderr
+
+
+def test_pages_say_what_the_courses_rules_made_of_the_points(book):
+    due = datetime(2026, 11, 20, 17, tzinfo=UTC)
+    course = Rules(title="My term", scale=100, passing=50, units={"multi_gpu": UnitRules(due=due, per_day=10, gaps={"b": 0})}, students={"jnae": StudentRules()})
+    store(book, handed_in(handed_in=(due + timedelta(hours=30)).isoformat()), [said("a", 2.0), said("b", 0.0)])
+    store(book, handed_in("max", digest="m"), [said("a", 2.0), said("b", 0.0)])
+    of_class = scores(book, rules=course)
+    jane, report = Page(pages.feedback(of_class[0])), Page(pages.report(of_class))
+    for words in ("My term", "Handed in Saturday, 21 November 2026, 23:00 (UTC)", "late", "80 of 100", "passed", "b without points",
+                  "multi_gpu: 2 days late: −20 %, 2 points become 1.6.", "1.6 of 2 points are 80 on the scale to 100: passed (50 are needed)."):  # fmt: skip
+        assert words in jane.text
+    assert "My term" in report.text and "course.toml names 'jnae', who has handed in nothing; did you mean 'jane'?" in report.text
+    assert "It is not known when multi_gpu was handed in, so nothing counts as late. A person should look: max." in report.text

@@ -20,7 +20,6 @@ from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import PROGRESS, note_absent, scores_of, tell
 from grader.instructors.reports.files import write
 from grader.probes import loaded_for
-from handson.cluster import site as sites
 from handson.errors import OneSentence
 
 RESTARTS = 5  # the most starts of a cluster, if its controller ends each time
@@ -41,9 +40,7 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
     units = _units(units, trusted)
     if out.resolve().is_relative_to(submissions.resolve()) or submissions.resolve().is_relative_to((out / "submissions").resolve()):
         raise GradeError(f"{out} can't be written where submissions are read ({submissions}): name another folder with --out")
-    course = rules.read()
-    if course.site not in (None, sites.chosen()):
-        raise GradeError(f"{rules.FILE.name} names the site {course.site}, but job scripts are checked for {sites.chosen()}: run `python -m grader release`")
+    course = rules.at_its_site()
     expected = [part.file for parts in UNITS.values() for part in parts]  # of all units: the digest must not depend on `units`
     resources = "trusted" if trusted else "sandbox"
     versions = {unit: digest.of_unit(unit) for unit in units}
@@ -60,7 +57,7 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         total = len(pairs)
         say(f"{len(newest(collected))} students, {len(collected)} submissions; {len(missing)} of {total} units to grade.")
         refused = [submission for submission in newest(collected) if submission.refused]
-        for sentence in rules.in_gradebook(course, attempts)[1]:
+        for sentence in rules.in_gradebook(course, attempts).unknown:
             say(sentence)
         for submission in refused:
             say(f"{submission.student}: not graded, {submission.refused}")

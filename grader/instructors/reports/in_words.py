@@ -47,6 +47,10 @@ def _on_gaps(here):
 def grade(score):
     """How a Score's points became its grade: sentences; none if the course has no rules that changed it."""
     rules, lines = score.rules, []
+    if score.submission.refused and not score.by_hand:
+        return lines
+    if (last := score.attempts[-1]).refused and last.refused != score.submission.refused:
+        lines.append(f"Attempt {last.attempt} could not be read, so an earlier one counts: {last.refused}")
     if score.group:
         names = dict.fromkeys(unit.attempt.name for unit in score.units if unit.attempt)
         lines.append(f"Group {score.group}; handed in by {', '.join(names) or score.submission.name}.")

@@ -22,7 +22,7 @@ from grader.instructors.reports.answers import by_file, file_of, written
 from grader.instructors.reports.files import clean, moment, number
 from grader.instructors.reports.in_words import grade
 from grader.instructors.reports.tables import said
-from grader.instructors.rules import Rules, shown
+from grader.instructors.rules import NONE, Rules, shown
 from grader.judging import ONLY_IF
 from grader.verdict import FAILED, PASSED, STATUSES, UNTOUCHED, sign
 
@@ -70,7 +70,10 @@ def report(scores, absent=(), folder=None, live=None):
     graded = [score for score in scores if not score.submission.refused]
     final = [score for score in graded if score.complete and score.max_grade]
     common = misconceptions(graded)
-    with_it = defaultdict(list)
+    with_it, to_look_at = defaultdict(list), defaultdict(list)
+    for score in scores:
+        for reason in score.flagged:
+            to_look_at[reason].append(score.student)
     for number, row in enumerate(common):
         row["example"] = _example(row, folder)
         for score in row["scores"]:
@@ -83,6 +86,8 @@ def report(scores, absent=(), folder=None, live=None):
         graded=graded,
         absent=set(absent),
         language=scores[0].rules.language if scores else Rules.language,
+        rules=scores[0].rules if scores else NONE,
+        to_look_at=to_look_at,
         final=final,
         refused=[score for score in scores if score.submission.refused],
         shares=[score.grade / score.max_grade for score in final],
