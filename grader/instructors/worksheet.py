@@ -61,7 +61,9 @@ def read(path):
     try:
         if path.stat().st_size > LARGEST:
             raise WorksheetError(f"{path} is too large for a grading worksheet: download it from Moodle again")
-        rows = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
+        text = path.read_text(encoding="utf-8-sig")
+        separator = max(",;\t", key=text.partition("\n")[0].count)  # some spreadsheets save a worksheet with others than commas
+        rows = list(csv.reader(io.StringIO(text), delimiter=separator))
     except OSError as error:
         raise WorksheetError(f"{path} can't be read ({error.strerror}): name the grading worksheet that Moodle gives out") from None
     except (ValueError, csv.Error) as error:
