@@ -20,14 +20,13 @@ from pathlib import Path
 
 from handson.cluster import site as sites
 from handson.errors import OneSentence
-from handson.files import course_folder, written_aside
+from handson.files import add_to_zip, course_folder, written_aside
 
 ROOMS = ("exercises", "notebooks")
 LEFT_OUT = {"results", "datasets", "__pycache__", "venv", "env"}  # and hidden folders
 LARGEST = {".ipynb": 20_000_000, ".py": 1_000_000, ".sh": 1_000_000}  # bytes of a file that is graded; files of other kinds stay out
 NAME = re.compile(r"[^\W_][\w .@+-]{0,98}[\w@+-]|[^\W_]")
 MADE_HERE = b"handson submit"  # the comment in the zip
-BEGINNING = (1980, 1, 1, 0, 0, 0)  # the time of every entry
 
 
 class SubmitError(OneSentence, OSError):
@@ -121,9 +120,7 @@ def zipped(files):
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as pack:
         pack.comment = MADE_HERE
         for name in sorted(files):
-            entry = zipfile.ZipInfo(name, BEGINNING)
-            entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, 0o100644 << 16
-            pack.writestr(entry, files[name])
+            add_to_zip(pack, name, files[name])
     return data.getvalue()
 
 

@@ -137,6 +137,15 @@ def test_what_lies_in_the_drop_folder_is_collected_with_its_time(course, drop, t
     assert {name: (one.path / name).read_bytes() for name in GOOD} == GOOD
 
 
+def test_a_file_that_is_much_younger_than_its_name_is_reported(course, drop, tmp_path):
+    submitted(course)
+    [path] = drop.iterdir()
+    path.rename(drop / path.name.replace(path.name.split(".")[1], "20200101T000000Z"))
+    said = []
+    [one] = collect(drop, tmp_path / "work", list(GOOD), said.append)
+    assert one.handed_in.startswith("2020") and said[0].startswith("Written over an hour after the time in the name: jane.20200101T000000Z.")
+
+
 def test_an_earlier_submission_is_never_replaced(course, drop, monkeypatch):
     monkeypatch.setattr(submit.time, "gmtime", lambda: (2026, 11, 20, 17, 0, 0, 4, 324, 0))
     submitted(course)

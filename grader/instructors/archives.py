@@ -211,8 +211,7 @@ def taken_out(archive, info):
     suffix = next((suffix for suffix in (*SUFFIXES, *UNREADABLE) if name.endswith(suffix)), "")
     with NamedTemporaryFile(suffix=suffix) as aside:
         with _readable():
-            if info.flag_bits & 0x41:
-                raise Refused("is encrypted: pack it without a password")
+            _refuse_unusual(info)
             with archive.open(info) as packed:
                 while part := packed.read(1_000_000):
                     aside.write(part)
@@ -281,15 +280,20 @@ def _of_infos(archive, infos, begin=0):
     for entry in infos:
         kind = {stat.S_IFDIR: "folder", stat.S_IFLNK: "a link", stat.S_IFREG: "file", 0: "file"}
         kind = "folder" if entry.is_dir() else kind.get(stat.S_IFMT(entry.external_attr >> 16), "a device or a pipe")
-        if entry.flag_bits & 0x41:
-            raise Refused("is encrypted: pack it without a password")
-        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise Refused(f"is packed in an unusual way (method {entry.compress_type}): use the zip of your system")
+        _refuse_unusual(entry)
         yield entry.filename[begin:], kind, 0.0, lambda limit, entry=entry: start_in(archive, entry, limit)
 
 
+def _refuse_unusual(entry):
+    if entry.flag_bits & 0x41:
+        raise Refused("is encrypted: pack it without a password")
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise Refused(f"is packed in an unusual way (method {entry.compress_type}): use the zip of your system")
+
+
 def start_in(archive, entry, limit):
-    """The first `limit` bytes of a file in a zip. Raises what zipfile raises."""
+    """The first `limit` bytes of a file in a zip. Raises Refused and what zipfile raises."""
+    _refuse_unusual(entry)
     with archive.open(entry) as file:
         return file.read(limit)
 

@@ -8,13 +8,12 @@ from grader import exercises
 from handson.cluster import job_scripts
 from handson.cluster import site as sites
 from handson.errors import OneSentence
-from handson.files import written_aside
+from handson.files import add_to_zip, written_aside
 
 TOP = "handson-course"  # the archive's one folder
 FOR_STUDENTS = "for_students"  # the folder with what students receive besides exercises and notebooks, mostly as links
 LEFT_OUT = {"instructors", "__pycache__", "CHOSEN"}  # students don't receive folders and files with these names
 FOR_TESTS = "# Students do without what follows"  # in requirements.txt
-BEGINNING = (1980, 1, 1, 0, 0, 0)  # the time of every entry, so that the same course gives the same archive
 
 
 class BundleError(OneSentence):
@@ -44,10 +43,7 @@ def bundle(built, path, site=None, root=exercises.ROOT):
     try:
         with written_aside(path) as archive, zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as pack:
             for file in sorted(files):
-                data, mode = files[file]
-                entry = zipfile.ZipInfo(f"{TOP}/{file}", BEGINNING)
-                entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, (0o100000 | mode) << 16
-                pack.writestr(entry, data)
+                add_to_zip(pack, f"{TOP}/{file}", *files[file])
     except OSError as error:
         raise BundleError(f"the bundle {path} cannot be written ({error.strerror}): name another file") from None
 

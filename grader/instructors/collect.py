@@ -86,6 +86,7 @@ def collect(submissions, workplace, expected, say=lambda line: None, listed=(), 
         if not attempts:
             raise CollectError(f"{submissions} is empty: it should hold a folder or an archive for each student")
         times = _times(attempts, listed, zone, say if submissions.is_file() else None)
+        _say_what_is_younger(attempts, say)
         limits = {name: LARGEST[Path(name).suffix] for name in expected}
         given_out = released()
         collected = []
@@ -220,6 +221,15 @@ def _times(attempts, listed, zone, say):
     say(f"Handed in: by the times in the zip, {first} to {last}, on clocks of {zone or 'this machine'}.")
     latest = {student: max(entry.moment(zone) for entry in of_student[-1].entries) for student, of_student in attempts.items()}
     return {student: time.astimezone(UTC).isoformat(timespec="seconds") for student, time in latest.items()}
+
+
+def _say_what_is_younger(attempts, say):
+    """Report files that were written long after the time that `handson submit` put into their names, which a student can change."""
+    dropped = [(attempt.entries[0], attempt.who) for of_student in attempts.values() for attempt in of_student if attempt.who.handed_in]
+    younger = [archives.shown(entry.name) for entry, who in dropped if entry.time - datetime.fromisoformat(who.handed_in).timestamp() > SPAN]
+    if younger:
+        more = f" and {len(younger) - 3} more" if len(younger) > 3 else ""
+        say(f"Written over an hour after the time in the name: {', '.join(younger[:3])}{more}. Copies have the time of copying; else look at it.")
 
 
 def _write(path, data):

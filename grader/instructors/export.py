@@ -13,10 +13,9 @@ from grader.instructors import collect, rules, worksheet
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.scores import scores
 from handson.errors import OneSentence
-from handson.files import written_aside
+from handson.files import add_to_zip, written_aside
 
 PAGE = "feedback.html"
-BEGINNING = (1980, 1, 1, 0, 0, 0)  # the time of every entry, so that the same feedback gives the same zip
 
 
 class ExportError(OneSentence, ValueError):
@@ -40,7 +39,7 @@ def export(folder, to, submissions=None, say=print):
             for student, names in entries.items():
                 for name in names:
                     page = pages[student].read_bytes()
-                    _add(pack, *((f"{name}/{PAGE}", page) if to == "moodle" else (name, _zipped(page))))
+                    add_to_zip(pack, *((f"{name}/{PAGE}", page) if to == "moodle" else (name, _zipped(page))))
     except OSError as error:
         raise ExportError(f"{out} can't be written ({error.strerror}): make room, then run the same command again") from None
     if left_out := [student for student in pages if not entries.get(student)]:
@@ -74,11 +73,5 @@ def _for_canvas(of_class, submissions):
 def _zipped(page):
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as pack:
-        _add(pack, PAGE, page)
+        add_to_zip(pack, PAGE, page)
     return packed.getvalue()
-
-
-def _add(pack, name, data):
-    entry = zipfile.ZipInfo(name, BEGINNING)
-    entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-    pack.writestr(entry, data)

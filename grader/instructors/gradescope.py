@@ -16,11 +16,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from grader import sandbox
-from grader.instructors.bundle import BEGINNING, FOR_TESTS
+from grader.instructors.bundle import FOR_TESTS
 from grader.instructors.collect import file_name
 from grader.instructors.grade.grading import grade
 from handson.errors import OneSentence
-from handson.files import COURSE, written_aside
+from handson.files import COURSE, add_to_zip, written_aside
 
 ROOMS = ("datasets", "exercises", "grader", "handson", "jobs", "notebooks", "solutions")
 FILES = ("LICENSE", "build-constraints.txt", "course.toml", "pyproject.toml", "setup_environment.sh")
@@ -59,9 +59,7 @@ def pack(path, trusted=False, root=COURSE, say=print):
     try:
         with written_aside(path) as archive, zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
             for name, (data, mode) in sorted(files.items()):
-                entry = zipfile.ZipInfo(name, BEGINNING)
-                entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, (0o100000 | mode) << 16
-                packed.writestr(entry, data)
+                add_to_zip(packed, name, data, mode)
     except OSError as error:
         raise GradescopeError(f"the autograder {path} can't be written ({error.strerror}): name another file") from None
     say(f"{path}: upload it as the assignment's autograder. It has the solutions and hidden cases in it: give it to nobody.")

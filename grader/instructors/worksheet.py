@@ -40,7 +40,7 @@ class Worksheet:
         return [self._listed(row, zone) for row in self.rows if _number(row)]
 
     def _listed(self, row, zone):
-        number, name = _number(row), row.get(FULL_NAME, "").strip() or "Participant"
+        number, name = _number(row), _name(row)
         return Listed(f"{name}_{number}", name, number, row.get(GROUP, "").strip(), _handed_in(row, zone))
 
     def grades(self, scores):
@@ -53,7 +53,10 @@ class Worksheet:
 
     def members(self, group):
         """(name, number) of each student in a group."""
-        return [(one.name, one.number) for one in self.listed(None) if one.group and alike(one.group) == alike(group)]
+        if GROUP not in self.head:
+            return []
+        wanted = alike(group)
+        return [(_name(row), _number(row)) for row in self.rows if row.get(GROUP) and alike(row[GROUP]) == wanted]
 
 
 def read(path):
@@ -61,7 +64,9 @@ def read(path):
     try:
         if path.stat().st_size > LARGEST:
             raise WorksheetError(f"{path} is too large for a grading worksheet: download it from Moodle again")
-        rows = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
+        text = path.read_text(encoding="utf-8-sig")
+        separator = max(",;\t", key=text.partition("\n")[0].count)  # some spreadsheets save a worksheet with others than commas
+        rows = list(csv.reader(io.StringIO(text), delimiter=separator))
     except OSError as error:
         raise WorksheetError(f"{path} can't be read ({error.strerror}): name the grading worksheet that Moodle gives out") from None
     except (ValueError, csv.Error) as error:
@@ -96,6 +101,10 @@ def _number(row):
     """The number in "Participant 12345", whatever Moodle's language."""
     found = re.search(r"\d+$", row.get("Identifier", "").strip())
     return found[0] if found else ""
+
+
+def _name(row):
+    return row.get(FULL_NAME, "").strip() or "Participant"
 
 
 def _handed_in(row, zone):

@@ -206,3 +206,11 @@ def test_a_group_is_as_late_as_its_last_member_whatever_its_number(collected):
         ("Zoe", "77", "", "2026-11-25T10:00:00+00:00"))]  # fmt: skip
     found, _ = collected({"Group A_77_assignsubmission_file/a.zip": zipped(GOOD)}, listed=listed)
     assert found["Group A_77"][1].handed_in == "2026-11-21T10:00:00+00:00"
+
+
+@pytest.mark.parametrize("name", [f"{MOODLE}/{SCRIPT}", f"{MOODLE}_run.sh", f"{MOODLE}/a.zip"])
+def test_an_unusual_compression_is_refused_wherever_it_stands(tmp_path, name):
+    with zipfile.ZipFile(tmp_path / "class.zip", "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr(name, zipped(GOOD))
+    [one] = collect(tmp_path / "class.zip", tmp_path / "work", EXPECTED)
+    assert "packed in an unusual way" in one.refused

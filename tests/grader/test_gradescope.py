@@ -55,7 +55,9 @@ def test_a_submission_is_graded_in_gradescopes_folders(autograder):
     path = autograder / "submission" / JOB
     path.parent.mkdir(parents=True)
     path.write_text(solved(JOB))
-    subprocess.run([autograder / "run_autograder"], cwd=autograder, check=True, capture_output=True, timeout=300)
+    environment = os.environ | {"PYTHONPATH": str(autograder / "source/course")}  # as if setup.sh had installed the course
+    done = subprocess.run([autograder / "run_autograder"], cwd=autograder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
     results = gradescopes((autograder / "results/results.json").read_text())
     passed = [test for test in results["tests"] if test.get("status") == "passed"]
     assert passed and results["score"] == sum(test["score"] for test in results["tests"]) == sum(test["max_score"] for test in passed)

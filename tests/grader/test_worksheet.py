@@ -56,6 +56,15 @@ def test_dates_are_read_in_the_forms_of_moodles_english_languages(tmp_path, text
     assert jane.handed_in == "2026-11-20T17:59:00+00:00"
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_a_worksheet_that_a_spreadsheet_has_saved_with_other_separators_is_read(tmp_path, separator):
+    text = io.StringIO()
+    csv.writer(text, delimiter=separator).writerows([HEAD, JANE])
+    (tmp_path / "w.csv").write_text(text.getvalue())
+    [jane] = worksheet.read(tmp_path / "w.csv").listed(ZoneInfo("UTC"))
+    assert (jane.student, jane.handed_in) == ("Jane Doe_11", "2026-11-20T17:59:00+00:00")
+
+
 def test_moodle_reads_its_own_worksheet_back_with_grades_and_comments(tmp_path):
     write(tmp_path / worksheet.NAME, JANE, MAX, ZOE)
     with Gradebook(tmp_path) as book:

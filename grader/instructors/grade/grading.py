@@ -45,7 +45,7 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
     resources = "trusted" if trusted else "sandbox"
     versions = {unit: digest.of_unit(unit) for unit in units}
     with Gradebook(out) as book:
-        collected = collect(submissions, out / "submissions", expected, say, _listed(book, sheet, out, course.zone), course.zone)
+        collected = collect(submissions, out / "submissions", expected, say, _listed(book, sheet, out, course.zone, say), course.zone)
         book.record(collected)
         absent = sorted({one.student for one in book.submissions()} - {one.student for one in collected})
         note_absent(out, absent)
@@ -79,9 +79,11 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")
 
 
-def _listed(book, sheet, out, zone):
+def _listed(book, sheet, out, zone, say):
     """The students whom Moodle's worksheet or the gradebook knows. Of a worksheet that was kept from another time, only their names count."""
     of_moodle = kept.listed(zone) if (kept := worksheet.keep(sheet, out)) else []
+    if sheet:
+        say(f"Handed in: by Moodle's worksheet, on clocks of {zone or 'this machine; name their zone in course.toml'}.")
     of_moodle = of_moodle if sheet else [one._replace(handed_in=None) for one in of_moodle]
     names = {one.student for one in of_moodle}
     return of_moodle + [Listed(one.student, one.name, one.number, "", None) for one in book.submissions() if one.student not in names]
