@@ -294,7 +294,7 @@ def of_version_1(path):
     """A gradebook as version 1 wrote it: a submission, its result and an adjustment, then another submission."""
     with sqlite3.connect(path) as database:
         older = SCHEMA.replace(",\n    handed_in TEXT)", ")").replace("time REAL NOT NULL, digest TEXT)", "time REAL NOT NULL)")
-        database.executescript(older + "PRAGMA user_version = 1")
+        database.executescript(older + "DROP TABLE comments; PRAGMA user_version = 1")
         columns = "student, name, number, attempt, time, late, digest, problems, refused, recorded"
         for digest, recorded in (("d1", 10.0), ("d2", 30.0)):
             database.execute(f"INSERT INTO submissions ({columns}) VALUES ('jane', 'jane', '', 1, 1.0, 0, ?, '[]', NULL, ?)", (digest, recorded))
@@ -312,6 +312,20 @@ def test_a_gradebook_of_version_1_is_upgraded_and_loses_nothing(tmp_path, writin
     with Gradebook(tmp_path) as book:
         book.record([handed_in(digest="d3")])
         assert book.submissions()[0].digest == "d3"
+        book.comment("jane", "multi_gpu", "", "well done", "who", "d3")
+        with pytest.raises(sqlite3.Error, match="history is kept"):
+            book._database.execute("DELETE FROM comments")
+
+
+def test_the_newest_comment_counts_and_can_be_taken_back(book):
+    book.record([handed_in()])
+    for text in ("first", "second "):
+        book.comment("jane", "multi_gpu", "step", text, "who", "d")
+    assert {key: row["text"] for key, row in book.comments().items()} == {("jane", "multi_gpu", "step"): "second"}
+    book.comment("jane", "multi_gpu", "step", "", "who", "d")
+    assert book.comments() == {} and len([row for row in book.history("jane") if row["table"] == "comments"]) == 3
+    with pytest.raises(GradebookError, match="needs an author"):
+        book.comment("jane", "", "", "text", " ", "d")
 
 
 def test_the_same_files_are_one_attempt_also_if_their_time_is_known_later(book):
