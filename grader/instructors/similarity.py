@@ -1,10 +1,10 @@
 """Finds groups of submissions that share filled-in code which the exercise, the solution and most of the class do not have.
 
 Code is compared as runs of tokens, without comments and layout. One token stands for all names that the exercise does not use, and one
-for all strings, as in winnowing (Schleimer, Wilkerson and Aiken 2003), but all runs are compared, because the texts are short. Two
-submissions that share enough belong to one group, and so does who shares enough with one of them. What much of the class wrote is common
-knowledge; copies of one text count once there, or thirty copies would hide each other. A similarity is a reason to look at the
-submissions, not a proof: answers of one line are often equal.
+for all strings, as in winnowing (Schleimer, Wilkerson and Aiken 2003), but all runs are compared, because the texts are short. What the
+same students share, or nearly the same, is one group; a student can be in several. What much of the class wrote is common knowledge;
+copies of one text count once there, or thirty copies would hide each other. A similarity is a reason to look at the submissions, not a
+proof: answers of one line are often equal.
 """
 
 import builtins
@@ -13,7 +13,7 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import combinations, islice
+from itertools import islice
 
 import numpy as np
 
@@ -23,11 +23,11 @@ from grader.instructors.collect import newest
 from grader.notebook_cells import NotebookError
 
 RUN = 10  # tokens in a run
-FEWEST = 21  # runs that two students must share to belong to one group: as many as 30 tokens in a row have
+FEWEST = 21  # runs that the students of a group share at least: as many as 30 tokens in a row have
 LONGEST = 20_000  # tokens of one file that are compared, at most
 COMMON = 5  # a run that more different texts have is common knowledge, and is ignored; in large classes
 COMMON_SHARE = 0.2  # a run that more than this share of the different texts has
-MOST_PAIRED = 60  # different texts that are compared in pairs; what more of them share joins them only if it is long enough by itself
+ALIKE = 0.5  # two parts of code belong to one group if this share of the texts that have one of them has both
 MOST_GROUPS = 50
 AROUND = 2  # lines that are shown before and after shared ones
 MOST_LINES = 80  # that are shown of one student
@@ -103,7 +103,7 @@ def of_submissions(submissions):
 
 
 def groups(students, given, solved):
-    """The Groups among students, those with the most shared code first. students: (student, {file: text}) pairs, which are read one at a
+    """The Groups among students, those that share the most code first. students: (student, {file: text}) pairs, which are read one at a
     time; given, solved: {file: its text as given out, and as solved}."""
     known = cache(lambda file: _known(file, given[file], solved[file]))
     filled = {student: _filled(files, known) for student, files in students}
@@ -112,60 +112,56 @@ def groups(students, given, solved):
         copies[of_student.runs].append(student)
     copies.pop(frozenset(), None)
     texts = list(copies)
-    owners = _owners(texts)
-    counting = {run for text in texts for run in text if run not in owners or len(owners[run]) <= max(COMMON, COMMON_SHARE * len(texts))}
-    found = []
-    for members in _components(texts, {run: of_run for run, of_run in owners.items() if run in counting}):
-        times = Counter(run for text in members for run in text & counting for _ in copies[text])
-        shared = {run for run, count in times.items() if count > 1}
-        if len(shared) >= FEWEST:
-            sides = [_side(student, filled[student], shared, known) for text in members for student in copies[text]]
-            sides.sort(key=lambda side: (-side.shared, side.student))
-            files = Counter(file for side in sides for file, _, _, alike in side.lines if alike)
-            found.append(Group((*sides[:2], *(replace(side, lines=()) for side in sides[2:])), tuple(file for file, _ in files.most_common())))
-    found.sort(key=lambda group: (-group.shared * len(group.sides), group.sides[0].student))
-    return found[:MOST_GROUPS]
+    several = {number for number, text in enumerate(texts) if len(copies[text]) > 1}
+    limit = max(COMMON, COMMON_SHARE * len(texts))
+    parts = defaultdict(set)  # the numbers of the texts that have it -> runs
+    for run, owners in _owners(texts):
+        if len(owners) <= limit and (len(owners) > 1 or owners[0] in several):
+            parts[owners].add(run)
+    found = []  # (runs that each of them has at least, students, the runs)
+    for joined in _joined(parts):
+        runs = set().union(*(parts[owners] for owners in joined))
+        shared = {number: len(texts[number] & runs) for number in sorted({number for owners in joined for number in owners})}
+        shared = {number: count for number, count in shared.items() if count >= FEWEST}
+        members = [student for number in shared for student in copies[texts[number]]]
+        if len(members) > 1:
+            found.append((min(shared.values()), members, runs))
+    found.sort(key=lambda group: (-group[0], -len(group[1]), group[1]))
+    return [_group(members, filled, runs, known) for _, members, runs in found[:MOST_GROUPS]]
+
+
+def _group(members, filled, runs, known):
+    sides = sorted((_side(student, filled[student], runs, known) for student in members), key=lambda side: (-side.shared, side.student))
+    files = Counter(file for side in sides for file, _, _, alike in side.lines if alike)
+    return Group((*sides[:2], *(replace(side, lines=()) for side in sides[2:])), tuple(file for file, _ in files.most_common()))
 
 
 def _owners(texts):
-    """{run: the numbers of the texts that have it} of the runs that several texts have."""
+    """Yields (run, the numbers of the texts that have it), for all runs."""
     if not texts:
-        return {}
+        return
     runs = np.concatenate([np.fromiter(text, np.int64, len(text)) for text in texts])
     of_text = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
     order = np.argsort(runs, kind="stable")
     runs, of_text = runs[order], of_text[order]
-    starts = np.flatnonzero(np.diff(runs, prepend=runs[0] - 1))
-    ends = np.append(starts[1:], len(runs))
-    several = ends - starts > 1
-    return {int(runs[start]): tuple(of_text[start:end].tolist()) for start, end in zip(starts[several], ends[several], strict=True)}
+    starts = np.flatnonzero(np.append(True, runs[1:] != runs[:-1]))
+    for start, end in zip(starts, np.append(starts[1:], len(runs)), strict=True):
+        yield int(runs[start]), tuple(of_text[start:end].tolist())
 
 
-def _components(texts, owners):
-    """The texts, in lists of those that share enough, directly or through others of the list."""
-    root = list(range(len(texts)))
-
-    def find_root(number):
-        while root[number] != number:
-            root[number] = number = root[root[number]]
-        return number
-
-    together = Counter(owners.values())
-    in_pairs = Counter()
-    for numbers, runs in together.items():
-        if runs >= FEWEST:
-            for number in numbers[1:]:
-                root[find_root(number)] = find_root(numbers[0])
-        elif len(numbers) <= MOST_PAIRED:
-            for pair in combinations(numbers, 2):
-                in_pairs[pair] += runs
-    for (one, other), runs in in_pairs.items():
-        if runs >= FEWEST:
-            root[find_root(one)] = find_root(other)
-    members = defaultdict(list)
-    for number, text in enumerate(texts):
-        members[find_root(number)].append(text)
-    return members.values()
+def _joined(parts):
+    """Lists of the keys of `parts` ({texts: runs}) that have nearly the same texts as the first, largest part of the list."""
+    joined, of_text = [], defaultdict(list)
+    for texts in sorted(parts, key=lambda texts: (-len(parts[texts]), texts)):
+        both = Counter(number for text in texts for number in of_text[text])
+        best = max(both, key=lambda number: (both[number] / len({*texts, *joined[number][0]}), -number), default=None)
+        if best is not None and both[best] / len({*texts, *joined[best][0]}) >= ALIKE:
+            joined[best].append(texts)
+        else:
+            for text in texts:
+                of_text[text].append(len(joined))
+            joined.append([texts])
+    return [keys for keys in joined if sum(len(parts[texts]) for texts in keys) >= FEWEST]
 
 
 def _known(file, given, solved):

@@ -132,10 +132,10 @@ def test_points_and_comments_by_hand_stand_on_the_page_and_in_the_table(at_desk,
 
 def test_points_for_an_earlier_submission_are_confirmed(at_desk, desk):
     page = at_desk("feedback/ben.html")
-    page.get_by_text("do not count now").wait_for()
+    page.get_by_text("does not count now").wait_for()
     page.locator("form.decide [name=author]").fill("J. Roe")
     page.get_by_role("button", name="Let them count").click()
-    page.get_by_text("Set to 1 points by hand: shown in class (J. Roe").wait_for()
+    page.get_by_text("Set to 1 point by hand: shown in class (J. Roe").wait_for()
     with Gradebook(desk.folder, writing=False) as book:
         assert book.adjustments()["ben", UNIT, GAP]["digest"] == "b2"
 
@@ -151,7 +151,7 @@ def test_of_two_people_the_later_one_is_asked(at_desk, desk):
     assert "Set to 2 points by hand: mine (M. Mine" in other.locator("main").inner_text()
     assert other.locator("[name=text]").input_value() == "theirs"
     other.get_by_role("button", name="Set the points").click()
-    one.get_by_text("Set to 1 points by hand: theirs").wait_for()  # by itself
+    one.get_by_text("Set to 1 point by hand: theirs").wait_for()  # by itself
 
 
 def test_a_student_is_graded_again_and_the_page_shows_it(at_desk, desk):

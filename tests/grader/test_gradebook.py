@@ -326,6 +326,20 @@ def test_a_gradebook_of_version_1_is_upgraded_and_loses_nothing(tmp_path, writin
         graded(book, handed_in(digest="d3"))
         book.adjust("jane", "multi_gpu", "step", 1.0, "why", "who")
         assert book.submissions()[0].digest == "d3" and book.adjustments()["jane", "multi_gpu", "step"]["digest"] == "d3"
+        book.comment("jane", "multi_gpu", "", "well done", "who", "d3")
+        with pytest.raises(sqlite3.Error, match="history is kept"):
+            book._database.execute("DELETE FROM comments")
+
+
+def test_the_newest_comment_counts_and_can_be_taken_back(book):
+    book.record([handed_in()])
+    for text in ("first", "second "):
+        book.comment("jane", "multi_gpu", "step", text, "who", "d")
+    assert {key: row["text"] for key, row in book.comments().items()} == {("jane", "multi_gpu", "step"): "second"}
+    book.comment("jane", "multi_gpu", "step", "", "who", "d")
+    assert book.comments() == {} and len([row for row in book.history("jane") if row["table"] == "comments"]) == 3
+    with pytest.raises(GradebookError, match="needs an author"):
+        book.comment("jane", "", "", "text", " ", "d")
 
 
 def test_the_same_files_are_one_attempt_also_if_their_time_is_known_later(book):

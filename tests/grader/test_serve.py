@@ -1,6 +1,7 @@
 """Live pages: only who has the token comes in, only their own forms change anything, and nothing that was typed in is lost."""
 
 import http.client
+import json
 import re
 import subprocess
 import sys
@@ -126,6 +127,7 @@ def test_points_and_comments_are_stored_and_the_reports_written(browser, address
     written = address.folder / f"feedback/{name}.html"
     until(lambda: written.exists() and "Short &amp; good." in written.read_text())
     assert "right, in &lt;another&gt; way" in written.read_text() and "<form" not in written.read_text()
+    assert "J. Roe on multi_gpu, device: Short & good." in json.loads((address.folder / f"results/{name}.json").read_text())["output"]
     form = browser.form(name, "multi_gpu", "step") | {"action": "back", "author": "J. Roe"}
     assert browser.ask("/adjust", form).status == 303
     assert "by hand:" not in browser.ask(f"/feedback/{urllib.parse.quote(name)}.html").text

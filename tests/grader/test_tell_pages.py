@@ -18,7 +18,7 @@ from grader import exercises
 from grader.gaps import fill
 from grader.instructors.collect import digest_of, unpacked
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.reports import note_absent, pages, tables, tell
+from grader.instructors.reports import comments_of, note_absent, pages, tables, tell
 from grader.instructors.reports.answers import file_of
 from grader.instructors.reports.files import TellError, write
 from grader.instructors.rules import Rules, StudentRules, UnitRules
@@ -161,6 +161,15 @@ def test_feedback_tells_about_files_and_adjustments(book):
     page = feedback(book)
     assert "Missing: notebooks/a.ipynb." in page.text
     assert re.search(r"Set to 1.5 points by hand: a typo in the task \(Dr. Roe, \d{4}-\d\d-\d\d\)", page.text)
+
+
+def test_a_comment_is_shown_and_says_if_it_is_about_an_earlier_submission(book):
+    store(book, handed_in(), [said("device", 2.0)])
+    book.comment("jane", "multi_gpu", "device", "well <done>", "J. Roe", "d")
+    for digest, words in (("d", "J. Roe: well <done>"), ("d2", "J. Roe on an earlier submission: well <done>")):
+        store(book, handed_in(digest=digest), [said("device", 2.0)])
+        page = Page(pages.feedback(scores(book)[0], comments=comments_of(book, "jane")))
+        assert words in page.text and "1 passed" not in page.text, "what is commented on is not folded"
 
 
 def test_the_other_track_is_shown_if_it_was_tried(book):

@@ -64,6 +64,6 @@ def _tell(book, folder):
         write(folder / name, text)
     for score in of_class:
         name = tables.file_name(score.student)
-        write(folder / f"results/{name}.json", tables.gradescope(score))
+        write(folder / f"results/{name}.json", tables.gradescope(score, comments[score.student]))
         write(folder / f"feedback/{name}.html", pages.feedback(score, pages.plots(folder / "plots" / name), comments[score.student]))
     return len(of_class)

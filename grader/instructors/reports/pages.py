@@ -20,7 +20,7 @@ from grader.instructors.collect import file_name
 from grader.instructors.gradebook import BONUS
 from grader.instructors.reports.answers import by_file, file_of, written
 from grader.instructors.reports.files import clean, moment, number
-from grader.instructors.reports.in_words import grade
+from grader.instructors.reports.in_words import counted, grade
 from grader.instructors.reports.tables import said
 from grader.instructors.rules import NONE, Rules, shown
 from grader.judging import ONLY_IF
@@ -30,6 +30,7 @@ LONGEST = 8_000  # the most characters of output that are shown for a gap
 PICTURE = 2_000_000  # bytes of the largest picture that is shown
 NAMED = 12  # the most students that are named with a misconception; the table shows all of them
 MEMBERS = 200  # the most students of a group of similar submissions that are named
+LISTED = 300  # the most adjustments that the report lists
 BARS = 12  # the most bars of a histogram
 STEPS = (1, 2, 5, 10)  # the widths of a bar, in % of the points
 TEMPLATES = Path(__file__).parent / "templates"
@@ -38,8 +39,10 @@ TEMPLATES = Path(__file__).parent / "templates"
 def feedback(score, pictures=(), comments=None, live=None):
     """The page for one student, from a Score. pictures: (name, data URI) pairs, from `plots`; comments: {(unit, gap): a row}; live: what
     grader.instructors.serve.handlers.Page.live gives, for the live page."""
-    earlier = {(row["unit"], row["gap"]): row for row in score.earlier}
-    return _render("feedback.html", live, (), score=score, pictures=pictures, comments=comments or {}, earlier=earlier, sentences=grade(score),
+    comments, earlier = comments or {}, {(row["unit"], row["gap"]): row for row in score.earlier}
+    counting = {unit.name: unit.attempt.digest for unit in score.units if unit.attempt}
+    older = {where for where, row in comments.items() if row["digest"] != counting.get(where[0], score.submission.digest)}
+    return _render("feedback.html", live, (), score=score, pictures=pictures, comments=comments, older=older, earlier=earlier, sentences=grade(score),
                    first=first_to_fix(score), language=score.rules.language)  # fmt: skip
 
 
@@ -285,8 +288,8 @@ def _template(name):
     )
     pages.filters |= {"points": number, "cut": cut, "distinct": distinct, "file_name": file_name, "said": said, "words": _words, "marked": _marked, "median": median}
     pages.filters |= {"quantile": quantile, "bins": bins, "percent": lambda share: f"{100 * share:.0f} %", "moment": moment}
-    pages.filters |= {"marks": marks, "by_file": by_file, "shown": shown}
-    pages.globals |= {"sign": sign, "BONUS": BONUS, "NAMED": NAMED, "MEMBERS": MEMBERS, "UNTOUCHED": UNTOUCHED, "file_of": file_of}
+    pages.filters |= {"marks": marks, "by_file": by_file, "shown": shown, "counted": lambda points: counted(points, "point")}
+    pages.globals |= {"sign": sign, "BONUS": BONUS, "NAMED": NAMED, "MEMBERS": MEMBERS, "LISTED": LISTED, "UNTOUCHED": UNTOUCHED, "file_of": file_of}
     return pages.get_template(name)
 
 

@@ -133,9 +133,9 @@ def nbgrader(scores):
     return table(head, rows)
 
 
-def gradescope(score):
+def gradescope(score, comments=None):
     """Gradescope's results.json (its "Autograder Specifications"). If anything is ungraded, it has no scores at all, since Gradescope would
-    add up the present ones."""
+    add up the present ones. comments: {(unit, gap): a row of the gradebook}."""
     one = score.submission
     tests = []
     for unit in score.units:
@@ -152,7 +152,8 @@ def gradescope(score):
         tests.append({"name": name, "score": round(points, 4), "max_score": most, "output": clean(sentence), "output_format": "text"})
     if not score.complete:
         tests = [{name: value for name, value in test.items() if name != "score"} for test in tests]
-    results = {"output": clean("\n".join([_summary(score), *one.problems])), "output_format": "text", "visibility": "visible", "tests": tests}
+    told = [f"{row['author']}{' on ' * any(where)}{', '.join(filter(None, where))}: {row['text']}" for where, row in (comments or {}).items()]
+    results = {"output": clean("\n".join([_summary(score), *one.problems, *told])), "output_format": "text", "visibility": "visible", "tests": tests}
     if score.complete:
         results["score"] = round(score.grade, 4)
     seconds = sum(verdict.seconds for unit in score.units for verdict in unit.verdicts)

@@ -52,5 +52,4 @@ async def _serve(folder, port, engines, trusted, say):
     finally:
         server.stop()
         await server.close_all_connections()
-        keeping.cancel()
-        say(await desk.end())
+        say(await desk.end(keeping))

@@ -25,8 +25,8 @@ class Desk:
     def __init__(self, folder, engines, trusted):
         self.folder, self._engines, self._trusted = folder, engines, trusted
         self._lock = Lock(folder)
-        self._scores, self._version, self.seconds = [], None, 0.0
-        self._due, self._writing, self._problem = False, False, ""
+        self._scores, self._version = [], None
+        self._due, self._problem, self._ended = False, "", False
         self._regrading = self._said = None
 
     def scores(self):
@@ -34,9 +34,7 @@ class Desk:
         with Gradebook(self.folder, writing=False) as book:
             version = book.version()
             if version != self._version:
-                begin = time.monotonic()
                 self._scores, self._version = scores_of(book), version
-                self.seconds = time.monotonic() - begin
         return self._scores
 
     def progress(self, student=None):
@@ -59,21 +57,18 @@ class Desk:
 
     async def keep_reports(self):
         """Write the reports whenever something was changed here."""
-        while True:
+        while not self._ended:
             await asyncio.sleep(EVERY)
             if self._due:
                 await self._write_reports()
 
     async def _write_reports(self):
-        self._due, self._writing = False, True
+        self._due, self._problem = False, ""
         try:
             await asyncio.to_thread(by_hand.write_reports, self.folder)
-            self._problem = ""
-        except OneSentence as error:
+        except Exception as error:  # of any kind: it is shown, and tried again
             self._due, self._problem = True, str(error)
             await asyncio.sleep(5 * EVERY)
-        finally:
-            self._writing = False
 
     def grade_again(self, student, units):
         """Start a grader for some units of one student."""
@@ -89,8 +84,9 @@ class Desk:
         self._said.seek(0)
         return (self._said.read().decode(errors="replace").strip().splitlines() or ["the grader ended without a word"])[-1]
 
-    async def end(self):
-        """End the grader that was started here, and write the reports that are due. Returns what to say."""
+    async def end(self, keeping):
+        """End the grader that was started here, and write the reports that are due. keeping: the task of `keep_reports`. Returns what to say."""
+        self._ended = True
         if self._regrading and self._regrading.poll() is None:
             self._regrading.send_signal(signal.SIGINT)
             deadline = time.monotonic() + PATIENCE
@@ -98,8 +94,7 @@ class Desk:
                 await asyncio.sleep(0.05)
             if self._regrading.poll() is None:
                 self._regrading.kill()
-        while self._writing:
-            await asyncio.sleep(0.05)
+        await keeping
         if self._due:
             await self._write_reports()
         return f"Ended. The reports are not written: {self._problem}" if self._due else "Ended. All reports are written."
