@@ -22,33 +22,33 @@ class Gap:
     adjustment: dict | None = None  # points, reason, author, time
     factor: float = 1.0  # what a point of the checks is worth in the course
 
-    @property
+    @cached_property
     def track(self):
         return self.verdicts[0].track
 
-    @property
+    @cached_property
     def attempted(self):
         return any(verdict.status not in UNTOUCHED for verdict in self.verdicts)
 
-    @property
+    @cached_property
     def complete(self):
         """Whether its points are final: it has none, they were set by hand, or no verdict is ungraded."""
         return not self.max_points or self.adjustment is not None or all(verdict.points is not None for verdict in self.verdicts)
 
-    @property
+    @cached_property
     def checked(self):
         """The points that the checks gave; an ungraded verdict adds nothing."""
         return sum(verdict.points or 0 for verdict in self.verdicts)
 
-    @property
+    @cached_property
     def points(self):
         return self.checked if self.adjustment is None else self.adjustment["points"]
 
-    @property
+    @cached_property
     def max_points(self):
         return sum(verdict.max_points for verdict in self.verdicts)
 
-    @property
+    @cached_property
     def plain(self):
         """Whether all its checks passed, and nobody has changed its points: there is nothing to say about it."""
         return self.adjustment is None and all(verdict.status == PASSED for verdict in self.verdicts)
@@ -72,45 +72,45 @@ class Unit:
     deduction: float = 0.0  # the share of the points, 0 to 1, that the remaining days cost
     pending: bool = False  # whether another attempt that may count is not graded yet
 
-    @property
+    @cached_property
     def graded(self):
         return bool(self.gaps)
 
-    @property
+    @cached_property
     def complete(self):
         if self.pending:
             return False
         return self.adjustment is not None or (self.graded or not self.expected) and all(gap.complete for gap in self.gaps)
 
-    @property
+    @cached_property
     def checked(self):
         return sum(gap.points for gap in self.gaps)
 
-    @property
+    @cached_property
     def points(self):
         return self.checked if self.adjustment is None else self.adjustment["points"]
 
-    @property
+    @cached_property
     def credit(self):
         """The points that are left after the deduction for lateness."""
         return self.points * (1 - self.deduction)
 
-    @property
+    @cached_property
     def max_points(self):
         return sum(gap.max_points for gap in self.gaps) or self.expected
 
-    @property
+    @cached_property
     def verdicts(self):
         return [verdict for gap in self.gaps for verdict in gap.verdicts]
 
-    @property
+    @cached_property
     def begun(self):
         """The gaps of each track in which the student attempted any gap, whether it counts or not; "", for shared files, is a track here."""
         gaps = (*self.gaps, *self.others)
         tracks = {gap.track for gap in gaps if gap.attempted}
         return [gap for gap in gaps if gap.track in tracks]
 
-    @property
+    @cached_property
     def track(self):
         return next((gap.track for gap in self.gaps if gap.track), "")
 

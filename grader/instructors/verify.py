@@ -7,8 +7,7 @@ from tqdm import tqdm
 from grader import exercises
 from grader.box import BoxFault, Server
 from grader.course import UNITS
-from grader.gaps import GapError
-from grader.instructors import hidden
+from grader.instructors import hidden, rules
 from grader.instructors import known_answers as known
 from grader.instructors import rules
 from grader.instructors.release import release
@@ -25,7 +24,7 @@ class VerifyError(OneSentence, ValueError):
 
 
 def verify(units=None, say=print):
-    """Prove the checks of some units (default: all) at the chosen site, and say a sentence on each thing that is wrong. Returns whether
+    """Prove the checks of some units (default: all) at the chosen site, read course.toml, and say a sentence on each thing that is wrong. Returns whether
     nothing is. Raises OneSentence errors."""
     if unknown := [unit for unit in units or () if unit not in UNITS]:
         raise VerifyError(f"there is no unit {unknown[0]}: choose from {', '.join(UNITS)}")
@@ -38,7 +37,7 @@ def verify(units=None, say=print):
 
     rules.at_its_site()
     say(f"The site is {sites.chosen()}.")
-    report(_not_released())
+    report(_of_course())
     servers = {libraries: Server(libraries) for libraries in (FOR_SCRIPTS, FOR_NOTEBOOKS)}
     try:
         with tqdm(total=sum(map(len, chosen.values())), unit=" files", leave=False, disable=None) as bar:
@@ -56,10 +55,13 @@ def verify(units=None, say=print):
     return not found
 
 
-def _not_released():
+def _of_course():
+    """Yields a sentence if course.toml is wrong or for another site, and if exercises and notebooks are not what the solutions give."""
     try:
+        if (site := rules.read().site) not in (None, sites.chosen()):
+            yield f"course.toml is for the site {site}, and job scripts are for {sites.chosen()}: run `python -m grader release --site {site}`"
         release(COURSE / "solutions", COURSE, check=True, say=lambda line: None)
-    except GapError as error:
+    except OneSentence as error:
         yield str(error)
 
 

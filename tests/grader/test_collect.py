@@ -3,6 +3,7 @@
 import dataclasses
 import gzip
 import io
+import json
 import os
 import random
 import stat
@@ -15,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from grader import notebook_cells
 from grader.instructors import archives
-from grader.instructors.collect import CollectError, collect, file_name, newest
+from grader.instructors.collect import LARGE, CollectError, collect, digest_of, file_name, newest
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT, OTHER, NOTEBOOK = "exercises/02_multi_gpu/pytorch/train.py", "exercises/01_single_gpu/run.sh", "notebooks/02_multi_gpu.ipynb"
@@ -486,3 +488,17 @@ def test_a_submission_in_place_of_the_class_is_refused(room, inside):
     (room / inside).mkdir()
     with pytest.raises(CollectError, match=f"is one submission, for it has {inside}/: name the folder that it is in"):
         collected(room)
+
+
+def test_a_large_notebook_is_kept_without_its_outputs_(room, tmp_path):
+    """A class of 2,000 with 30 MB each would take 60 GB, and engines would be sent all of it."""
+    name = "notebooks/00_start.ipynb"
+    cells = [{"cell_type": "markdown", "source": "words"}, {"cell_type": "code", "source": ["return 1\n", "# mine"], "outputs": ["x" * LARGE]}]
+    data = json.dumps({"nbformat": 4, "cells": cells}).encode()
+    write(room / "jane", {name: data})
+    write(room / "max", {name: data[:-1]})  # damaged: students are told so when it is read
+    jane, max_ = collect(room, tmp_path / "work", [name])
+    kept = (jane.path / name).read_bytes()
+    assert len(kept) < 1000 and notebook_cells.sources(kept) == notebook_cells.sources(data) == ["return 1\n# mine"]
+    assert (max_.path / name).read_bytes() == data[:-1]
+    assert jane.digest == digest_of({name: kept}), "by which the unpacked files are found again"

@@ -82,3 +82,17 @@ def test_the_command_reports_exercises_that_are_not_released_and_ends_with_1(mon
     said = []
     assert verify.verify(say=said.append) is False
     assert said[1:] == ["exercises is not what the solutions give: run `python -m grader release`", "1 of these sentences: put right what they name, then verify again."]
+
+
+def test_the_command_reads_the_file_of_the_course_and_compares_its_site(monkeypatch, tmp_path):
+    (tmp_path / "course.toml").write_text('site = "reedbush"\n')
+    monkeypatch.setattr(verify.rules, "FILE", tmp_path / "course.toml")
+    monkeypatch.setattr(verify, "release", lambda *arguments, **options: None)
+    monkeypatch.setattr(verify, "UNITS", {"own": ()})
+    monkeypatch.setattr(site, "chosen", lambda: "local")
+    said = []
+    assert verify.verify(say=said.append) is False
+    assert said[1] == "course.toml is for the site reedbush, and job scripts are for local: run `python -m grader release --site reedbush`"
+    (tmp_path / "course.toml").write_text("[units.multi_gpus]\npoints = 3\n")
+    assert verify.verify(say=said.append) is False
+    assert "did you mean 'multi_gpu'?" in said[-2]

@@ -98,7 +98,7 @@ def _wait(cluster, job, engines, wait, say):
             if now.over:
                 raise ClusterError(f"job {job} has ended before its engines came ({now.problem or 'without an error'}); its output is in {now.output}")
             if "Can Never Run" in now.waits or time.monotonic() > end:
-                raise ClusterError(f"{there} of {engines} engines have come{f', and job {job} waits in {waits}' if waits else ''}: ask for fewer, or give --wait")
+                raise ClusterError(f"{there} of {engines} engines have come{f', and job {job} waits in {waits}' if waits else ''}: ask for fewer, or give a longer --wait")
             time.sleep(LOOK)
     finally:
         client.close()
