@@ -117,6 +117,7 @@ class Counter(TensorCounter):
             if parameter.grad is not None:
                 self.count(parameter.grad, "gradients")
         self.phase = "optimize"
+        self.note()
         if id(optimizer) not in self._optimizers:
             self.making = "optimizer"  # its first step makes its state
 
