@@ -16,11 +16,16 @@ def predicted(parameters, optimizers, buckets=0):
     DistributedDataParallel keeps of gradients beside the gradients themselves, in bytes."""
     states = [state(optimizer) for optimizer in optimizers]
     return {
-        "parameters": sum(parameter.nbytes for parameter in parameters),
-        "gradients": sum(parameter.nbytes for parameter in parameters if parameter.requires_grad) + buckets,
+        "parameters": sum(map(size, parameters)),
+        "gradients": sum(size(parameter) for parameter in parameters if parameter.requires_grad) + buckets,
         "optimizer": sum(states) if states and None not in states else None,
         "activations": None,
     }
+
+
+def size(tensor):
+    """The bytes of a tensor on this rank: of a sharded one (a DTensor), those of its shard."""
+    return (tensor.to_local() if hasattr(tensor, "to_local") else tensor).nbytes
 
 
 def state(optimizer):
@@ -28,7 +33,7 @@ def state(optimizer):
     states = STATES.get(type(optimizer))
     if states is None:
         return None
-    return sum(states(group) * parameter.nbytes for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad)
+    return sum(states(group) * size(parameter) for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad)
 
 
 def buckets(replica):
