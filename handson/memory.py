@@ -78,15 +78,10 @@ def table(ranks):
     """The table as lines: for each rank the most that each part has held, the parts when their sum was highest, and what was predicted."""
     rows = [("MB", *PARTS, "together", "limit")]
     for name, account in ranks:
-        most, peak, predicted = (account[kind] for kind in ("most", "peak", "predicted"))
-        limit = "" if account["limit"] is None else _mb(account["limit"])
-        rows.append((f"{name}: at its peak", *(_mb(peak[part]) for part in PARTS), _mb(sum(peak.values())), limit))
-        rows.append(("  most of each part", *(_mb(most[part]) for part in PARTS), "", ""))
-        if None not in (known := [predicted[part] for part in PARTS]):
-            together = _mb(sum(known))
-        else:
-            together = ""
-        rows.append(("  predicted", *("-" if size is None else _mb(size) for size in known), together, ""))
+        peak, most, predicted = ([account[kind][part] for part in PARTS] for kind in ("peak", "most", "predicted"))
+        rows.append((f"{name}: at its peak", *map(_mb, peak), _mb(sum(peak)), "" if account["limit"] is None else _mb(account["limit"])))
+        rows.append(("  most of each part", *map(_mb, most), "", ""))
+        rows.append(("  predicted", *map(_mb, predicted), "" if None in predicted else _mb(sum(predicted)), ""))
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
     lines.insert(1, "-" * max(map(len, lines)))
@@ -95,7 +90,7 @@ def table(ranks):
 
 
 def _mb(size):
-    return f"{size / MB:,.2f}"
+    return "-" if size is None else f"{size / MB:,.2f}"
 
 
 def draw(ranks):

@@ -42,6 +42,13 @@ def test_outside_a_job_a_run_takes_what_it_wants(monkeypatch):
     assert banner.beyond_the_job(64, [99], Ranks(64)) == ""
 
 
+def test_a_memory_for_gpus_is_announced_as_without_effect_where_nothing_counts_it():
+    args = SimpleNamespace(workers=2, gpu=[0, 1], gpu_memory=300 * 2**20, track="chainer")
+    assert list(banner.without_effect(args)) == ["--gpu-memory has no effect, as the Chainer track does not count its arrays"]
+    args.track = "pytorch"
+    assert not list(banner.without_effect(args))
+
+
 @pytest.mark.parametrize(("workers", "gpus", "ranks", "patience", "words"), [
     (4, [0, 1, 2], Ranks(4, 2), 120, ["-g names 3 GPUs, but 2 ranks run on a node, each on one GPU: 2 not used"]),
     (4, [0, 1], Ranks(4, 2), 7, []),

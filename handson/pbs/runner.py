@@ -146,12 +146,19 @@ def separate(nodes, job, directory):
     note = virtual_nodes.why_not()
     if note:
         return None, note
-    with store.reading() as db:
-        rate = job["variables"].get("HANDSON_NETWORK") or site.load(store.meta(db, "site")).network
     try:
-        return virtual_nodes.start(nodes, rate, directory), ""
+        return virtual_nodes.start(nodes, simulated(job, "network") or "none", directory), ""
     except OSError as error:
         return None, error.strerror
+
+
+def simulated(job, resource):
+    """What the job's nodes have of a resource that only the embedded PBS knows: what `-l` asked for, else the variable, else what the site says."""
+    if value := job["resources"].get(resource) or job["variables"].get(f"HANDSON_{resource.upper()}"):
+        return value
+    with store.reading() as db, contextlib.suppress(site.SiteError):  # the file may have been broken since
+        return getattr(site.load(store.meta(db, "site")), resource)
+    return None
 
 
 def interpreter(job, script):
@@ -170,10 +177,7 @@ def job_environment(job, directory):
     """The job's environment: the variables of -v and -V, those that PBS sets, and a minimal PATH."""
     first = job["allocation"][0]["chunks"][0]
     threads = str(first.get("ompthreads", first.get("ncpus", 1)) or 1)
-    with store.reading() as db:
-        gpu_memory = site.load(store.meta(db, "site")).gpu_memory
     environment = {
-        **({"HANDSON_GPU_MEMORY": gpu_memory} if gpu_memory else {}),
         "HOME": job["home"],
         "LOGNAME": job["user"],
         "USER": job["user"],
@@ -197,6 +201,8 @@ def job_environment(job, directory):
         "HANDSON_NODES": str(directory / "nodes.json"),
         "HANDSON_PBS_HOME": str(store.home(create=False)),
     }
+    if gpu_memory := simulated(job, "gpu_memory"):
+        environment["HANDSON_GPU_MEMORY"] = gpu_memory
     if job["account"]:
         environment["PBS_ACCOUNT"] = job["account"]
     if job["index"] is not None:

@@ -43,7 +43,7 @@ def table(names, sample, before, interval, limits=None):
     limits = [f" / {limit / 2**20:,.0f} MB" if limit else "" for limit in limits or [None] * len(names)]
     wider = max(map(len, limits))
     width = max(map(len, names))
-    lines = [f"{time.strftime('%H:%M:%S'):{width}}  utilisation       memory" + " " * wider + "    power" * (sample[0][2] is not None)]
+    lines = [f"{time.strftime('%H:%M:%S'):{width}}  utilisation       memory{' ' * wider}{'    power' * (sample[0][2] is not None)}".rstrip()]
     for index, (name, (utilisation, memory, energy)) in enumerate(zip(names, sample)):
         power = f"{(energy - before[index][2]) / interval:6.0f} W" if energy is not None and before else ""
         lines.append(f"{name:{width}}  {utilisation:9.0f} %  {memory / 2**20:8,.0f} MB{limits[index]:{wider}} {power}".rstrip())

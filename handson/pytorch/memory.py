@@ -1,8 +1,8 @@
 """Counts the tensors of a rank: parameters, gradients, optimizer state, activations; and refuses those that its GPU has no memory for.
 
 `devices.use` begins it where `--gpu-memory` asks for it; scripts stay as they are. In notebooks: ``with Counter(limit) as counter: ...``.
-Activations are all the rest: the batch, what forward keeps for backward, what an operation needs for a moment, buckets of
-DistributedDataParallel. Tensors that were made before the network's first parameter are data on the host, and do not count.
+The buckets of DistributedDataParallel count as gradients. Activations are all the rest: the batch, what forward keeps for backward,
+what an operation needs for a moment. Tensors that were made before the network's first parameter are data on the host, and do not count.
 """
 
 import itertools
@@ -14,23 +14,18 @@ import weakref
 import torch
 import torch.distributed as dist
 from torch.nn.modules import module as modules
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
 
 from handson import linux
 from handson.errors import TrackError
+from handson.pytorch import memory_formulas
 from handson.pytorch.tensor_counter import OutOfMemory, TensorCounter  # noqa: F401 - OutOfMemory for notebooks
 from handson.training import gpu_memory
 from handson.training.options import launcher_rank
 
 STEPS = 3  # the last of these first steps is noted moment by moment: only then has DistributedDataParallel its final buckets
 HEADROOM = 2**30  # bytes that a process may take from the machine beyond twice its limit: libraries and fragments of memory
-STATES = {  # optimizer -> how many numbers of its state belong to each parameter
-    torch.optim.SGD: lambda group: bool(group["momentum"]),
-    torch.optim.Adagrad: lambda group: 1,
-    torch.optim.RMSprop: lambda group: 1 + bool(group["momentum"]) + group["centered"],
-    torch.optim.Adam: lambda group: 2 + group["amsgrad"],
-    torch.optim.AdamW: lambda group: 2 + group["amsgrad"],
-}
 _counter = None  # that of this process
 
 
@@ -43,13 +38,13 @@ class Counter(TensorCounter):
         super().__init__(*arguments, **options)
         self.steps, self.step = 0, []
         self.saved, self.live = 0, None  # the highest sum that was written into the run's folder; what `watch` looks at
-        self._parameters, self._optimizers = {}, {}  # by their ids
+        self._parameters, self._optimizers, self._buckets = {}, {}, 0  # by their ids; bytes
 
     def __enter__(self):
         self._hooks = [
             modules.register_module_parameter_registration_hook(self._registered),
             modules.register_module_buffer_registration_hook(self._registered),
-            modules.register_module_forward_pre_hook(self._first_forward),
+            modules.register_module_forward_pre_hook(self._begin_of_forward),
             optimizers.register_optimizer_step_pre_hook(self._begin_of_update),
             optimizers.register_optimizer_step_post_hook(self._end_of_update),
         ]
@@ -72,13 +67,7 @@ class Counter(TensorCounter):
     def predicted(self):
         """The bytes that formulas give for each of PARTS; None where there is none."""
         known = [parameter for reference in self._parameters.values() if (parameter := reference()) is not None]
-        states = [_state_bytes(optimizer) for optimizer in self._optimizers.values()]
-        return {
-            "parameters": sum(parameter.nbytes for parameter in known),
-            "gradients": sum(parameter.nbytes for parameter in known if parameter.requires_grad),
-            "optimizer": sum(states) if states and None not in states else None,
-            "activations": None,
-        }
+        return memory_formulas.predicted(known, self._optimizers.values(), self._buckets)
 
     def account(self):
         """What `gpu_memory.read` returns of a rank, without its number."""
@@ -104,12 +93,14 @@ class Counter(TensorCounter):
             self.forget()
         self.know(tensor)
 
-    def _first_forward(self, module, arguments):
+    def _begin_of_forward(self, module, arguments):
         if self.phase == "build":
             for tensor in itertools.chain(module.parameters(), module.buffers()):  # of a network that was made before the counting began
                 self.know(tensor)
             self.began = time.perf_counter()
         self.phase, self.making = "forward", "activations"
+        if isinstance(module, DistributedDataParallel):  # it makes its buckets before the forward of its own module begins
+            self._buckets, self.making = memory_formulas.buckets(module), "gradients"
 
     def _begin_of_update(self, optimizer, arguments, options):
         for parameter in [parameter for group in optimizer.param_groups for parameter in group["params"]]:
@@ -117,6 +108,7 @@ class Counter(TensorCounter):
             if parameter.grad is not None:
                 self.count(parameter.grad, "gradients")
         self.phase = "optimize"
+        self.note()
         if id(optimizer) not in self._optimizers:
             self.making = "optimizer"  # its first step makes its state
 
@@ -138,14 +130,6 @@ class Counter(TensorCounter):
             self.began = time.perf_counter()
         if self.steps <= STEPS or self.highest > self.saved:
             save(self)
-
-
-def _state_bytes(optimizer):
-    """The bytes of an optimizer's state by its formula; None for an optimizer without one."""
-    states = STATES.get(type(optimizer))
-    if states is None:
-        return None
-    return sum(states(group) * parameter.nbytes for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad)
 
 
 def begin(device, gpu):

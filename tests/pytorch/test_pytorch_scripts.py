@@ -122,11 +122,11 @@ def test_the_result_has_the_memory_of_each_rank(torchrun):
     kept = weights + sum(buffer.numel() * buffer.element_size() for buffer in network.buffers())
     for rank in ranks:
         assert {part: rank["most"][part] for part in ("parameters", "gradients", "optimizer")} == {
-            "parameters": kept, "gradients": weights, "optimizer": weights}  # fmt: skip
-        assert rank["predicted"] == {"parameters": kept, "gradients": weights, "optimizer": weights, "activations": None}
+            "parameters": kept, "gradients": 2 * weights, "optimizer": weights}, "gradients are in buckets, too"  # fmt: skip
+        assert rank["predicted"] == {"parameters": kept, "gradients": 2 * weights, "optimizer": weights, "activations": None}
         assert sum(rank["peak"].values()) < rank["limit"] == 300 * 2**20
     steps = [account["step"] for account in gpu_memory.read(out)]
-    assert all(list(dict.fromkeys(moment[1] for moment in step))[:2] == ["forward", "backward"] for step in steps)
+    assert [[phase for phase, _ in itertools.groupby(moment[1] for moment in step)] for step in steps] == [["forward", "backward", "optimize"]] * 2
     lines = memory.table(memory.read([out]))
     assert sum("predicted" in line for line in lines) == 2
     assert "memory counted" in compare.conditions(read(out)), "which takes time, so that other runs are not compared with it"

@@ -1,0 +1,41 @@
+"""How much memory a network and its optimizer take, by formulas: what `python -m handson memory` shows beside what was counted."""
+
+import torch
+
+STATES = {  # optimizer -> how many numbers of its state belong to each parameter
+    torch.optim.SGD: lambda group: bool(group["momentum"]),
+    torch.optim.Adagrad: lambda group: 1,
+    torch.optim.RMSprop: lambda group: 1 + bool(group["momentum"]) + group["centered"],
+    torch.optim.Adam: lambda group: 2 + group["amsgrad"],
+    torch.optim.AdamW: lambda group: 2 + group["amsgrad"],
+}
+
+
+def predicted(parameters, optimizers, buckets=0):
+    """The bytes of each of gpu_memory.PARTS; None where there is no formula. parameters: with the buffers; buckets: what
+    DistributedDataParallel keeps of gradients beside the gradients themselves, in bytes."""
+    states = [state(optimizer) for optimizer in optimizers]
+    return {
+        "parameters": sum(map(size, parameters)),
+        "gradients": sum(size(parameter) for parameter in parameters if parameter.requires_grad) + buckets,
+        "optimizer": sum(states) if states and None not in states else None,
+        "activations": None,
+    }
+
+
+def size(tensor):
+    """The bytes of a tensor on this rank: of a sharded one (a DTensor), those of its shard."""
+    return (tensor.to_local() if hasattr(tensor, "to_local") else tensor).nbytes
+
+
+def state(optimizer):
+    """The bytes of an optimizer's state; None for an optimizer that is not one of STATES."""
+    states = STATES.get(type(optimizer))
+    if states is None:
+        return None
+    return sum(states(group) * size(parameter) for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad)
+
+
+def buckets(replica):
+    """The bytes of the buckets of a DistributedDataParallel: 0 if its gradients are views of them."""
+    return 0 if replica.gradient_as_bucket_view else sum(parameter.nbytes for parameter in replica.parameters() if parameter.requires_grad)
