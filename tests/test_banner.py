@@ -1,6 +1,8 @@
 """What a training announces before it begins."""
 
+import io
 import json
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -58,3 +60,14 @@ def test_a_memory_for_gpus_is_announced_as_without_effect_where_nothing_counts_i
 ])  # fmt: skip
 def test_options_without_effect_are_told(workers, gpus, ranks, patience, words):
     assert list(banner.without_effect(SimpleNamespace(workers=workers, gpu=gpus, patience=patience), ranks)) == words
+
+
+@pytest.mark.parametrize(("terminal", "job", "watched"), [(True, None, True), (True, "PBS_INTERACTIVE", True), (True, "PBS_BATCH", False), (False, None, False)])
+def test_what_is_drawn_for_a_terminal_stays_out_of_a_jobs_output(terminal, job, watched, monkeypatch):
+    """Open MPI gives the ranks of a job a terminal of their own."""
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setenv("PBS_ENVIRONMENT", job) if job else monkeypatch.delenv("PBS_ENVIRONMENT", raising=False)
+    assert banner.on_terminal() is watched
+    banner.TableOutput().write("\033[Jepoch")
+    assert sys.stdout.getvalue() == ("\033[Jepoch" if watched else "epoch")

@@ -1,6 +1,5 @@
 """The extensions that all trainers have in common: the lecture's table, snapshots, progress; and how to resume a run."""
 
-import sys
 import time
 
 import chainer
@@ -11,7 +10,7 @@ from chainermn.optimizers import _DoubleBufferingOptimizer
 from handson.chainer.evaluators import Evaluator
 from handson.errors import TrackError
 from handson.training import watchdog
-from handson.training.banner import COLUMNS, TableOutput
+from handson.training.banner import COLUMNS, TableOutput, on_terminal
 
 
 class TimedEvaluator(Evaluator):
@@ -42,7 +41,7 @@ def add_reports(trainer, evaluator, comm=None):
     trainer.extend(extensions.LogReport())
     trainer.extend(extensions.PrintReport(COLUMNS, out=TableOutput()))
     trainer.extend(extensions.snapshot(filename="snapshot_epoch_{.updater.epoch}"))
-    if sys.stdout.isatty():
+    if on_terminal():
         trainer.extend(extensions.ProgressBar(update_interval=5))
 
 

@@ -1,7 +1,6 @@
 """Extensions of pytorch-pfn-extras with what the course needs beside: exact means, and output that can be read in a file."""
 
 import json
-import sys
 import time
 
 import torch
@@ -12,7 +11,7 @@ from pytorch_pfn_extras.training import extension, extensions
 from handson.profiling.timeline import EVALUATION
 from handson.pytorch.workers import stop_together
 from handson.training import watchdog
-from handson.training.banner import COLUMNS, TableOutput
+from handson.training.banner import COLUMNS, TableOutput, on_terminal
 
 
 def accuracy(outputs, labels):
@@ -94,7 +93,7 @@ def add_reports(manager, evaluator, model, everywhere=False):
     manager.extend(extensions.LogReport())
     manager.extend(extensions.PrintReport(COLUMNS, out=TableOutput()))
     manager.extend(extensions.snapshot(filename="snapshot_epoch_{.epoch}"))
-    if sys.stdout.isatty():
+    if on_terminal():
         manager.extend(extensions.ProgressBar(update_interval=5))
 
 

@@ -1,5 +1,6 @@
 """What training scripts print, as in the lecture and the same for both tracks: the opening lines, and the tables."""
 
+import os
 import sys
 import time
 
@@ -95,11 +96,16 @@ class LossTable:
             print("{:<6} {:<9.4f}  {:.2f}".format(*row.values()), flush=True)
 
 
+def on_terminal():
+    """Whether a person watches standard output: Open MPI gives ranks a terminal also in a batch job, whose output is a file."""
+    return sys.stdout.isatty() and os.environ.get("PBS_ENVIRONMENT") != "PBS_BATCH"
+
+
 class TableOutput:
     """Standard output for PrintReport, without the code that clears a terminal's line where the output is a file."""
 
     def write(self, text):
-        sys.stdout.write(text if sys.stdout.isatty() else text.replace("\033[J", ""))
+        sys.stdout.write(text if on_terminal() else text.replace("\033[J", ""))
 
     def flush(self):
         sys.stdout.flush()
