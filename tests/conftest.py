@@ -13,7 +13,11 @@ SCOPES = (  # of tests that share a process, where that is not a file: what stan
     r"(tests/grader/test_mutants.py::\w+\[[a-z_]+-)",  # the known answers of a unit
     r"(tests/browser/).*(\[(?!0[0-2])\d\d_\w+\])",  # a notebook, but for the first three, which use each other's runs
 )
-LONGEST = ("tests/browser/", "tests/grader/test_mutants.py", "tests/grader/test_class_of_1000.py", "tests/grader/test_grade.py")  # they begin
+LONGEST = (  # these begin, in this order
+    "tests/browser/", "tests/grader/test_mutants.py", "tests/grader/test_class_of_1000.py", "tests/grader/test_hostile.py",
+    "tests/grader/test_grade.py", "tests/grader/test_clusters.py", "tests/grader/test_no_answers.py", "tests/grader/test_nbgrader.py",
+    "tests/pytorch/test_failing_ranks.py", "tests/slurm/",
+)  # fmt: skip
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; what tests start would ignore Ctrl-C, too
     signal.signal(signal.SIGINT, signal.default_int_handler)

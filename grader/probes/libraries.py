@@ -38,5 +38,10 @@ for probes in sorted((COURSE / "grader/units").glob("*/probes/*.py")):  # of the
 
 options.training_parser("00_single_gpu/pytorch/train_cifar_single_gpu.py", [0]).parse_args([])  # the first one takes 2 ms
 torch.set_num_threads(1)
+network = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1), torch.nn.BatchNorm2d(1), torch.nn.Linear(1, 1))  # the first one, and the first step
+optimizer = torch.optim.SGD(network.parameters(), 0.1, 0.9)  # of an optimizer, take 0.1 s together: classes are compared, code is compiled
+for parameter in network.parameters():
+    parameter.grad = torch.zeros_like(parameter)
+optimizer.step()
 torch.manual_seed(0)  # its first call reads source files
 torch._dynamo.trace_rules.clear_lru_cache()  # each rank clears this cache when it forms a process group: slow if the cache is full

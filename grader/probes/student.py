@@ -49,8 +49,9 @@ class Student:
         self.tree = ast.parse("\n" * (source["line"] - 1) + source["code"], self.file)
         self.returns = _returns(self.tree)
         statements, before = self._statements(source["text"], arguments, before or {}), before or {}
-        names = set().union(*map(used_names, [self.tree, *statements])) & before.keys()
-        vars(self.module).update((name, before[name]()) for name in names)
+        if before:
+            names = set().union(*map(used_names, [self.tree, *statements])) & before.keys()
+            vars(self.module).update((name, before[name]()) for name in names)
         for statement in statements:
             try:
                 exec(compile(ast.Module([statement], []), self.file, "exec"), vars(self.module))
