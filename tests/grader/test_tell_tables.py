@@ -109,9 +109,15 @@ def test_rows_add_up_to_the_grade_and_say_which_rule_gave_what(by_rules):
         ("multi_gpu", "late", "-0.6", "2 days late: -20 %"), ("", "bonus", "0.5", table[3]["message"]), ("", "scale", "69.6", "to 100")]  # fmt: skip
 
 
+def test_rows_with_points_that_are_no_round_numbers_add_up_too(book):
+    store(book, handed_in(), [said(f"g{number}", 1.0) for number in range(7)])
+    [score] = scores(book, rules=Rules(units={"multi_gpu": UnitRules(points=20)}))
+    assert sum(float(row["points"]) for row in rows(tables.grades([score]))) == pytest.approx(score.grade, abs=1e-4)
+
+
 def test_platforms_get_the_grade_on_the_courses_scale(by_rules):
     [moodle] = rows(tables.moodle(by_rules))
-    assert (moodle["Grade"], moodle["Maximum grade"]) == ("72.5", "100") and "2 days late: −20 %" in moodle["Feedback comments"]
+    assert (moodle["Grade"], moodle["Maximum grade"]) == ("72.5", "100") and moodle["Feedback comments"].startswith("multi_gpu 3/4. multi_gpu: 2 days late: −20 %")
     assert list(csv.reader(io.StringIO(tables.canvas(by_rules))))[0][-1] == "Term"
     [nbgrader] = rows(tables.nbgrader(by_rules))
     assert [nbgrader[name] for name in ("duedate", "raw_score", "late_submission_penalty", "score")] == ["2026-11-20 17:00:00", "3", "0.6", "2.4"]

@@ -44,6 +44,6 @@ def moment(seconds, form="%Y-%m-%d %H:%M", zone=time.localtime):
     return time.strftime(form, zone(seconds)) if ARCHIVES_BEGIN < seconds < ARCHIVES_END else ""
 
 
-def number(value):
+def number(value, digits=2):
     """Points as people write them: 2, 2.5, 0.33."""
-    return f"{round(value, 2):.2f}".rstrip("0").rstrip(".")
+    return f"{round(value, digits):.{digits}f}".rstrip("0").rstrip(".")

@@ -19,24 +19,25 @@ INSIDE = re.compile(rf'([;,]\s*"*)(?=[{re.escape("".join(FORMULA))}])')  # where
 __all__ = ["canvas", "file_name", "grades", "gradescope", "moodle", "nbgrader"]
 
 
-def table(head, rows):
-    """CSV of a head and rows of texts, numbers and None (an empty cell). Each text becomes one line, and never a formula."""
+def table(head, rows, digits=2):
+    """CSV of a head and rows of texts, numbers (with so many decimals at most) and None (an empty cell). Each text becomes one line, and never
+    a formula."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(head)
     for row in rows:
-        writer.writerow(_cell(value) for value in row)
+        writer.writerow(_cell(value, digits) for value in row)
     return out.getvalue()
 
 
-def _cell(value):
+def _cell(value, digits):
     if value is None:
         return ""
     if isinstance(value, str):
         line = " ".join(clean(value).split())
         line = INSIDE.sub(r"\1'", line)
         return f"'{line}" if line.startswith(FORMULA) else line
-    return number(value)
+    return number(value, digits)
 
 
 def grades(scores):
@@ -47,7 +48,7 @@ def grades(scores):
         if score.submission.refused:
             rows.append([score.student, "", "submission", None, None, "refused", score.submission.refused])
         for unit in score.units:
-            if not unit.graded and not unit.adjustment and not score.submission.refused:
+            if not unit.graded and not unit.adjustment and unit.max_points and not score.submission.refused:
                 rows.append([score.student, unit.name, "", None, unit.max_points, "ungraded", "not graded yet"])
             for gap in unit.gaps:
                 for verdict in gap.verdicts:
@@ -60,7 +61,7 @@ def grades(scores):
         if score.adjustment:
             rows.append([score.student, "", "adjusted", score.points - score.checked, 0, "adjusted", said(score.adjustment)])
         rows += [[score.student, unit, what, points, most, what, sentence] for unit, what, points, most, sentence in _by_rules(score)]
-    return table(["student", "unit", "check", "points", "max_points", "status", "message"], rows)
+    return table(["student", "unit", "check", "points", "max_points", "status", "message"], rows, digits=6)
 
 
 def _by_rules(score):
@@ -188,7 +189,7 @@ def _grade(score):
 def _summary(score):
     if score.submission.refused and not score.by_hand:
         return f"Not graded: {score.submission.refused}"
-    if score.adjustment:
-        return " ".join([f"set to {number(score.points)}/{number(score.max_points)} by hand", *grade(score)])
-    of_units = [f"{unit.name} {number(unit.points) if unit.complete else 'ungraded'}/{number(unit.max_points)}" for unit in score.units]
-    return " ".join(["; ".join(of_units), *grade(score)])
+    of_units = [f"{unit.name} {number(unit.points) if unit.complete else 'ungraded'}/{number(unit.max_points)}" for unit in score.units if unit.max_points]
+    points = f"set to {number(score.points)}/{number(score.max_points)} by hand" if score.adjustment else "; ".join(of_units)
+    sentences = " ".join(grade(score))
+    return f"{points}. {sentences}" if sentences else points
