@@ -20,7 +20,7 @@ class Copy(Course):
         """Make the changes of a section's diffs."""
         for diff in re.findall(r"^```diff\n(.*?)^```$", SECTIONS[section], re.MULTILINE | re.DOTALL):
             (self.folder / "change.diff").write_text(diff)
-            self.type("git apply --recount change.diff")
+            self.type("git apply change.diff")
 
     def verified(self, status=0):
         return self.type(VERIFY, status)

@@ -92,7 +92,7 @@ def test_the_command_reads_the_file_of_the_course_and_compares_its_site(monkeypa
     monkeypatch.setattr(site, "chosen", lambda: "local")
     said = []
     assert verify.verify(say=said.append) is False
-    assert said[1] == "course.toml is for the site reedbush, and job scripts are for local: run `python -m grader release --site reedbush`"
+    assert said[1] == "course.toml names the site reedbush, but the chosen one is local: run `python -m grader release`"
     (tmp_path / "course.toml").write_text("[units.multi_gpus]\npoints = 3\n")
     assert verify.verify(say=said.append) is False
     assert "did you mean 'multi_gpu'?" in said[-2]
