@@ -43,28 +43,12 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
     readable: as in grader.box.Server.run; hidden: {(unit, track, gap): cases to add}; seed: of the inputs, or None for new inputs each
     time; shared: another seed for the cases that have an oracle; track: check only this track and what both tracks share.
     """
-    for part in parts:
-        if track and part.track not in (track, ""):
-            continue
+    prepared = [_prepared(unit, part, read, hidden, seed, shared) for part in parts if not track or part.track in (track, "")]
+    with suppress(BoxFault):  # each check reports it when it asks for what is right
+        observing.foresee([(check, cases[check.gap]) for part, cases, _ in prepared for check in part.checks], server)
+    for part, cases, given in prepared:
         budgeted = Budgeted(server)
-        try:
-            text, missing = read(part.file), f"there is no file {part.file}"
-        except NotebookError as problem:
-            text, missing = None, f"{part.file}: {problem}"
-        if text and (len(text) > LONGEST_FILE or text.count("\n") > MOST_LINES):
-            text, missing = None, f"{part.file} is longer than what a student writes: copy your answers into the one given out"
-        added = {check.gap: (hidden or {}).get((unit, part.folder, check.gap), ()) for check in part.checks}
-        seeds = {check.gap: seed if shared is None or not check.oracle else shared for check in part.checks}
-        given = {check.gap: _source(check, part, text) if text is not None else (None, NOT_FOUND, missing) for check in part.checks}
-        cases = {check.gap: [] for check in part.checks}
-        for check in (check for check in part.checks if given[check.gap][0]):
-            try:
-                cases[check.gap] = _cases(unit, check, added[check.gap], seeds[check.gap])
-            except Exception as error:  # of the course's own code
-                given[check.gap] = None, GRADER_FAULT, f"not graded: the check can't make its inputs ({type(error).__name__}: {error})"
         together = observing.together(part.checks, cases, {gap: source for gap, (source, _, _) in given.items()}, budgeted, readable)
-        with suppress(BoxFault):  # each check reports it when it asks for what is right
-            observing.foresee([check for check in part.checks if given[check.gap][0]], cases, budgeted)
         for check in part.checks:
             common = {"unit": unit, "track": part.track, "gap": name_of_gap(unit, part.file, check.gap)}
             judged = _judge_gap(check, cases[check.gap], part, given[check.gap], budgeted, readable, together.get(check.gap))
@@ -81,6 +65,26 @@ def judge(unit, parts, read, server, hidden=None, readable=None, seed=None, shar
                     seconds=outcome.seconds if outcome else 0.0,
                     cpu_seconds=outcome.cpu_seconds if outcome else 0.0,
                 )
+
+
+def _prepared(unit, part, read, hidden, seed, shared):
+    """(part, the cases of each gap, what `_source` returned for it), both by gap. The arguments are those of `judge`."""
+    try:
+        text, missing = read(part.file), f"there is no file {part.file}"
+    except NotebookError as problem:
+        text, missing = None, f"{part.file}: {problem}"
+    if text and (len(text) > LONGEST_FILE or text.count("\n") > MOST_LINES):
+        text, missing = None, f"{part.file} is longer than what a student writes: copy your answers into the one given out"
+    added = {check.gap: (hidden or {}).get((unit, part.folder, check.gap), ()) for check in part.checks}
+    seeds = {check.gap: seed if shared is None or not check.oracle else shared for check in part.checks}
+    given = {check.gap: _source(check, part, text) if text is not None else (None, NOT_FOUND, missing) for check in part.checks}
+    cases = {check.gap: [] for check in part.checks}
+    for check in (check for check in part.checks if given[check.gap][0]):
+        try:
+            cases[check.gap] = _cases(unit, check, added[check.gap], seeds[check.gap])
+        except Exception as error:  # of the course's own code
+            given[check.gap] = None, GRADER_FAULT, f"not graded: the check can't make its inputs ({type(error).__name__}: {error})"
+    return part, cases, given
 
 
 def _cases(unit, check, hidden, seed):

@@ -106,9 +106,9 @@ def _by_ranks(cases):
     return runs.items()
 
 
-def foresee(checks, cases, server):
-    """Have the oracles of several checks compute in one process what `expected` then knows. cases: by gap. Raises BoxFault."""
-    _compute({_key(check, case): [check.oracle, [], case] for check in checks if check.oracle for case in cases[check.gap]}, server)
+def foresee(checks, server):
+    """Have the oracles of several checks compute in one process what `expected` then knows. checks: (check, its cases). Raises BoxFault."""
+    _compute({_key(check, case): [check.oracle, [], case] for check, cases in checks if check.oracle for case in cases}, server)
 
 
 def expected(check, cases, server):

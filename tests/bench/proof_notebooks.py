@@ -32,7 +32,10 @@ from tests.bench.runs import ROOT
 
 INPUTS = 3000
 WHOLE = ("workers", "intra_rank", "updates")  # functions that return whole numbers, by which lists are repeated or indexed
-MEASURED = ("submit", "follow", "timing", "runs", "read", "profiled_runs", "one_worker", "big_batches", "compare", "plots", "drawings", "check", "contents", "doctor", *("communication", "schedules", "sessions", "restarts", "run"))
+MEASURED = (
+    "submit", "follow", "timing", "runs", "read", "profiled_runs", "one_worker", "big_batches", "compare", "plots", "drawings", "check", "contents", "doctor",
+    "communication", "schedules", "sessions", "restarts", "run",
+)  # fmt: skip
 EXPECTED = {  # prediction -> the range of what one can reasonably expect
     "prediction": (0.5, 4),
     "prediction_backward": (0.5, 10),

@@ -193,7 +193,7 @@ def test_what_could_not_be_graded_is_no_zero():
 
 def test_of_two_tracks_the_one_attempted_is_shown(own_task, monkeypatch):
     found = [verdict("a", NOT_ATTEMPTED, track="pytorch"), verdict("a", FAILED, track="chainer"), verdict("n", PASSED, 2)]
-    monkeypatch.setattr(self_check, "judge", lambda *arguments: iter(found))
+    monkeypatch.setattr(self_check, "judge", lambda *arguments, **options: iter(found))
     checked = self_check.check("own")
     assert [verdict.track for verdict in checked.verdicts] == ["chainer", ""]
     assert repr(checked) == "2", "what nbgrader takes for the value of a cell"

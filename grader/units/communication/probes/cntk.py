@@ -31,13 +31,13 @@ class PixelNet(Network):
 
 
 @contextlib.contextmanager
-def together(rank, ranks, case):
-    """All workers of handson.cntk are the ranks of this check. Gives a folder with train.txt and test.txt."""
+def together(rank, ranks, case, *more):
+    """All workers of handson.cntk are the ranks of this check. Gives a folder with train.txt, and "test" in `more` adds test.txt."""
     join(rank, ranks)
     folder = Path(f"images_{rank}")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    for part in ("train", "test"):
+    for part in ("train", *more):
         images, labels = pixels(case, part)
         for number, image in enumerate(images):
             Image.fromarray(image).save(folder / f"{part}{number}.png")
@@ -135,7 +135,7 @@ def session(rank, ranks, source, case):
     {"steps": their steps with [image] each, "parameters", "saved": samples seen at each checkpoint, "lines": of progress, "tested": images}
     """
     runs = []
-    with together(rank, ranks, case) as folder:
+    with together(rank, ranks, case, "test") as folder:
         out = Path("out")
         out.mkdir(exist_ok=True)
         for sweeps, restore in ((2, False), (3, True), (2, False)):
