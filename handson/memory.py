@@ -43,16 +43,14 @@ def picture(outs, predicted=None):
 
 
 def parse(text):
-    """The bytes in "parameters=1.5MB,activations=20MB", by the names of PARTS. Raises NotCounted."""
+    """The bytes in "parameters=1.5MB,activations=20MB", by the names there. Raises NotCounted."""
     found = {}
     for word in filter(None, text.split(",")):
         part, _, size = word.partition("=")
         try:
-            if part.strip() not in PARTS:
-                raise ValueError(f"there is no part {part.strip()!r}")
             found[part.strip()] = gpu_memory.bytes_of(size)
-        except ValueError as error:
-            raise NotCounted(f"--predicted: {error}: give sizes of {', '.join(PARTS)}, such as parameters=1.5MB,activations=20MB") from None
+        except ValueError:
+            raise NotCounted(f"--predicted: {word.strip()!r} is no size of a part: write it as in parameters=1.5MB,activations=20MB") from None
     return found
 
 
@@ -61,6 +59,8 @@ def read(outs, predicted=None):
 
     Raises NotCounted.
     """
+    if unknown := [part for part in predicted or {} if part not in PARTS]:
+        raise NotCounted(f"there is no part {unknown[0]!r} to predict: the parts are {', '.join(PARTS)}")
     ranks = []
     for out in map(Path, outs):
         try:

@@ -108,10 +108,15 @@ def test_own_predictions_take_the_place_of_the_formulas(run):
     assert memory.table(ranks)[4].split() == ["predicted", "4.00", "1.00", "2.00", "16.00", "23.00"]
 
 
-@pytest.mark.parametrize("text", ["activation=3MB", "parameters=3", "parameters", "=", "3MB"])
+@pytest.mark.parametrize("text", ["parameters=3", "parameters", "=", "3MB"])
 def test_a_wrong_prediction_is_refused(text):
-    with pytest.raises(memory.NotCounted, match="^--predicted: .*: give sizes of parameters, gradients, optimizer, activations, such as"):
+    with pytest.raises(memory.NotCounted, match=f"^--predicted: '{text}' is no size of a part: write it as in parameters=1.5MB,activations=20MB$"):
         memory.parse(text)
+
+
+def test_a_mistyped_part_is_refused_in_notebooks_too(run):
+    with pytest.raises(memory.NotCounted, match="there is no part 'activation' to predict: the parts are parameters, gradients, optimizer, activations"):
+        memory.picture([run], {"activation": 3e6})
 
 
 def test_the_figure_shows_the_step_and_has_words_for_it(run):

@@ -38,7 +38,7 @@ class Counter(TensorCounter):
         super().__init__(*arguments, **options)
         self.steps, self.step = 0, []
         self.saved, self.live = 0, None  # the highest sum that was written into the run's folder; what `watch` looks at
-        self._parameters, self._optimizers, self._buckets = {}, {}, 0  # by their ids; bytes
+        self._parameters, self._optimizers, self._buckets = {}, weakref.WeakValueDictionary(), 0  # by their ids; bytes
 
     def __enter__(self):
         self._hooks = [

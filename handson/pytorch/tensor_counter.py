@@ -63,8 +63,8 @@ class TensorCounter(TorchDispatchMode):
             self._freed(held)
 
     def refusal(self, asked, operation):
-        """The OutOfMemory of an operation that has asked for so many bytes."""
-        self.asked = asked
+        """The OutOfMemory of an operation (torch's, or words) that has asked for so many bytes."""
+        self.asked, operation = asked, operation if isinstance(operation, str) else _name(operation)
         return OutOfMemory(self.name, asked, self.limit, self.in_use, operation, network=self.phase == "build" or self.making == "optimizer")
 
     def __torch_dispatch__(self, function, types, arguments=(), options=None):
@@ -74,14 +74,14 @@ class TensorCounter(TorchDispatchMode):
             refused = REFUSED.search(str(error))
             if not refused or self.limit == math.inf or isinstance(error, OutOfMemory):
                 raise
-            raise self.refusal(float(refused[1]) * 2 ** gpu_memory.UNITS[(refused[2] or "").lower()], _name(function)) from None
+            raise self.refusal(float(refused[1]) * 2 ** gpu_memory.UNITS[(refused[2] or "").lower()], function) from None
         if kind := _kind(function):
             for tensor in made if isinstance(made, (tuple, list)) else (made,):
                 for storage in self._storages(tensor):
                     if storage._cdata in self._held:
                         self._sized(storage)
                     elif kind == "makes":
-                        self._add(storage, self.making, _name(function))
+                        self._add(storage, self.making, function)
         return made
 
     def _storages(self, tensor):

@@ -62,5 +62,5 @@ def measure(folder):
     script_seconds, bare_seconds, counted_seconds = (statistics.median(seconds) for seconds in zip(*([way() for way in ways] for _ in range(ROUNDS))))
     return [
         ("CPU seconds of an epoch, script / bare loop", f"{script_seconds / bare_seconds:.3f}", "under 1.03"),
-        ("CPU seconds of an epoch, with --gpu-memory / without", f"{counted_seconds / script_seconds:.3f}", "under 1.05"),
+        ("CPU seconds of an epoch, with --gpu-memory / without", f"{counted_seconds / script_seconds:.3f}", "off unless asked for"),
     ]

@@ -189,7 +189,7 @@ def replicated_and_sharded(comm):
             for _ in range(3):
                 network(torch.randn(BATCH, WIDTH)).sum().backward()
                 optimizer.step()
-        found.append((counter.in_use, counter.predicted()))
+        found.append((counter.in_use.copy(), counter.predicted()))
     return found
 
 
