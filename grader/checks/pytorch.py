@@ -129,7 +129,7 @@ ON_ITS_NODE = "comm.intra_rank is this rank's number on its node; args.gpu is a 
 DEVICE = Check(
     "device",
     f"{PROBES}:device",
-    ({"gpu": [1]}, {"gpu": [2, 1]}),
+    ({"gpu": [1]}, {"gpu": [2]}),
     (Criterion("the GPU asked for", 1, training.right_gpu, "devices.use(id) chooses a GPU; args.gpu is a list of ids."),),
     observed=lambda case: {"gpu": object},
 )

@@ -48,11 +48,11 @@ class Case(NamedTuple):
 
 
 CASES = {
-    ("single_gpu", "pytorch"): Case("2,1", 22, 8),
+    ("single_gpu", "pytorch"): Case("2", 22, 8),
     ("multi_gpu", "pytorch"): Case("2,0,1", 23, 4),
     ("multi_node", "pytorch"): Case("2,1", 23, 4),
     ("profiling", "pytorch"): Case("2,1", 22, 4),
-    ("single_gpu", "chainer"): Case("2,1", 22, 8),
+    ("single_gpu", "chainer"): Case("2", 22, 8),
     ("multi_gpu", "chainer"): Case("2,0,1", 25, 4),  # Chainer's parts are equal: one image is left over
     ("multi_node", "chainer"): Case("2,1", 26, 3),  # ChainerMN's parts are equal: one image is dealt twice
 }
@@ -107,7 +107,7 @@ class Script:
         self.case, self.texts = CASES[self.unit, track], 0
         for name, test_images in ("data", 5), ("few", 2):  # 2 are fewer than the ranks
             watched_script.write_images(folder / f"{name}.npz", self.case.images, test_images)
-        self.solution = self.see([({}, sorted({*self.runs("evaluator"), *self.runs("split")}))])[0]
+        self.solution = self.see([({}, sorted({*self.runs("evaluator"), *self.runs("split"), *self.runs("optimizer")}))])[0]
         if failures := [f"{run}: {notes['failure']}" for run, notes in self.solution.items() if notes["failure"]]:
             sys.exit(f"tests.bench.proof_scripts: the solution of {file} itself does not run {', '.join(failures)}")
 
@@ -119,11 +119,13 @@ class Script:
             "resumed": ["3", "--resume", f"{self.folder}/{self.texts}/from the start/snapshot_epoch_1"],
             "with 2 test images": ["1", "--dataset", f"{self.folder}/few.npz"],
             "with another seed": ["1", "--seed", "4"],
+            "with double buffering": ["2", "--double-buffering"],
         }[run]
 
     def runs(self, gap):
         """The names of the runs that show what a gap does."""
         which = {"resumed": self.unit != "profiling", "with 2 test images": gap == "evaluator", "with another seed": gap in DEALS}
+        which["with double buffering"] = gap == "optimizer" and (self.unit, self.track) == ("multi_node", "chainer")
         return ["from the start", *(run for run, asked in which.items() if asked)]
 
     def differences(self, answers):

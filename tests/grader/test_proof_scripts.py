@@ -63,3 +63,9 @@ def test_every_gap_of_a_training_script_can_be_proven():
             if (unit, part.track) in proof_scripts.CASES:
                 for gap in gaps.answers(exercises.solution(part.file).read_text()):
                     assert proof_scripts.file_of(unit, gap, part.track) == part.file
+
+
+def test_scripts_get_as_many_gpus_as_they_accept():
+    """The scripts for a single GPU refuse several."""
+    for (unit, _), case in proof_scripts.CASES.items():
+        assert (len(case.gpus.split(",")) == 1) == (unit == "single_gpu")

@@ -7,7 +7,7 @@ from grader.checks.check import Check, Criterion
 DEVICE = Check(
     "device",
     f"{PROBES}:device",
-    ({"gpu": [0]}, {"gpu": [2, 1]}),
+    ({"gpu": [0]}, {"gpu": [2]}),
     (Criterion("the GPU asked for", 1, training.right_gpu, "devices.use(id) chooses a GPU; args.gpu is a list of ids."),),
     observed=lambda case: {"gpu": object},
 )
