@@ -1,7 +1,7 @@
 """The rules of a course: units and points that count, deadlines, late days, groups and the scale, as the instructor's course.toml gives them.
 
-docs/course.toml is an example with all keys. The gradebook keeps what the checks gave; scores.py applies the rules each time
-scores are made, so a change of the file changes grades without a new grading. Without the file there are no rules.
+docs/course.toml is an example with all keys. The gradebook keeps what the checks gave; scores.py applies the rules each time scores are made,
+so a change of the file changes grades without a new grading. Without the file there are no rules.
 """
 
 import difflib
@@ -19,7 +19,6 @@ from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.files import COURSE
 from handson.tables import known, table
-
 
 FILE = COURSE / "course.toml"
 KEYS = ("title", "site", "language", "zone", "scale", "pass", "counts", "attempts", "bonus", "late", "units", "students", "groups")
@@ -107,10 +106,6 @@ class Rules:
         own = self._of(student).late_days
         return self.late_days if own is None else own
 
-    def group(self, student):
-        """The name of the student's group, or ""."""
-        return next((name for name, members in self.groups.items() if student in members), "")
-
     def _of(self, student):
         return self.students.get(student, StudentRules())
 
@@ -147,8 +142,12 @@ def of_students(rules, attempts):
     for attempt in attempts:
         own[attempt.student].append(attempt)
     found = {student: ("", tuple(of_student)) for student, of_student in own.items()}
+    called = defaultdict(set)
+    for student, of_student in own.items():
+        called[student].add(student)
+        called[of_student[-1].name].add(student)
     for group, members in rules.groups.items():
-        as_group = [student for student in own if group in (student, own[student][-1].name) and student not in members]
+        as_group = called[group].difference(members)
         pool = sorted((attempt for student in (*members, *as_group) for attempt in own.get(student, ())), key=_when)
         pool = tuple(replace(attempt, attempt=number) for number, attempt in enumerate(pool, start=1))
         for student in as_group:
@@ -159,7 +158,8 @@ def of_students(rules, attempts):
 
 def candidates(rules, unit, student, attempts):
     """The attempts, in their order, that may count in a unit: (Submission, days late) pairs. The points decide among them."""
-    taken = [attempt for attempt in attempts if rules.attempts is None or attempt.attempt <= rules.attempts]
+    allowed = sorted(attempt.attempt for attempt in attempts)[: rules.attempts]
+    taken = [attempt for attempt in attempts if attempt.attempt in allowed]
     due, here, free = rules.due(unit, student), rules.of(unit), rules.free_days(student)
     dated = [(attempt, here.days_late(attempt.handed_in and datetime.fromisoformat(attempt.handed_in), due)) for attempt in taken]
     last = {days: [one for one in dated if one[1] <= days][-1:] for days in range(free + 1)}  # the last one that is this late at most
@@ -186,20 +186,24 @@ def in_gradebook(rules, attempts):
     the same student's.
     """
     students = {attempt.student: attempt.name for attempt in attempts}
+    called = defaultdict(list)
+    for student, name in students.items():
+        called[name.casefold()].append(student)
+    members = dict.fromkeys(one for group in rules.groups.values() for one in group)
     names, sentences = {}, []
-    members = [one for group in rules.groups.values() for one in group]
-    for asked in dict.fromkeys([*rules.students, *members]):
-        called = {asked.casefold(), re.sub(r"_\d+$", "", asked).casefold()}
-        alike = [student for student, name in students.items() if name.casefold() == asked.casefold() or student == name and name.casefold() in called]
+    for asked in rules.students | members:
+        without_number = [student for student in called[re.sub(r"_\d+$", "", asked).casefold()] if student == students[student]]
+        alike = called[asked.casefold()] or without_number
         names[asked] = asked if asked in students or len(alike) != 1 else alike[0]
         if len(alike) > 1 and asked not in students:
             sentences.append(f"{FILE.name} names {asked!r}, who could be {' or '.join(map(repr, alike))}: write the name with its number.")
         elif names[asked] not in students and asked not in members:  # who is in a group need not hand in
             near = difflib.get_close_matches(asked, {*students, *students.values()}, 1)
             sentences.append(f"{FILE.name} names {asked!r}, who has handed in nothing{f'; did you mean {near[0]!r}?' if near else '.'}")
-    for asked in names:
-        if twice := next((other for other in names if other < asked and names[other] == names[asked]), None):
-            raise RulesError(f"{FILE.name} has two names for one student, {twice!r} and {asked!r}: use one of them")
+    first = {}
+    for asked, student in names.items():
+        if first.setdefault(student, asked) != asked:
+            raise RulesError(f"{FILE.name} has two names for one student, {first[student]!r} and {asked!r}: use one of them")
     own = {names[student]: value for student, value in rules.students.items()}
     groups = {name: tuple(names[student] for student in group) for name, group in rules.groups.items()}
     return replace(rules, students=own, groups=groups, unknown=tuple(sentences))

@@ -171,7 +171,7 @@ def test_unknown_students_are_named_with_who_could_be_meant(book):
 
 def test_two_names_of_one_student_are_refused(book):
     store(book, handed_in("jane", "7"), [said()])
-    with pytest.raises(RulesError, match="two names for one student, 'jane' and 'jane_7'"):
+    with pytest.raises(RulesError, match="two names for one student, 'jane' and 'jane_7': use one of them"):
         scores(book, rules=Rules(students={"jane": StudentRules()}, groups={"a": ("jane_7",)}))
 
 
@@ -276,6 +276,11 @@ def test_a_late_attempt_that_can_not_be_read_leaves_the_one_in_time_and_the_stud
 def test_of_attempts_only_the_first_ones_count(book):
     attempts(book, (-3, 1.0), (-2, 5.0), (-1, 9.0))
     assert [credit(book, of_unit(attempts=number)) for number in (1, 2, 3, 9)] == [1.0, 5.0, 9.0, 9.0]
+
+
+def test_the_first_attempts_are_the_first_ones_that_are_there(book):
+    store(book, handed_in(attempt=3), [said("step", 5.0, 10.0)])
+    assert credit(book, of_unit(attempts=2)) == 5.0
 
 
 def test_an_attempt_that_may_count_and_is_not_graded_keeps_the_grade_open(book):
@@ -423,7 +428,7 @@ def test_the_example_in_docs_is_right_and_shows_every_key(read):
     course = read(example)
     keys = {*rules.KEYS, *rules.OF_LATE, *rules.OF_UNIT, *rules.OF_STUDENT}
     assert keys <= set(re.findall(r"^\[?(\w+)", example, re.MULTILINE)) | set(tomllib.loads(example)["units"]["multi_gpu"])
-    assert course.group("Max Roe_12346") == "Group A" and course.free_days("Jane Doe_12345") == 5 and course.free_days("Max Roe_12346") == 3
+    assert course.groups == {"Group A": ("Jane Doe_12345", "Max Roe_12346")} and course.free_days("Jane Doe_12345") == 5 and course.free_days("Max Roe_12346") == 3
     assert rules.points_of(course, "start") == 0 and rules.points_of(course, "multi_gpu") == pytest.approx(40)
     assert "From Monday, 12 October 2026, 00:00 (Europe/Berlin). Due Sunday, 25 October 2026, 24:00" in head(course, "single_gpu")
 
