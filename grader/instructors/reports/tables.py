@@ -36,7 +36,7 @@ def _cell(value, digits):
     if isinstance(value, str):
         line = " ".join(clean(value).split())
         line = INSIDE.sub(r"\1'", line)
-        return f"'{line}" if line.startswith(FORMULA) else line
+        return f"'{line}" if line.startswith(FORMULA) and line != "-" else line  # Moodle writes "-" for no date
     return number(value, digits)
 
 
