@@ -14,7 +14,8 @@ from classes import handed_in, said, store
 from serving import ROOT, served, until
 
 from grader.instructors import by_hand, reports
-from grader.instructors.collect import file_name
+from grader.instructors.collect import digest_of, file_name
+from grader.instructors.grade import grading
 from grader.instructors.gradebook import Gradebook, InUse, Stale
 from grader.instructors.reports import PROGRESS
 
@@ -249,3 +250,22 @@ def test_what_was_seen_is_changed_and_nothing_else(tmp_path):
     by_hand.comment(tmp_path, "max", "multi_gpu", "step", "first", "who", **quiet)
     with pytest.raises(Stale, match="max, multi_gpu, step: this has changed meanwhile"):
         by_hand.adjust(tmp_path, "max", "multi_gpu", "step", 1.0, "second", "who", **quiet)
+
+
+def test_reports_have_what_was_graded_again_before_an_interruption(tmp_path, monkeypatch):
+    name, data = "exercises/01_single_gpu/run_single_gpu_training.sh", b"#"
+    path = tmp_path / "submissions/max/1" / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(data)
+    with Gradebook(tmp_path) as book:
+        store(book, handed_in("max", digest=digest_of({name: data})), [said("step", None)])
+
+    def interrupted(book, pairs, *_):
+        assert {one.path for one, _ in pairs} == {path.parents[2]}
+        book.store(pairs[0][0], "multi_gpu", [said("step", 2.0)], "2")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(grading, "_grade", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        grading.again("max", tmp_path, ["multi_gpu"], trusted=True, say=lambda line: None)
+    assert "1 passed: step" in (tmp_path / "feedback/max.html").read_text()

@@ -92,7 +92,15 @@ def test_feedback_names_what_to_write_next_and_says_when_nothing_is_left(book):
     store(book, handed_in(), [said("device", 2.0), not_done("step", message="to be filled", hint="the mean")])
     assert "To write next step in multi gpu, exercises/02_multi_gpu/pytorch/train_cifar_multi_gpu.py What to do next: fill this gap" in feedback(book).text
     store(book, handed_in(digest="2"), [said("device", 2.0)])
-    assert "Everything passed" in feedback(book).text and "What to do next" not in feedback(book).text
+    assert "You have all points" in feedback(book).text and "What to do next" not in feedback(book).text
+
+
+@pytest.mark.parametrize("unit, gap", [("", ""), ("multi_gpu", ""), ("multi_gpu", "step")])
+def test_what_a_person_has_decided_on_is_not_to_be_fixed(book, unit, gap):
+    store(book, handed_in(), [said("step", 0.5)])
+    assert "To fix first" in feedback(book).text
+    book.adjust("jane", unit, gap, 1.5, "right, in another way", "who")
+    assert "To fix first" not in feedback(book).text
 
 
 def test_feedback_is_by_file(book):

@@ -103,7 +103,12 @@ def again(student, out, units=None, engines=2, trusted=False, say=print):
         if gone := next((one for one, place in places.items() if place is None), None):
             raise GradeError(f"what {student} has handed in can't be graded: {gone.refused or f'it is not in {out} any more; run `python -m grader grade` again'}")
         pairs = [(replace(one, path=places[one]), unit) for one, unit in pairs]
-        _grade(book, pairs, versions, "trusted" if trusted else "sandbox", seeds.secret(out), engines, None, None, trusted, say)
+        try:
+            _grade(book, pairs, versions, "trusted" if trusted else "sandbox", seeds.secret(out), engines, None, None, trusted, say)
+        except BaseException:
+            with suppress(OneSentence):
+                tell(book, out)
+            raise
         tell(book, out)
     say(f"{student} is graded again: see {out / 'report.html'}")
 

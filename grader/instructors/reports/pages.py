@@ -185,9 +185,11 @@ def _example(row, folder):
 def first_to_fix(score):
     """(the Unit, the Gap, the Verdict) that a student should look at first, or None if nothing is left to do.
 
-    Later gaps build on earlier ones, so it is the first gap that went wrong; if none did, the first that is still to be filled.
+    Later gaps build on earlier ones, so it is the first gap that went wrong; if none did, the first that is still to be filled. What a person
+    has decided on is left out.
     """
-    open_gaps = [(unit, gap) for unit in score.units for gap in unit.gaps if gap.complete and gap.points < gap.max_points and not gap.adjustment]
+    units = () if score.adjustment else [unit for unit in score.units if not unit.adjustment]
+    open_gaps = [(unit, gap) for unit in units for gap in unit.gaps if gap.complete and gap.points < gap.max_points and not gap.adjustment]
     for untouched in (False, True):
         for unit, gap in open_gaps:
             wrong = [verdict for verdict in gap.verdicts if verdict.status != PASSED and (verdict.status in UNTOUCHED) == untouched]
