@@ -337,7 +337,7 @@ def test_a_hundred_killed_ranks_leave_nothing(tmp_path, monkeypatch):
         for _ in range(50):
             outcome = server.run("tests.grader.misbehaving:end_by_signal", [signal.SIGTERM], 2, readable=SANDBOX)
             assert {rank.status for rank in outcome.ranks} == {KILLED}
-        until(lambda: not psutil.Process(server.process.pid).children(recursive=True), "ranks are left")
+        wait_until(lambda: not psutil.Process(server.process.pid).children(recursive=True), "no rank is left", 10)
         assert not [path for path in tmp_path.rglob("*") if not path.is_dir()]
     finally:
         server.stop()
