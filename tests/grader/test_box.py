@@ -301,7 +301,7 @@ def test_a_server_that_still_loads_libraries_ends_at_once():
 GRADER = """
 from grader import sandbox
 from grader.box import Server
-Server().run("tests.grader.misbehaving:loop", readable=sandbox.interpreter_paths())
+Server(("tests.grader.misbehaving",)).run("tests.grader.misbehaving:loop", readable=sandbox.interpreter_paths())
 """
 
 
@@ -319,10 +319,11 @@ def test_graders_that_were_killed_leave_nothing_once_the_next_one_has_run(tmp_pa
             killed.kill()
         wait_until(lambda: not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes), "no process is left", 10)
     assert namespaces and list(tmp_path.iterdir())
+    wait_until(lambda: not namespaces & networks(psutil.pids()), "no namespace is left", 10)  # else its control group stays, too
     server = Server()
     server.run("tests.grader.misbehaving:behave", readable=SANDBOX)
     server.stop()
-    assert not namespaces & networks(psutil.pids()) and not list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())
     with contextlib.suppress(OSError):  # no groups may be made here
         groups = [int(group.name.removeprefix(cgroups.NAME)) for folder, _ in cgroups.places() for group in folder.glob(f"{cgroups.NAME}*")]
         assert not [pid for pid in groups if pid in {process.pid for process in processes} and not psutil.pid_exists(pid)]
