@@ -22,7 +22,7 @@ def sign(status):
     return {PASSED: "✓", NOT_ATTEMPTED: "–", NOT_FOUND: "–", GRADER_FAULT: "?"}.get(status, "✗")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The result of one criterion. `points` lies between 0 and `max_points`, or is None with GRADER_FAULT: not graded."""
 

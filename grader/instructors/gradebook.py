@@ -34,6 +34,7 @@ import math
 import os
 import socket
 import sqlite3
+import sys
 import struct
 import time
 from collections import defaultdict
@@ -407,7 +408,7 @@ def _submission(row):
 
 
 def _verdicts(row):
-    return [Verdict(**fields) for fields in json.loads(row["verdicts"])]
+    return [Verdict(**{name: sys.intern(value) if type(value) is str else value for name, value in fields.items()}) for fields in json.loads(row["verdicts"])]
 
 
 def _one_of(names):
