@@ -13,7 +13,7 @@ import torch.distributed as dist
 from ranks import on_ranks
 
 from handson.notebook import communication
-from handson.pytorch import compared_methods, wire
+from handson.pytorch import all_reduces, compared_methods, wire
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "solutions/05_communication/pytorch"
@@ -82,8 +82,8 @@ def with_store(comm):
 
 def wrong_sum(comm):
     try:
-        wire.timed("half", lambda tensor: dist.all_reduce(tensor[: len(tensor) // 2]), 16, with_store(comm))
-    except wire.WrongSum as problem:
+        all_reduces.timed("half", lambda tensor: dist.all_reduce(tensor[: len(tensor) // 2]), 16, with_store(comm))
+    except all_reduces.WrongSum as problem:
         return str(problem)
 
 
@@ -102,7 +102,7 @@ def of_unequal_lengths(comm):
         sending.wait()
 
     try:
-        wire.timed("uneven", all_reduce, 16, with_store(comm))
+        all_reduces.timed("uneven", all_reduce, 16, with_store(comm))
     except wire.WrongLength as problem:
         return str(problem)
 

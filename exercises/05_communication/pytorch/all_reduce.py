@@ -5,7 +5,7 @@ Two ranks that send to each other first say what they expect: gloo then sends bo
 
 import torch.distributed as dist
 
-from handson.pytorch import wire
+from handson.pytorch import all_reduces
 from handson.pytorch.wire import expect, receive, send
 
 
@@ -55,4 +55,4 @@ def doubling(tensor):
 
 
 if __name__ == "__main__":
-    wire.measure({"naive": naive, "ring": ring, "doubling": doubling, "gloo": dist.all_reduce})
+    all_reduces.measure({"naive": naive, "ring": ring, "doubling": doubling, "gloo": dist.all_reduce})

@@ -1,0 +1,83 @@
+"""What times all-reduces written from scratch (unit communication), after it has checked and counted each."""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+from handson.errors import OneSentence
+from handson.files import written_aside
+from handson.pytorch import wire
+from handson.pytorch.communicator import meet
+from handson.pytorch.workers import TIMEOUT
+from handson.training import identity, options, watchdog
+
+SIZES = [4**power for power in range(2, 12)]  # numbers of 4 bytes: 64 B to 16 MB
+SHARE = 0.2  # seconds for the repetitions of one size
+WRONG = 1e-4  # relative: float32 is added up in another order
+
+
+class WrongSum(OneSentence):
+    """An all-reduce that does not give the sum."""
+
+
+def measure(algorithms):
+    """The main program of a script of all-reduces: time each of `algorithms` (name -> function of a tensor), and write all_reduce.json.
+
+    The file holds {"ranks": N, "rows": [{"algorithm", "bytes", "seconds" (median; of the slowest rank), "messages", "sent" (bytes; both for
+    each rank)}]}. A sum that is wrong ends all ranks with a sentence.
+    """
+    parser = options.OneSentenceParser(description="Time all-reduces of growing size.", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    add = parser.add_argument
+    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="accepted as by the training scripts; not used")
+    add("--largest", type=options.positive(int, 1 << 30), default=4 * SIZES[-1], metavar="BYTES", help="size of the largest message")
+    add("--patience", type=options.natural, default=30, metavar="SECONDS", help="end ranks that finish no all-reduce for so long; 0: never")
+    _, script, track = identity.of(sys.argv[0])
+    options.add_out(parser, script, track)
+    args = parser.parse_args()
+    if args.gpu and options.launcher_rank() == 0:
+        print("Warning: -g has no effect, as no GPU takes part here.")
+    options.make_out(parser, args.out)
+    torch.set_num_threads(1)
+    with meet(args) as comm:
+        dist.init_process_group("gloo", store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
+        rows = []
+        for numbers in (numbers for numbers in SIZES if 4 * numbers <= args.largest):
+            for name, all_reduce in algorithms.items():
+                rows.append({"algorithm": name, "bytes": 4 * numbers} | timed(name, all_reduce, numbers, comm))
+        if comm.rank == 0:
+            with written_aside(args.out / "all_reduce.json") as file:
+                file.write(json.dumps({"ranks": comm.size, "nodes": comm.inter_size, "rows": rows}).encode())
+            print(f"{len(rows)} measurements: {args.out}/all_reduce.json")
+
+
+def timed(name, all_reduce, numbers, comm):
+    """The median time of an all-reduce, after one that is checked and counted."""
+    mine = torch.randn(numbers, generator=torch.Generator().manual_seed(comm.rank))
+    right = mine.clone()
+    dist.all_reduce(right)
+    wire.sent.clear()
+    found = mine.clone()
+    with wire.lengths_compared(dist.PrefixStore(f"{name} {numbers}", comm.store), comm.rank):
+        all_reduce(found)
+    counted = comm.allgather([wire.sent["messages"], wire.sent["bytes"]])
+    off = (found - right).abs().max().item()
+    worst = max(comm.allgather(off))
+    if not worst <= WRONG * comm.size:
+        where = f"{name}: the result for {numbers} numbers on {comm.size} ranks"
+        raise WrongSum(f"{where} is no sum (off by {worst:.3g}): correct it before it is measured")
+    times, begin, go_on = [], time.perf_counter(), torch.ones(1)
+    while go_on.item() and len(times) < 30:
+        again = mine.clone()
+        dist.barrier()
+        start = time.perf_counter()
+        all_reduce(again)
+        times.append(time.perf_counter() - start)
+        watchdog.progress()
+        go_on.fill_(float(time.perf_counter() - begin < SHARE or len(times) < 3))
+        dist.broadcast(go_on, 0)
+    return {"seconds": max(comm.allgather(statistics.median(times))), "messages": [one for one, _ in counted], "sent": [one for _, one in counted]}
