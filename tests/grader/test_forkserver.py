@@ -1,6 +1,5 @@
 """Servers that are forked from a process which has their libraries loaded."""
 
-
 import psutil
 import pytest
 from waiting import wait_until
@@ -21,8 +20,8 @@ def servers(tmp_path):
 
 
 def works(server):
-    (rank,) = server.run("grader.probes.cases:each", [[["builtins:print", [], case] for case in (1, 2)]]).ranks
-    return rank.status is None and rank.output == "0 1 1\n0 1 2\n"
+    (rank,) = server.run("grader.probes.cases:each", [[["builtins:print", [], {"case": number}] for number in (1, 2)]]).ranks
+    return rank.status is None and rank.output == "0 1 {'case': 1}\n0 1 {'case': 2}\n"
 
 
 def of_shared():
