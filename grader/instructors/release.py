@@ -59,7 +59,7 @@ def release(solutions, course, check=False, say=print, site=None):
         else:
             _replace(course, room, files, say)
         gaps = sum(len(given.gaps) for file, given in built.exercises.items() if file.startswith(room))
-        say(f"{course / room}: {len(files)} files, {gaps} gaps.")
+        say(f"{course / room}: {sites.counted(len(files), 'file')}, {sites.counted(gaps, 'gap')}.")
     if (course / "grader/units").is_dir():
         _record(course, check)
     if site and not check and (course / "jobs/sites").is_dir():
@@ -218,7 +218,7 @@ def _replace(course, room, files, say):
     except OSError as error:
         raise GapError(f"{error.filename} can't be written ({error.strerror}): make room for it, or name another --course") from None
     if kept.exists():
-        say(f"{kept}: {len(changed)} files of {room} that were changed since the last release; delete them if they aren't needed.")
+        say(f"{kept} has {sites.counted(len(changed), 'file')} of {room} that somebody had changed since the last release: delete it if nobody needs it.")
 
 
 def _released(folder):

@@ -35,13 +35,13 @@ def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wa
     try:
         cluster.start_controller_sync()
         job = _start_engines(cluster, engines)
-        say(f"The engines' job is {job}. Waiting for {engines} engines, for {wait} s at most ...")
+        say(f"The engines' job is {job}. Waiting for {sites.counted(engines, 'engine')}, {wait} s at most ...")
         _wait(cluster, job, engines, wait, say)
     except BaseException:
         with suppress(subprocess.CalledProcessError):  # qdel: the job has ended
             cluster.stop_cluster_sync()
         raise
-    say(f"{engines} engines are ready. Grade with: python -m grader grade SUBMISSIONS --out DIR --profile {profile}")
+    say(f"{sites.counted(engines, 'engine')} ready. Grade with: python -m grader grade SUBMISSIONS --out DIR --profile {profile}")
     say(f"At the end: python -m grader cluster stop --profile {profile}")
 
 
