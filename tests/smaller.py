@@ -9,7 +9,6 @@ SETTINGS = {
     "epochs=6": "epochs=1",
     "--epoch 6 --size": "--epoch 2 --size",
     "--method all --epoch 3": "--method all --epoch 1",
-    "OPTIONS=-e 3 {options}": "OPTIONS=-e 2 {options}",
     "interval=2, count=4": "interval=1, count=2",
     '"none", "100mbit", "20mbit"': '"none", "20mbit"',
 }

@@ -34,7 +34,8 @@ class Lengths:
         """Waits for the sender's word. Raises WrongLength."""
         numbers = int(self.store.get(self._message(source, self.rank)))
         if numbers != like.numel():
-            raise WrongLength(f"expects {like.numel()} numbers from rank {source}, which sends {numbers}: all ranks need the same length, and both sides the same part")
+            cure = "all ranks need the same length, and both sides the same part"
+            raise WrongLength(f"expects {like.numel()} numbers from rank {source}, which sends {numbers}: {cure}")
 
 
 def send(tensor, to):

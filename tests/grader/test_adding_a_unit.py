@@ -19,7 +19,7 @@ FILES = dict(re.findall(rf"({PLACE}[\w./]+)`(?:(?!\n\n|{PLACE}).)*\n\n```\w+\n(.
 FILES = {name.removeprefix("`"): text for name, text in FILES.items()}
 COMMANDS = re.findall(r"^    (\S.*)$", PAGE.partition("## 4.")[2], re.MULTILINE)
 TWO_FOLDERS = ("solutions/50_totals/", "grader/units/totals/")
-BUILT = ("exercises/50_totals/", "notebooks/50_totals.ipynb")
+BUILT = ("exercises/50_totals/", "notebooks/50_totals.ipynb", "exercises/.released", "notebooks/.released")
 
 pytestmark = pytest.mark.slow
 

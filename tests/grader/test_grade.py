@@ -82,10 +82,10 @@ def test_solutions_get_everything_untouched_exercises_nothing_and_mutants_what_t
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_how_many_how_fast_and_how_long_still_is_told_in_a_terminal_and_elsewhere(monkeypatch, capsys, terminal):
+def test_how_many_how_fast_and_how_long_still_is_told_in_a_terminal_and_elsewhere(monkeypatch, capsys, tmp_path, terminal):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     said = []
-    with grading._progress(4, said.append) as tick:
+    with grading._progress(4, tmp_path, said.append) as tick:
         for student in "abcd":
             tick((student, UNIT), 2)
     shown = capsys.readouterr().err

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from grader import exercises, judging
+from grader import judging
 from grader.course import UNITS
+from grader.instructors import known_answers
 from grader.instructors.collect import Submission
 from grader.instructors.grade import seeds, work
 from grader.instructors.grade.seeds import SecretError
@@ -51,5 +52,6 @@ def test_the_pieces_of_a_submission_have_its_seeds():
 def test_all_files_of_a_unit_are_checked_with_the_seeds_that_were_asked_for(monkeypatch):
     asked = []
     monkeypatch.setattr(judging, "_cases", lambda unit, check, hidden, seed: asked.append((bool(check.oracle), seed)) or [])
-    list(judging.judge("multi_gpu", UNITS["multi_gpu"], lambda file: exercises.given_out(file).text, None, seed=1, shared=2))
+    for part in UNITS["multi_gpu"]:
+        judging._prepared("multi_gpu", part, known_answers.solved, None, seed=1, shared=2)
     assert set(asked) == {(True, 2), (False, 1)}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from node_jobs import Jobs, namespaces
+from waiting import wait_until
 
 from handson.cluster import virtual_nodes
 
@@ -56,7 +57,6 @@ if comm.rank == 0:
 TORCH = """
 import json, sys, torch, torch.distributed as dist
 from about_me import facts, timed
-from waiting import wait_until
 from handson.training import options
 from handson.pytorch.communicator import meet
 args = options.parse(gpus=None)
