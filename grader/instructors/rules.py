@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 
-from grader.course import UNITS, name_of_gap
+from grader.course import UNITS, most_points, name_of_gap
 from grader.verdict import most
 from handson.cluster import site as sites
 from handson.errors import OneSentence
@@ -219,6 +219,11 @@ def points_of(rules, unit):
 def total_of(rules):
     """The points of all units together."""
     return sum(points_of(rules, unit) for unit in UNITS)
+
+
+def by_checks(rules):
+    """The points that the checks give in all units that count."""
+    return sum(most_points(unit) for unit in UNITS if rules.of(unit).points != 0)
 
 
 def shown(moment, zone=None, end=True):
