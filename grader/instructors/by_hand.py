@@ -1,7 +1,8 @@
 """Points and comments by hand: ``python -m grader adjust`` and ``serve``. Points are those of the course; the gradebook has them in those of
 the checks. They can be set while a grader runs."""
 
-from grader.course import UNITS
+import re
+
 from grader.instructors import rules
 from grader.instructors.collect import meant
 from grader.instructors.gradebook import BONUS, Gradebook, GradebookError, Stale
@@ -65,13 +66,19 @@ def adjustments(folder):
 
 
 def _student(folder, name):
-    """The student whom a command names, with or without the number. Raises GradebookError for a name that nobody or more than one has."""
+    """The student or the group whom a command names, with or without the number. Raises GradebookError for a name that more than one has, or
+    that only looks like somebody's."""
     with Gradebook(folder, writing=False) as book:
-        student, others = meant(name, {one.student: one.name for one in book.submissions()})
-    groups = rules.read().groups
-    if others and name not in {*groups, *(member for members in groups.values() for member in members)}:
+        attempts = book.attempts()
+    students = rules.of_students(rules.in_gradebook(rules.read(), attempts), attempts)
+    as_group = {one.student: group for group, pool in students.values() for one in pool if one.student not in students}
+    plain = {one.student: one.name for one in attempts}
+    known = {student: plain.get(student, re.sub(r"_\d+$", "", student)) for student in students}
+    known |= {group: group for group, _ in students.values() if group} | {student: student for student in as_group}
+    student, others = meant(name, known)
+    if others:
         raise GradebookError(f"there is no student {name!r} in {folder}: did you mean {' or '.join(map(repr, others))}?")
-    return student or name
+    return as_group.get(student, student or name)
 
 
 def _line(score, row):
@@ -94,7 +101,7 @@ def _adjust(book, score, student, unit, gap, points, reason, author):
     if points is not None and unit == BONUS and not 0 <= points <= score.rules.bonus:
         allowed = f"has from 0 to {number(score.rules.bonus)}" if score.rules.bonus else "needs a line such as bonus = 5 in course.toml"
         raise GradebookError(f"{points:g} points can't be given: {BONUS} {allowed}")
-    if points is not None and factor != 1 and not 0 <= points <= adjusted.max_points + 1e-9:
+    if points is not None and adjusted and (factor != 1 or not score.units) and not 0 <= points <= adjusted.max_points + 1e-9:
         raise GradebookError(f"{points:g} points can't be given: {_what(unit, gap)} has from 0 to {number(adjusted.max_points)} in course.toml")
     by_checks = points / factor if points is not None and factor else points
     book.adjust(student, unit, gap, by_checks, reason, author, _counting(score, unit))
@@ -121,24 +128,26 @@ def comment(folder, student, unit, gap, text, author, say=print, version=None, w
 
 
 def _change(folder, student, unit, gap, change, version, write, say):
-    """Change the gradebook in `folder`, write all reports again, and say how the student's grade changed. Returns the new Score."""
+    """Change the gradebook in `folder`, write all reports again, and say how the grade of the student, or of each member of the group, changed.
+    Returns the new Score, of a group that of its first member."""
     with Gradebook(folder, writing=False):
         pass  # raises if there is no gradebook: only `grade` makes one
     with Gradebook(folder, alone=False) as book, book.together():
         if version is not None and version != book.version(student, unit, gap):
             raise Stale(f"{student}, {_what(unit, gap)}: this has changed meanwhile")
-        before = _score(book, student)
-        change(book, before)
-        after = _score(book, student)
+        before = _scores(book, student)
+        change(book, before[0] if before else None)  # raises if there is nobody
+        after = _scores(book, student)
     write(folder)
-    say(f"{student}: {_total(before)} -> {_total(after)}.")
-    return after
+    for old, new in zip(before, after, strict=True):
+        say(f"{new.student}: {_total(old)} -> {_total(new)}.")
+    return after[0]
 
 
-def _score(book, student):
-    """The Score of a student, or for the name of a group that of its first member; None if there is nobody."""
+def _scores(book, student):
+    """The Score of a student, or for the name of a group those of its members; none if there is nobody."""
     of_class = scores_of(book)
-    return next((score for name in ("student", "group") for score in of_class if getattr(score, name) == student), None)
+    return [score for score in of_class if score.student == student] or [score for score in of_class if score.group == student]
 
 
 def _total(score):

@@ -80,11 +80,7 @@ def collect(submissions, workplace, expected, say=lambda line: None, listed=(), 
     """
     submissions, workplace = Path(submissions), Path(workplace)
     with _opened(submissions) as entries:
-        if room := next((entry.name for entry in entries if entry.is_folder and entry.name in ("exercises", "notebooks")), None):
-            raise CollectError(f"{submissions} is one submission, for it has {room}/: name the folder that it is in")
-        attempts, same_number = _by_student(entries, listed, say)
-        if not attempts:
-            raise CollectError(f"{submissions} is empty: it should hold a folder or an archive for each student")
+        attempts, same_number = _by_student(submissions, entries, listed, say)
         times = _times(attempts, listed, zone, say if submissions.is_file() else None)
         _say_what_is_younger(attempts, say)
         limits = {name: LARGEST[Path(name).suffix] for name in expected}
@@ -107,7 +103,7 @@ def collect(submissions, workplace, expected, say=lambda line: None, listed=(), 
 def names(submissions):
     """{student: the names of what a learning platform gave out of each, in the order of attempts}. Raises CollectError."""
     with _opened(Path(submissions)) as entries:
-        attempts, _ = _by_student(entries, (), lambda line: None)
+        attempts, _ = _by_student(submissions, entries, (), lambda line: None)
         ordered = {student: sorted(of_student, key=lambda one: one.who.order) for student, of_student in attempts.items()}
         return {student: [attempt.entries[0].name for attempt in of_student] for student, of_student in ordered.items()}
 
@@ -131,8 +127,10 @@ def _is_named(entry):
     return by_name or any(inside.name in ("exercises", "notebooks") or inside.name.lower().endswith(LOOSE) for inside in entry.inside())
 
 
-def _by_student(entries, listed, say):
-    """({student: Attempts}, {number: students}) of the entries that are some student's work."""
+def _by_student(submissions, entries, listed, say):
+    """({student: Attempts}, {number: students}) of the entries that are some student's work. Raises CollectError if there are none."""
+    if room := next((entry.name for entry in entries if entry.is_folder and entry.name in ("exercises", "notebooks")), None):
+        raise CollectError(f"{submissions} is one submission, for it has {room}/: name the folder that it is in")
     attempts, same_number, loose = defaultdict(list), defaultdict(set), {}
     found = [(entry, _who(entry)) for entry in entries if not IGNORED.search(entry.name)]
     numbers = {who.number for _, who in found if who.number}
@@ -156,6 +154,8 @@ def _by_student(entries, listed, say):
         packed, who = attempts[student], files[0][1]._replace(order=order, late=late)
         beside = packed.pop().entries if len(packed) == 1 and not packed[0].entries[0].is_folder else ()
         packed.append(Attempt((*beside, *(entry for entry, _ in files)), who))
+    if not attempts:
+        raise CollectError(f"{submissions} is empty: it should hold a folder or an archive for each student")
     of_name = defaultdict(list)
     for student in attempts:
         of_name[alike(student)].append(student)

@@ -40,6 +40,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+from grader.course import UNITS, most_points
 from grader.instructors.collect import Submission, newest
 from grader.verdict import GRADER_FAULT, STATUSES, Verdict, most
 from handson.errors import OneSentence
@@ -212,7 +213,7 @@ class Gradebook:
         owner, digest = (made_for.student, made_for.digest) if made_for else (student, latest["digest"])
         rows = self._all(f"{NEWEST_RESULTS} ORDER BY student = ? AND digest = ?", owner, digest)
         units = {row["unit"]: row for row in rows}  # last, and so here, those of these files
-        if unit != BONUS and (unit or gap or not units) and unit not in units:
+        if unit != BONUS and (unit or gap) and unit not in units:
             raise GradebookError(f"nobody has a result in {unit!r}: {_one_of(units)}")
         with self._readable():
             of_units = {name: _verdicts(row) for name, row in units.items() if unit in ("", name)}
@@ -223,7 +224,7 @@ class Gradebook:
         if gap and gap not in gaps:
             raise GradebookError(f"{unit} has no gap {gap!r}: {_one_of(gaps)}")
         pairs = [[(verdict.track, verdict.max_points) for verdict in of_unit if gap in ("", verdict.gap)] for of_unit in of_units.values()]
-        highest = math.inf if unit == BONUS else sum(map(most, pairs))
+        highest = math.inf if unit == BONUS else sum(map(most, pairs)) if units else sum(map(most_points, UNITS))
         if points is not None and not 0 <= points <= highest + 1e-9:
             raise GradebookError(f"{points:g} points can't be given: {f'{unit}, {gap}' if gap else unit or 'the whole grade'} has from 0 to {highest:g}")
         if not reason or not author:

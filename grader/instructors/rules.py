@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 
-from grader.course import UNITS, name_of_gap
+from grader.course import UNITS, most_points, name_of_gap
 from grader.verdict import most
 from handson.cluster import site as sites
 from handson.errors import OneSentence
@@ -221,6 +221,11 @@ def total_of(rules):
     return sum(points_of(rules, unit) for unit in UNITS)
 
 
+def by_checks(rules):
+    """The points that the checks give in all units that count."""
+    return sum(most_points(unit) for unit in UNITS if rules.of(unit).points != 0)
+
+
 def shown(moment, zone=None, end=True):
     """A time in UTC for people to read, with its zone, such as "Friday, 20 November 2026, 18:00 (Europe/Berlin)"; midnight as the end of a day,
     24:00, or as its beginning."""
@@ -246,10 +251,12 @@ def _worth(unit):
 
 def _rules(values):
     known(values, KEYS)
-    late = table(values, "late", OF_LATE)
+    late = table(values, "late")
+    _within("late", known, late, OF_LATE)
+    lateness, late_days = _within("late", _lateness, late), _within("late", _whole, late, "days", 0, 0, MOST_LATE_DAYS)
     zone = _zone(values)
     units = table(values, "units", tuple(UNITS))
-    units = {unit: _within(f"units.{unit}", _unit, unit, table(units, unit), late, zone) for unit in UNITS if unit in units or late}
+    units = {unit: _within(f"units.{unit}", _unit, unit, table(units, unit), lateness, zone) for unit in UNITS if unit in units or late}
     students = table(values, "students")
     rules = Rules(
         title=_text(values, "title", Rules.title, r"[^\x00-\x1f\x7f]+", "a line of text"),
@@ -261,7 +268,7 @@ def _rules(values):
         counts=_text(values, "counts", LAST, f"{LAST}|{BEST}|{LAST_IN_TIME}", f"{LAST!r}, {BEST!r} or {LAST_IN_TIME!r}"),
         attempts=_whole(values, "attempts", None, 1, 10_000),
         bonus=_number(values, "bonus", 0.0),
-        late_days=_whole(late, "days", 0, 0, MOST_LATE_DAYS),
+        late_days=late_days,
         units=units,
         students={student: _within(f"students.{student}", _student, table(students, student), units, zone) for student in students},
         groups=_groups(table(values, "groups")),
@@ -281,19 +288,22 @@ def _within(place, make, *values):
         raise ValueError(f"[{place}]: {error}") from None
 
 
-def _unit(unit, values, late, zone):
+def _lateness(values):
+    """What a deadline costs, for UnitRules: the keys that are there."""
+    made = {key: _number(values, key, None, to=to) for key, to in (("grace", 100_000), ("per_day", 100), ("most", 100)) if key in values}
+    return made | {"grace": timedelta(minutes=made["grace"])} if "grace" in made else made
+
+
+def _unit(unit, values, lateness, zone):
     known(values, OF_UNIT)
     gaps, worth = table(values, "gaps"), _worth(unit)
     known(gaps, tuple(dict.fromkeys(gap for _, gap in worth)))
-    common = {key: value for key, value in late.items() if key != "days"} | values
     made = UnitRules(
         points=_number(values, "points", None),
         gaps={gap: _number(gaps, gap, 0.0) for gap in gaps},
         start=_time(values, "start", zone),
         due=_time(values, "due", zone, end=True),
-        grace=timedelta(minutes=_number(common, "grace", 0.0, to=100_000)),
-        per_day=_number(common, "per_day", 0.0, to=100),
-        most=_number(common, "most", 100.0, to=100),
+        **(lateness | _lateness(values)),
     )
     if made.start and made.due and made.due <= made.start:
         raise ValueError(f"due, {shown(made.due, zone)}, is before start, {shown(made.start, zone, end=False)}")

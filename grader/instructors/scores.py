@@ -9,7 +9,7 @@ from functools import cached_property
 
 from grader.instructors.collect import Submission
 from grader.instructors.gradebook import BONUS
-from grader.instructors.rules import BEST, LAST, NONE, Rules, candidates, in_gradebook, of_students
+from grader.instructors.rules import BEST, LAST, NONE, Rules, by_checks, candidates, in_gradebook, of_students, total_of
 from grader.verdict import PASSED, UNTOUCHED, Verdict, counted, most
 
 
@@ -129,6 +129,7 @@ class Score:
     factor: float = 1.0  # what a point of the checks is worth in the course
     group: str = ""
     attempts: tuple = field(default=(), repr=False)  # all Submissions of the student, or of the group
+    expected: float = 0.0  # the points of the course, if nobody has a result in any unit
 
     @property
     def student(self):
@@ -153,7 +154,7 @@ class Score:
     def complete(self):
         if self.adjustment:
             return True
-        return all(unit.complete for unit in self.units) and (self.submission.refused is None or bool(self.units))
+        return bool(self.units) and all(unit.complete for unit in self.units)
 
     @cached_property
     def checked(self):
@@ -165,7 +166,7 @@ class Score:
 
     @cached_property
     def max_points(self):
-        return sum(unit.max_points for unit in self.units)
+        return sum(unit.max_points for unit in self.units) if self.units else self.expected
 
     @cached_property
     def credit(self):
@@ -228,7 +229,8 @@ def scores(book, order=(), rules=NONE):
     worth = _worth(options)
     names = sorted(worth, key=lambda unit: (list(order).index(unit) if unit in order else len(order), unit))
     points = {unit: max(_points(rules, unit, verdicts) for (_, _, of), verdicts in results.items() if of == unit) for unit in names}
-    factors = {unit: _ratio(*pair) for unit, pair in points.items()} | {"": _ratio(*map(sum, zip(*points.values(), strict=True)) if points else (0, 0))}
+    total = tuple(map(sum, zip(*points.values(), strict=True))) if points else (by_checks(rules), total_of(rules))
+    factors, expected = {unit: _ratio(*pair) for unit, pair in points.items()} | {"": _ratio(*total)}, 0.0 if points else total[1]
 
     def by_hand(student, unit, attempt):
         return _by_hand(adjustments, (student, students[student][0]), unit, "", attempt, factors[unit])
@@ -244,8 +246,9 @@ def scores(book, order=(), rules=NONE):
         ]
         units = _counting(rules, units, rules.free_days(student))
         earlier = tuple(_earlier(adjustments, (student, group), units, pool[-1], factors))
-        bonus = _bonus(adjustments.get((student, BONUS, "")), rules.bonus)
-        made.append(Score(_shown(student, pool, units), units, by_hand(student, "", pool[-1]), earlier, rules, bonus, factors[""], group, pool))
+        bonus = _bonus(next((row for owner in (student, group) if (row := adjustments.get((owner, BONUS, "")))), None), rules.bonus)
+        whole, shown = by_hand(student, "", pool[-1]), _shown(student, pool, units)
+        made.append(Score(shown, units, whole, earlier, rules, bonus, factors[""], group, pool, expected))
     return made
 
 

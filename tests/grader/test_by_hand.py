@@ -1,9 +1,12 @@
 """Adjusting says what it changes, and makes no folder."""
 
+import json
+
 import pytest
 from classes import handed_in, said, store
 
-from grader.instructors.by_hand import WHOLE, adjust, adjustments, confirm
+from grader.course import UNITS, most_points
+from grader.instructors.by_hand import WHOLE, adjust, adjustments, confirm, write_reports
 from grader.instructors.gradebook import Gradebook, GradebookError
 
 
@@ -120,3 +123,50 @@ def test_bonus_points_are_given_as_far_as_the_course_has_them(course):
     (course / "course.toml").unlink()
     with pytest.raises(GradebookError, match="bonus needs a line such as bonus = 5 in course.toml"):
         adjust(course, "jane", "bonus", "", 1, "why", "who")
+
+
+RAR = "work.rar is a RAR archive, which can't be read: pack the folder as .zip."
+
+
+@pytest.fixture
+def unread(tmp_path, monkeypatch):
+    """A class of which nothing can be read: a group, in Moodle's folder with the group's number, and a student."""
+    monkeypatch.setattr("grader.instructors.rules.FILE", tmp_path / "course.toml")
+    units = "".join(f"[units.{unit}]\npoints = {10 if unit in ('start', 'multi_gpu') else 0}\n" for unit in UNITS)
+    (tmp_path / "course.toml").write_text(f"scale = 100\nbonus = 2\n{units}[groups]\n'Team Rhein' = ['Gita Kumar_7', 'Hans Meier_8']\n")
+    with Gradebook(tmp_path) as book:
+        book.record([handed_in("Team Rhein", "777", digest="", refused=RAR), handed_in("Eva", "5", digest="", refused=RAR)])
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["Team Rhein", "team rhein", "Team Rhein_777", "Gita Kumar"])
+def test_a_group_is_found_by_its_name_and_number_and_its_members_by_theirs(unread, name):
+    told = []
+    adjust(unread, name, "bonus", "", 2, "helped", "who", told.append)
+    adjust(unread, name, WHOLE, "", 10, "shown", "who", told.append)
+    both = ["Gita Kumar_7"] if name == "Gita Kumar" else ["Gita Kumar_7", "Hans Meier_8"]
+    changes = "0 points so far -> 10 points so far", "10 points so far -> 60 points"
+    assert told == [f"{one}: {change}." for change in changes for one in both]
+    assert [line.split(",")[0] for line in adjustments(unread)] == [f"{one}: {what} set to {n}" for one in both for what, n in (("the whole grade", 10), ("bonus", 2))]
+
+
+def test_the_whole_grade_can_be_set_where_nobody_has_a_result(unread):
+    told = []
+    with pytest.raises(GradebookError, match="20.5 points can't be given: the whole grade has from 0 to 20 in course.toml"):
+        adjust(unread, "Eva", WHOLE, "", 20.5, "shown", "who", told.append)
+    adjust(unread, "Eva", WHOLE, "", 15, "shown", "who", told.append)
+    assert told == ["Eva_5: 0 points so far -> 75 points."] and points(unread, "Eva") == 75
+    with Gradebook(unread) as book:  # later somebody hands in what can be read
+        store(book, handed_in("max"), [said("step", n := most_points(unit), n, unit=unit) for unit in ("start", "multi_gpu")])
+    write_reports(unread)
+    assert points(unread, "Eva") == 75
+
+
+def test_bonus_for_a_submission_that_can_not_be_read_is_shown_and_its_grade_is_not_0(unread):
+    adjust(unread, "Eva", "bonus", "", 2, "helped", "who", lambda line: None)
+    rows = [row for row in (unread / "grades.csv").read_text().splitlines() if row.startswith("Eva_5,")]
+    assert len(rows) == 2 and ",refused," in rows[0] and rows[1].startswith("Eva_5,,bonus,2,0,bonus,")
+    results = json.loads((unread / "results/Eva_5.json").read_text())
+    assert "score" not in results and [test["name"] for test in results["tests"]] == ["bonus"] and "2 bonus points: helped (who)." in results["output"]
+    assert "2 bonus points: helped (who)." in (unread / "feedback/Eva_5.html").read_text()
+    assert json.loads((unread / "results/Gita Kumar_7.json").read_text())["tests"] == []

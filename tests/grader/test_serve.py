@@ -18,6 +18,8 @@ from grader.instructors.collect import digest_of, file_name
 from grader.instructors.grade import grading
 from grader.instructors.gradebook import Gradebook, InUse, Stale
 from grader.instructors.reports import PROGRESS
+from grader.instructors.rules import RulesError
+from grader.instructors.serve import serve
 
 STUDENT = "Zoë <b> O'Neill"
 
@@ -269,3 +271,10 @@ def test_reports_have_what_was_graded_again_before_an_interruption(tmp_path, mon
     with pytest.raises(KeyboardInterrupt):
         grading.again("max", tmp_path, ["multi_gpu"], trusted=True, say=lambda line: None)
     assert "1 passed: step" in (tmp_path / "feedback/max.html").read_text()
+
+
+def test_nothing_is_served_while_course_toml_is_not_right(tmp_path, monkeypatch):
+    monkeypatch.setattr("grader.instructors.rules.FILE", tmp_path / "course.toml")
+    (tmp_path / "course.toml").write_text("scael = 100")
+    with pytest.raises(RulesError, match="there is no key 'scael': did you mean 'scale'?"):
+        serve(class_in(tmp_path), 0, 1, False, pytest.fail)

@@ -11,9 +11,11 @@ import pytest
 from classes import handed_in, said, store
 
 from grader.instructors import worksheet
+from grader.instructors.grade.grading import grade
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import tell
 from grader.instructors.worksheet import WorksheetError
+from handson.errors import OneSentence
 
 HEAD = ["Identifier", "Full name", "Email address", "Status", "Grade", "Maximum grade", "Grade can be changed", "Last modified (submission)",
         "Last modified (grade)", "Feedback comments"]  # fmt: skip
@@ -111,3 +113,13 @@ def test_a_file_that_is_no_worksheet_is_refused_in_a_sentence(tmp_path, make, re
     make(tmp_path / "w.csv")
     with pytest.raises(WorksheetError, match=reason.replace("(", r"\(").replace(")", r"\)")):
         worksheet.read(tmp_path / "w.csv").listed(ZoneInfo("UTC"))
+
+
+@pytest.mark.parametrize("submissions, sheet", [("empty", None), ("one", None), ("class", "missing.csv"), ("class", "bad.csv")])
+def test_what_is_refused_leaves_nothing(tmp_path, submissions, sheet):
+    for place in ("empty", "one/notebooks", "class/jane/notebooks"):
+        (tmp_path / place).mkdir(parents=True)
+    (tmp_path / "bad.csv").write_text("Identifier,Grade,Last modified (grade),Last modified (submission)\nParticipant 1,,-,morgen\n")
+    with pytest.raises(OneSentence):
+        grade(tmp_path / submissions, tmp_path / "out", trusted=True, sheet=sheet and tmp_path / sheet)
+    assert not (tmp_path / "out").exists()

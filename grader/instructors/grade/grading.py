@@ -13,7 +13,7 @@ from tqdm import tqdm
 from grader import sandbox
 from grader.course import UNITS
 from grader.instructors import rules, worksheet
-from grader.instructors.collect import Listed, collect, newest, unpacked
+from grader.instructors.collect import Listed, collect, names, newest, unpacked
 from grader.instructors.grade import cluster, digest, seeds, work
 from grader.instructors.grade.placing import ControllerLost, EnginesLost, Placer
 from grader.instructors.gradebook import Gradebook
@@ -44,6 +44,9 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
     expected = [part.file for parts in UNITS.values() for part in parts]  # of all units: the digest must not depend on `units`
     resources = "trusted" if trusted else "sandbox"
     versions = {unit: digest.of_unit(unit) for unit in units}
+    names(submissions)  # what can't be read is refused here, and so leaves nothing in `out`
+    if sheet:
+        worksheet.read(sheet).listed(course.zone)
     with Gradebook(out) as book:
         collected = collect(submissions, out / "submissions", expected, say, _listed(book, sheet, out, course.zone, say), course.zone)
         book.record(collected)
@@ -85,8 +88,10 @@ def _listed(book, sheet, out, zone, say):
     if sheet:
         say(f"Handed in: by Moodle's worksheet, on clocks of {zone or 'this machine; name their zone in course.toml'}.")
     of_moodle = of_moodle if sheet else [one._replace(handed_in=None) for one in of_moodle]
-    names = {one.student for one in of_moodle}
-    return of_moodle + [Listed(one.student, one.name, one.number, "", None) for one in book.submissions() if one.student not in names]
+    of_sheet = {one.student for one in of_moodle}
+    return of_moodle + [Listed(one.student, one.name, one.number, "", None) for one in book.submissions() if one.student not in of_sheet]
+
+
 def again(student, out, units=None, engines=2, trusted=False, say=print):
     """Grade again what counts of a student's work, from what an earlier `grade` has unpacked below `out`; else as `grade`."""
     units = _units(units, trusted)

@@ -47,8 +47,9 @@ def _on_gaps(here):
 def grade(score):
     """How a Score's points became its grade: sentences; none if the course has no rules that changed it."""
     rules, lines = score.rules, []
+    bonus = [f"{counted(score.bonus['points'], 'bonus point')}: {score.bonus['reason']} ({score.bonus['author']})."] if score.bonus else []
     if score.submission.refused and not score.by_hand:
-        return lines
+        return bonus
     if (last := score.attempts[-1]).refused and last.refused != score.submission.refused:
         lines.append(f"Attempt {last.attempt} could not be read, so an earlier one counts: {last.refused}")
     if score.group:
@@ -58,8 +59,7 @@ def grade(score):
         lines += [f"{unit.name}: {sentence}" for sentence in _of_unit(unit, score)]
     if free := sum(unit.free_days for unit in score.units):
         lines.append(f"{free} of your {counted(rules.free_days(score.student), 'free late day')} {'is' if free == 1 else 'are'} used.")
-    if score.bonus:
-        lines.append(f"{counted(score.bonus['points'], 'bonus point')}: {score.bonus['reason']} ({score.bonus['author']}).")
+    lines += bonus
     if lines or rules.scale is not None or rules.passing is not None:
         lines.append(_total(score))
     return lines

@@ -42,7 +42,7 @@ def _cell(value, digits):
 
 def grades(scores):
     """A row for each check that counts, and for each adjustment. The points of a student's rows add up to the grade; ungraded rows have
-    none."""
+    none. A grade that is not final is in points so far, and not on the scale."""
     rows = []
     for score in scores:
         if score.submission.refused:
@@ -73,7 +73,7 @@ def _by_rules(score):
             yield unit.name, "late", unit.credit - unit.points, 0, f"{counted(unit.days_late, 'day')} late: -{number(100 * unit.deduction)} %"
     if score.bonus:
         yield "", "bonus", score.credit - own, 0, said(score.bonus)
-    if score.rules.scale is not None:
+    if score.rules.scale is not None and score.complete:
         yield "", "scale", score.grade - score.credit, score.max_grade - score.max_points, f"to {number(score.rules.scale)}"
 
 
@@ -183,12 +183,12 @@ def _by_hand(name, adjusted):
 
 
 def _grade(score):
-    return score.grade if score.complete and score.units else None
+    return score.grade if score.complete else None
 
 
 def _summary(score):
     if score.submission.refused and not score.by_hand:
-        return f"Not graded: {score.submission.refused}"
+        return " ".join([f"Not graded: {score.submission.refused}", *grade(score)])
     of_units = [f"{unit.name} {number(unit.points) if unit.complete else 'ungraded'}/{number(unit.max_points)}" for unit in score.units if unit.max_points]
     points = f"set to {number(score.points)}/{number(score.max_points)} by hand" if score.adjustment else "; ".join(of_units)
     sentences = " ".join(grade(score))

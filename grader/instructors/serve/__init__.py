@@ -13,6 +13,7 @@ import tornado.httpserver
 import tornado.netutil
 
 from grader.instructors.gradebook import Gradebook
+from grader.instructors.reports import scores_of
 from grader.instructors.serve.desk import Desk
 from grader.instructors.serve.handlers import application
 from handson.errors import OneSentence
@@ -26,8 +27,8 @@ class ServeError(OneSentence, OSError):
 
 def serve(folder, port, engines, trusted, say=print):
     """Serve the pages on the gradebook in `folder` until Ctrl-C. engines, trusted: for grading again. Raises OneSentence errors."""
-    with Gradebook(folder, writing=False):
-        pass  # raises if there is no gradebook
+    with Gradebook(folder, writing=False) as book:
+        scores_of(book)  # raises if there is no gradebook, or a rule of the course is not right
     asyncio.run(_serve(folder, port, engines, trusted, say))
 
 

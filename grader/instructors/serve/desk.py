@@ -97,4 +97,4 @@ class Desk:
         await keeping
         if self._due:
             await self._write_reports()
-        return f"Ended. The reports are not written: {self._problem}" if self._due else "Ended. All reports are written."
+        return f"Ended. The reports are not written: {self._problem}" if self._due else "Ended. All changes that were made here are in the reports."
