@@ -12,7 +12,7 @@ from classes import handed_in, said, store
 
 from grader.instructors import worksheet
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.reports import tell
+from grader.instructors.reports import tables, tell
 from grader.instructors.worksheet import WorksheetError
 
 HEAD = ["Identifier", "Full name", "Email address", "Status", "Grade", "Maximum grade", "Grade can be changed", "Last modified (submission)",
@@ -87,6 +87,15 @@ def test_each_member_of_a_group_gets_the_groups_grade(tmp_path):
         tell(book, tmp_path)
     assert {number: grade for number, (grade, _) in imported((tmp_path / "moodle.csv").read_text(), dict.fromkeys(("11", "12", "13"))).items()} == {
         "11": 2.0, "12": 2.0}  # fmt: skip
+
+
+def test_what_the_grader_does_not_fill_in_goes_back_to_moodle_unchanged(tmp_path):
+    head = [*HEAD[:4], "Group", *HEAD[4:]]
+    strange = ["-", "=7*3", "-1; +x", " Friday,\u202f 9:12\u202fPM", "two\nlines"]
+    rows = [[*row[:4], text, *row[4:]] for row, text in zip([JANE, MAX, ZOE] * 2, strange, strict=False)]
+    rows = [[f"Participant {number}", *row[1:]] for number, row in enumerate(rows, start=11)]
+    sheet = worksheet.read(write(tmp_path / "w.csv", *rows, head=head))
+    assert list(csv.reader(io.StringIO(tables.moodle([], sheet)))) == [head, *rows]
 
 
 def test_anonymous_participants_have_a_number_and_no_name(tmp_path):
