@@ -58,8 +58,12 @@ class Worksheet:
         numbers = {one.number for one in collected if alike(one.name) not in of_moodle}  # the number of a group can be a student's, too
         together = {alike(one) for group, members in groups.items() if names & set(map(alike, (group, *members))) for one in members}
         submitted = [row for row in self.rows if _number(row) and row.get(STATUS, "").startswith(SUBMITTED_STATUS)]
-        there = [_number(row) in numbers or alike(row.get(GROUP, "")) in names or alike(_student(row)) in names | together for row in submitted]
-        return sorted(_student(row) for row, found in zip(submitted, there, strict=True) if not found)
+
+        def is_there(row):
+            handed_in = _number(row) in numbers or names & {alike(_student(row)), alike(row.get(GROUP, ""))}
+            return handed_in or together & {alike(_student(row)), alike(_name(row))}  # course.toml need not give the number
+
+        return sorted(_student(row) for row in submitted if not is_there(row))
 
     def members(self, group):
         """(name, number) of each student in a group."""
