@@ -130,7 +130,7 @@ def adjust(
     from grader.instructors import by_hand
 
     if show:
-        for line in by_hand.adjustments(folder):
+        for line in by_hand.adjustments(folder) or ["Nothing is set by hand."]:
             typer.echo(line)
         return
     if missing := [name for name, value in (("--student", student), ("--unit", unit)) if not value]:
