@@ -5,12 +5,14 @@ Columns are those of mod/assign/gradingtable.php, the rules those of mod/assign/
 
 import csv
 import io
+import zipfile
 from zoneinfo import ZoneInfo
 
 import pytest
 from classes import handed_in, said, store
 
 from grader.instructors import worksheet
+from grader.instructors.grade.grading import grade
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import tables, tell
 from grader.instructors.worksheet import WorksheetError
@@ -98,6 +100,16 @@ def test_who_has_submitted_and_is_not_in_the_zip_is_named(tmp_path):
     head = [*HEAD[:4], "Group", *HEAD[4:]]
     sheet = worksheet.read(write(tmp_path / "w.csv", *([*row[:4], group, *row[4:]] for row, group in ((JANE, "Group_A"), (MAX, "Group_A"), (late, "B"))), head=head))
     assert sheet.missing([handed_in("Group A", "14")], {}) == ["Ann_14"], "14 is the number of a group there"
+
+
+def test_a_download_that_was_cut_off_is_noticed(tmp_path):
+    with zipfile.ZipFile(tmp_path / "class.zip", "w") as pack:
+        pack.writestr("Max Roe_12_assignsubmission_file_/work.rar", b"Rar!")  # can't be read, so nothing has to be graded here
+    told = []
+    grade(tmp_path / "class.zip", tmp_path / "out", trusted=True, say=told.append, sheet=write(tmp_path / "w.csv", JANE, MAX, ZOE))
+    [sentence] = [line for line in told if line.startswith("Submitted according to Moodle's worksheet, but not in ")]
+    assert sentence.endswith("class.zip: Jane Doe_11. Download the submissions again.")
+    assert "Jane Doe_11" in (tmp_path / "out/report.html").read_text()
 
 
 def test_what_the_grader_does_not_fill_in_goes_back_to_moodle_unchanged(tmp_path):
