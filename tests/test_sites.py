@@ -267,6 +267,19 @@ def test_a_wrong_line_about_the_machine_is_refused_with_what_is_wrong(tmp_path, 
         site.load(str(path))
 
 
+def test_list_and_show_say_which_sites_use_refuses(course):
+    """A site that can't be used doesn't hide the ones behind it."""
+    (course / "jobs/sites/bare.toml").write_text("queue = 7\n")
+    (course / "jobs/sites/more.toml").write_text("[machine]\nnodes = 3\n[exercises]\nnodes = 4\n")
+    said = []
+    job_scripts.show_all(said.append)
+    assert [line[2:].split()[0] for line in said] == site.names()
+    lines = {line[2:].split()[0]: line for line in said}
+    assert "refused" in lines["bare"] and "queue = 7" in lines["bare"] and "refused" in lines["more"] and "queue lecture" in lines["slurm"] + lines["pbs"]
+    with pytest.raises(site.SiteError, match="has 3 nodes with 2 GPUs, and the exercises use 4 nodes"):
+        job_scripts.show("more")
+
+
 def test_a_reader_who_goes_away_does_not_lose_the_choice(course):
     def say(line):
         raise BrokenPipeError(32, "Broken pipe")

@@ -70,19 +70,20 @@ Listed = namedtuple("Listed", "student name number group handed_in")  # a studen
 Attempt = namedtuple("Attempt", "entries who")  # entries: a folder or an archive, and loose files; or loose files alone
 
 
-def collect(submissions, workplace, expected, say=lambda line: None, listed=(), zone=None):
+def collect(submissions, workplace, expected, say=lambda line: None, listed=(), zone=None, with_times=True):
     """Every attempt of every student in `submissions`, sorted by student and attempt, unpacked below `workplace`.
 
     submissions: a folder, or the one zip that a learning platform gives out; expected: the names of the files asked for, such as
     "notebooks/02_multi_gpu.ipynb"; listed: what is known of students (Listed); zone: the tzinfo of a zip's times, by default this machine's.
-    The result includes attempts that can't be read, with the reason. `say` reports files that are no student's work, such as notes.txt, and
-    they are left out. Raises CollectError.
+    with_times: whether it matters when something was handed in. The result includes attempts that can't be read, with the reason. `say`
+    reports files that are no student's work, such as notes.txt, and they are left out. Raises CollectError.
     """
     submissions, workplace = Path(submissions), Path(workplace)
     with _opened(submissions) as entries:
         attempts, same_number = _by_student(submissions, entries, listed, say)
-        times = _times(attempts, listed, zone, say if submissions.is_file() else None)
-        _say_what_is_younger(attempts, say)
+        times = _times(attempts, listed, zone, say if submissions.is_file() else None) if with_times else {}
+        if with_times:
+            _say_what_is_younger(attempts, say)
         limits = {name: LARGEST[Path(name).suffix] for name in expected}
         given_out = released()
         collected = []

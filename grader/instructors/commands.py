@@ -130,7 +130,7 @@ def adjust(
     from grader.instructors import by_hand
 
     if show:
-        for line in by_hand.adjustments(folder):
+        for line in by_hand.adjustments(folder) or ["Nothing is set by hand."]:
             typer.echo(line)
         return
     if missing := [name for name, value in (("--student", student), ("--unit", unit)) if not value]:
@@ -217,10 +217,13 @@ def similarity(
     from grader.instructors.reports.pages import similarity
     from grader.instructors.similarity import of_submissions
 
+    left_out = []
     with TemporaryDirectory() as workplace:
-        groups = of_submissions(collect(submissions, workplace, released(), typer.echo))
+        groups = of_submissions(collect(submissions, workplace, released(), typer.echo, with_times=False), left_out.append)
     for group in groups:
         where = "; ".join(f"{gap} in {file}" for file, gap in group.gaps) or ", ".join(group.files)
         typer.echo(f"{len(group.sides)} students share up to {group.shared} tokens ({where}): {', '.join(side.student for side in group.sides)}")
-    write(out, similarity(groups))
+    for sentence in left_out:
+        typer.echo(sentence)
+    write(out, similarity(groups, left_out))
     typer.echo(f"{len(groups)} group{'s' * (len(groups) != 1)}: see {out}")

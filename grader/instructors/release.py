@@ -52,19 +52,21 @@ def release(solutions, course, check=False, say=print, site=None):
     rules = read(course / FILE.name)
     site = site or rules.site
     built = build(solutions, site, rules)
+    unrecorded = not check and any((course / room).is_dir() and not (course / room / RELEASED).exists() for room in ("exercises", "notebooks"))
+    cloned = build(solutions, "local").files if unrecorded else {}  # what the repository has
     for room in ("exercises", "notebooks"):
         files = {path: made for path, made in built.files.items() if path.parts[0] == room}
         if check:
             _compare(course, room, files)
         else:
-            _replace(course, room, files, say)
+            _replace(course, room, files, cloned, say)
         gaps = sum(len(given.gaps) for file, given in built.exercises.items() if file.startswith(room))
         say(f"{course / room}: {sites.counted(len(files), 'file')}, {sites.counted(gaps, 'gap')}.")
     if (course / "grader/units").is_dir():
         _record(course, check)
     if site and not check and (course / "jobs/sites").is_dir():
         (course / "jobs/sites/CHOSEN").write_text(f"{site}\n")
-        say(f"The site is now {site}: checks and grading compare job scripts with it. To change the job scripts of solutions/, too: python -m handson site use {site}")
+        say(f"The site is now {site}: checks and grading compare job scripts with it. To change the job scripts of solutions/, too: python -m handson site use {site} --solutions")
     return built
 
 
@@ -190,10 +192,10 @@ def _record(course, check):
             file.write(text.encode())
 
 
-def _replace(course, room, files, say):
+def _replace(course, room, files, cloned, say):
     there = {path.relative_to(course): path for path in _sources(course / room)}
     same = {name for name, path in there.items() if name in files and not path.is_symlink() and path.read_bytes() == files[name][0].encode()}
-    released = _released(course / room)
+    released = _released(course / room) or {name: _digest(text.encode()) for name, (text, _) in cloned.items()}
     changed = {name for name in there.keys() - same if there[name].is_symlink() or _digest(there[name].read_bytes()) != released.get(name)}
     kept = course / f"{room}.before-{datetime.now():%Y%m%d-%H%M%S-%f}"
     try:

@@ -83,11 +83,14 @@ class _Filled:
     lines: dict  # file -> [(number, text)], without the lines that the course has
 
 
-def of_submissions(submissions):
-    """The Groups among the newest submission of each student. Files that were not given out are left out."""
+def of_submissions(submissions, say=lambda line: None):
+    """The Groups among the newest submission of each student. Files that were not given out are left out; `say` reports what can't be read."""
     given, solved, current = {}, {}, {submission.student: submission for submission in newest(submissions)}
+    for submission in current.values():
+        if submission.refused:
+            say(f"{submission.student}: not compared, {submission.refused}")
 
-    def read(submission):
+    def read(submission, say=lambda line: None):
         for path in sorted(submission.path.rglob("*")) if submission.path else ():
             if path.is_file():
                 file = str(path.relative_to(submission.path))
@@ -95,10 +98,12 @@ def of_submissions(submissions):
                     if file not in given:
                         given[file], solved[file] = exercises.given_out(file).text, exercises.solution(file).read_text()
                     yield file, exercises.handed_in(file, path.read_bytes()) or ""
-                except (OSError, KeyError, GapError, NotebookError):
+                except NotebookError as error:
+                    say(f"{submission.student}: {file} is not compared, {error}")
+                except (OSError, KeyError, GapError):
                     continue
 
-    found = groups(((student, dict(read(submission))) for student, submission in current.items()), given, solved)
+    found = groups(((student, dict(read(submission, say))) for student, submission in current.items()), given, solved)
     return [replace(group, gaps=_gaps(group, dict(read(current[group.sides[0].student])))) for group in found]
 
 

@@ -17,6 +17,7 @@ from handson.files import written_aside
 
 NAME = "moodle_worksheet.csv"
 NEEDED = ("Identifier", "Grade", "Last modified (grade)")  # without these, Moodle takes no worksheet back
+STATUS, SUBMITTED_STATUS = "Status", "Submitted for grading"  # what follows says how late, or that it is graded
 SUBMITTED, FULL_NAME, GROUP, COMMENTS = "Last modified (submission)", "Full name", "Group", "Feedback comments"
 FORMATS = ("%A, %d %B %Y, %I:%M %p", "%A, %B %d, %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%Y-%m-%d %H:%M:%S")  # English; American; 24 hours; ISO
 NOTHING = ("", "-")
@@ -40,8 +41,7 @@ class Worksheet:
         return [self._listed(row, zone) for row in self.rows if _number(row)]
 
     def _listed(self, row, zone):
-        number, name = _number(row), _name(row)
-        return Listed(f"{name}_{number}", name, number, row.get(GROUP, "").strip(), _handed_in(row, zone))
+        return Listed(_student(row), _name(row), _number(row), row.get(GROUP, "").strip(), _handed_in(row, zone))
 
     def grades(self, scores):
         """(row, its Score or None) for each row; a group's score is that of all of its members."""
@@ -50,6 +50,20 @@ class Worksheet:
         own = [score for score in scores if alike(score.submission.name) not in groups]  # the number of a group can be a student's, too
         by_number = {score.submission.number: score for score in own if score.submission.number}
         return [(row, by_group.get(alike(row.get(GROUP, ""))) or by_number.get(_number(row))) for row in self.rows]
+
+    def missing(self, collected, groups):
+        """The students who have submitted according to Moodle, and of whom no Submission is `collected`. groups: {name: students} of the course."""
+        names = {alike(name) for one in collected for name in (one.name, one.student)}
+        of_moodle = {alike(row[GROUP]) for row in self.rows if row.get(GROUP)}
+        numbers = {one.number for one in collected if alike(one.name) not in of_moodle}  # the number of a group can be a student's, too
+        together = {alike(one) for group, members in groups.items() if names & set(map(alike, (group, *members))) for one in members}
+        submitted = [row for row in self.rows if _number(row) and row.get(STATUS, "").startswith(SUBMITTED_STATUS)]
+
+        def is_there(row):
+            handed_in = _number(row) in numbers or names & {alike(_student(row)), alike(row.get(GROUP, ""))}
+            return handed_in or together & {alike(_student(row)), alike(_name(row))}  # course.toml need not give the number
+
+        return sorted(_student(row) for row in submitted if not is_there(row))
 
     def members(self, group):
         """(name, number) of each student in a group."""
@@ -101,6 +115,10 @@ def _number(row):
     """The number in "Participant 12345", whatever Moodle's language."""
     found = re.search(r"\d+$", row.get("Identifier", "").strip())
     return found[0] if found else ""
+
+
+def _student(row):
+    return f"{_name(row)}_{_number(row)}"
 
 
 def _name(row):

@@ -131,7 +131,7 @@ def _replace(path, text):
 
 def show(name=None, say=print):
     """Say what job scripts need at the site `name` (default: the chosen one), and what it has."""
-    site = sites.read(name or sites.chosen())
+    site = sites.for_exercises(name or sites.chosen())
     facts = {
         "queue": f"#PBS -q {site.queue}",
         "group": f"#PBS -W group_list={site.group}" + f"    (Slurm: sbatch -A {site.group} or qsub -A {site.group})" * (site.batch == "slurm"),
@@ -152,8 +152,11 @@ def show(name=None, say=print):
 
 
 def show_all(say=print):
-    """List the sites; the chosen one has a star."""
+    """List the sites; the chosen one has a star, and one that `use` refuses has the reason."""
     for name in sites.names():
-        site = sites.read(name)
-        nodes = f"{sites.counted(site.nodes, 'node')} with {sites.counted(site.gpus, 'GPU')}"
-        say(f"{'*' if name == sites.chosen() else ' '} {name:12}{site.batch:10}queue {site.queue}, {nodes}")
+        try:
+            site = sites.for_exercises(name)
+            facts = f"{site.batch:10}queue {site.queue}, {sites.counted(site.nodes, 'node')} with {sites.counted(site.gpus, 'GPU')}"
+        except SiteError as error:
+            facts = f"{'refused':10}{error}"
+        say(f"{'*' if name == sites.chosen() else ' '} {name:12}{facts}")

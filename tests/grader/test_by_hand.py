@@ -4,9 +4,11 @@ import json
 
 import pytest
 from classes import handed_in, said, store
+from typer.testing import CliRunner
 
 from grader.course import UNITS, most_points
 from grader.instructors.by_hand import WHOLE, adjust, adjustments, confirm, write_reports
+from grader.instructors.commands import app
 from grader.instructors.gradebook import Gradebook, GradebookError
 
 
@@ -67,6 +69,12 @@ def test_the_whole_grade_is_set_in_one_command_and_counts_in_place_of_all(tmp_pa
     told.clear()
     adjust(tmp_path, "jane", "multi_node", "", 0.0, "why", "who", told.append)
     assert told == ["jane: 3 points -> 3 points.", "What is set for the whole grade, 3 points, counts in place of what is set for multi_node."]
+
+
+def test_that_nothing_is_set_by_hand_is_said(tmp_path):
+    with Gradebook(tmp_path) as book:
+        store(book, handed_in(), [said()])
+    assert CliRunner().invoke(app, ["adjust", str(tmp_path), "--list"]).output == "Nothing is set by hand.\n"
 
 
 def test_a_folder_without_a_gradebook_is_refused_and_left_alone(tmp_path):

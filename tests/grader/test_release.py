@@ -157,6 +157,7 @@ def test_job_scripts_are_fitted_to_a_site_and_the_choice_is_noted(tmp_path):
     said = []
     release(ROOT / "solutions", tmp_path, say=said.append, site="reedbush")
     assert (tmp_path / "jobs/sites/CHOSEN").read_text() == "reedbush\n" and "The site is now reedbush: checks and grading" in said[-1]
+    assert said[-1].endswith("python -m handson site use reedbush --solutions")
     assert "#PBS -q h-lecture\n" in (tmp_path / "exercises/00_start/first_job.sh").read_text()
     text = (tmp_path / "exercises/02_multi_gpu/run_multi_gpu_training.sh").read_text()
     assert "module load cuda\n" in text and "#PBS -q (queue)\n" in text
@@ -222,6 +223,20 @@ def test_without_a_record_of_the_last_release_everything_is_kept(tmp_path, recor
         release(tmp_path / "solutions", tmp_path, say=lambda line: None)
         (tmp_path / "exercises/.released").write_text(record)
     assert [path.read_text() for path in tmp_path.glob("exercises.before-*/a.py")] == ["1\n"]
+
+
+def test_nobody_has_changed_what_a_clone_has(tmp_path):
+    """A clone has the exercises of the site local, and no record of their release."""
+    shutil.copytree(ROOT / "solutions/02_multi_gpu", tmp_path / "solutions/02_multi_gpu", ignore=shutil.ignore_patterns("results", "__pycache__"))
+    release(tmp_path / "solutions", tmp_path, say=lambda line: None, site="local")
+    for room in ("exercises", "notebooks"):
+        (tmp_path / room / ".released").unlink()
+    profile, mine = (tmp_path / "exercises/02_multi_gpu" / name for name in ("run_multi_gpu_profile.sh", "run_multi_gpu_training.sh"))
+    before = profile.read_text()
+    mine.write_text("mine\n")
+    release(tmp_path / "solutions", tmp_path, say=lambda line: None, site="reedbush")
+    assert profile.read_text() != before, "its modules"
+    assert [path.name for path in tmp_path.glob("*.before-*/*/*")] == [mine.name]
 
 
 @pytest.mark.slow

@@ -4,9 +4,11 @@ import random
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
+from markupsafe import escape
 
 from grader.instructors import similarity
 from grader.instructors.collect import collect
@@ -175,6 +177,25 @@ def test_collected_submissions_are_compared_with_the_courses_own_exercises(submi
     [group] = similarity.of_submissions(collect(submissions, tmp_path / "work", [name]))
     assert [side.student for side in group.sides] == ["jane", "max"] and group.files == (name,) and group.gaps == ((name, "device"),)
     assert "device <span class=\"soft\">in exercises/02_multi_gpu" in pages.similarity([group])
+
+
+def test_what_is_not_compared_is_named_and_times_do_not_matter(tmp_path):
+    with zipfile.ZipFile(tmp_path / "class.zip", "w") as pack:
+        pack.writestr("Jane_11_assignsubmission_file_/work.rar", b"Rar!")
+        pack.writestr("Max_12_assignsubmission_file_/notebooks/00_start.ipynb", "no JSON")
+    said, left_out = [], []
+    similarity.of_submissions(collect(tmp_path / "class.zip", tmp_path / "work", ["notebooks/00_start.ipynb"], said.append, with_times=False), left_out.append)
+    assert said == [] and len(left_out) == 2
+    assert left_out[0].startswith("Jane_11: not compared, work.rar") and left_out[1].startswith("Max_12: notebooks/00_start.ipynb is not compared, ")
+    page = pages.similarity([], left_out)
+    assert all(str(escape(sentence)) in page for sentence in left_out)
+
+
+def test_the_page_shows_line_numbers_of_scripts_and_gaps_under_their_names():
+    side = similarity.Side("a", 10, 10, (("exercises/x.py", 71, "own", True), ("notebooks/y.ipynb", 72, "own", True)))
+    page = pages.similarity([similarity.Group((side, side), ("notebooks/y.ipynb",), (("notebooks/y.ipynb", "time_step"),))])
+    assert "<i>71</i>" in page and "<i>72" not in page, "a notebook has no line 72"
+    assert "time_step" in page
 
 
 def test_similarity_is_a_command(submissions, tmp_path):

@@ -353,10 +353,12 @@ def test_a_misconception_names_its_students_and_shows_what_one_of_them_wrote(boo
 
 def test_the_report_says_who_was_not_handed_in_this_time_until_they_are(book):
     store(book, handed_in(), [said()])
-    for absent in (["jane"], []):
+    for absent in (["jane", "Ann_14"], []):
         note_absent(book.folder, absent)
         tell(book, book.folder)
-        assert ("Not handed in this time, but in the gradebook: jane." in Page((book.folder / "report.html").read_text()).text) == bool(absent)
+        text = Page((book.folder / "report.html").read_text()).text
+        assert ("Not handed in this time, but in the gradebook: jane." in text) == bool(absent)
+        assert ("Submitted according to Moodle's worksheet, but not in what was graded: Ann_14." in text) == bool(absent)
 
 
 def test_an_empty_class_is_told(book, tmp_path):

@@ -5,6 +5,7 @@ Columns are those of mod/assign/gradingtable.php, the rules those of mod/assign/
 
 import csv
 import io
+import zipfile
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -13,7 +14,7 @@ from classes import handed_in, said, store
 from grader.instructors import worksheet
 from grader.instructors.grade.grading import grade
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.reports import tell
+from grader.instructors.reports import tables, tell
 from grader.instructors.worksheet import WorksheetError
 from handson.errors import OneSentence
 
@@ -89,6 +90,36 @@ def test_each_member_of_a_group_gets_the_groups_grade(tmp_path):
         tell(book, tmp_path)
     assert {number: grade for number, (grade, _) in imported((tmp_path / "moodle.csv").read_text(), dict.fromkeys(("11", "12", "13"))).items()} == {
         "11": 2.0, "12": 2.0}  # fmt: skip
+
+
+def test_who_has_submitted_and_is_not_in_the_zip_is_named(tmp_path):
+    late = ["Participant 14", "Ann", "a@example.org", "Submitted for grading - 2 hours late", *JANE[4:]]
+    sheet = worksheet.read(write(tmp_path / "w.csv", JANE, MAX, ZOE, late))
+    assert sheet.missing([handed_in("Max Roe", "12", refused="x")], {}) == ["Ann_14", "Jane Doe_11"], "Zoe has submitted nothing"
+    assert sheet.missing([handed_in("Rhine")], {"Rhine": ("Jane Doe_11", "Max Roe_12"), "Elbe": ("Ann_14",)}) == ["Ann_14"]
+    assert sheet.missing([handed_in("Max Roe", "12")], {"Rhine": ("Jane Doe", "Max Roe_12")}) == ["Ann_14"]
+    head = [*HEAD[:4], "Group", *HEAD[4:]]
+    sheet = worksheet.read(write(tmp_path / "w.csv", *([*row[:4], group, *row[4:]] for row, group in ((JANE, "Group_A"), (MAX, "Group_A"), (late, "B"))), head=head))
+    assert sheet.missing([handed_in("Group A", "14")], {}) == ["Ann_14"], "14 is the number of a group there"
+
+
+def test_a_download_that_was_cut_off_is_noticed(tmp_path):
+    with zipfile.ZipFile(tmp_path / "class.zip", "w") as pack:
+        pack.writestr("Max Roe_12_assignsubmission_file_/work.rar", b"Rar!")  # can't be read, so nothing has to be graded here
+    told = []
+    grade(tmp_path / "class.zip", tmp_path / "out", trusted=True, say=told.append, sheet=write(tmp_path / "w.csv", JANE, MAX, ZOE))
+    [sentence] = [line for line in told if line.startswith("Submitted according to Moodle's worksheet, but not in ")]
+    assert sentence.endswith("class.zip: Jane Doe_11. Download the submissions again.")
+    assert "Jane Doe_11" in (tmp_path / "out/report.html").read_text()
+
+
+def test_what_the_grader_does_not_fill_in_goes_back_to_moodle_unchanged(tmp_path):
+    head = [*HEAD[:4], "Group", *HEAD[4:]]
+    strange = ["-", "=7*3", "-1; +x", " Friday,\u202f 9:12\u202fPM", "two\nlines"]
+    rows = [[*row[:4], text, *row[4:]] for row, text in zip([JANE, MAX, ZOE] * 2, strange, strict=False)]
+    rows = [[f"Participant {number}", *row[1:]] for number, row in enumerate(rows, start=11)]
+    sheet = worksheet.read(write(tmp_path / "w.csv", *rows, head=head))
+    assert list(csv.reader(io.StringIO(tables.moodle([], sheet)))) == [head, *rows]
 
 
 def test_anonymous_participants_have_a_number_and_no_name(tmp_path):

@@ -51,7 +51,9 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         collected = collect(submissions, out / "submissions", expected, say, _listed(book, sheet, out, course.zone, say), course.zone)
         book.record(collected)
         absent = sorted({one.student for one in book.submissions()} - {one.student for one in collected})
-        note_absent(out, absent)
+        submitted = kept.missing(collected, course.groups) if (kept := worksheet.keep(None, out)) else []
+        unseen = [student for student in submitted if student not in absent]
+        note_absent(out, absent + unseen)
         attempts = book.attempts()
         wanted = rules.to_grade(course, attempts, units)
         pairs = {(one.student, one.digest, unit): (one, unit) for one in collected if one.refused is None for unit in units}
@@ -64,6 +66,8 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
             say(sentence)
         for submission in refused:
             say(f"{submission.student}: not graded, {submission.refused}")
+        if unseen:
+            say(f"Submitted according to Moodle's worksheet, but not in {submissions}: {', '.join(unseen)}. Download the submissions again.")
         if absent:
             say(f"Not handed in this time, but in the gradebook: {', '.join(absent)}.")
         try:

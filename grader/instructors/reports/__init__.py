@@ -15,11 +15,12 @@ from grader.instructors.scores import scores
 
 LOCK, PATIENCE = "reports.lock", 300.0  # seconds to wait for another process that writes reports
 PROGRESS = "grading.json"  # how far the grader is that runs
-ABSENT = "not_handed_in.json"  # the students in the gradebook whose submissions the last `grade` did not find
+ABSENT = "not_handed_in.json"  # the students whose submissions the last `grade` did not find
 
 
 def note_absent(folder, students):
-    """Note for the report that these students' submissions were not found this time. Raises TellError."""
+    """Note for the report that these students' submissions were not found this time, though the gradebook or Moodle's worksheet has them. Raises
+    TellError."""
     write(folder / ABSENT, json.dumps(students))
 
 

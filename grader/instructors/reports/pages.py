@@ -87,7 +87,8 @@ def report(scores, absent=(), folder=None, live=None):
         ("report.js",),
         scores=scores,
         graded=graded,
-        absent=set(absent),
+        absent=set(absent) & {score.student for score in scores},
+        unseen=set(absent) - {score.student for score in scores},
         language=scores[0].rules.language if scores else Rules.language,
         rules=scores[0].rules if scores else NONE,
         to_look_at=to_look_at,
@@ -111,9 +112,10 @@ def report(scores, absent=(), folder=None, live=None):
     )
 
 
-def similarity(groups):
-    """The page that shows each grader.instructors.similarity.Group, with two of its students side by side."""
-    return _render("similarity.html", None, (), groups=groups)
+def similarity(groups, left_out=()):
+    """The page that shows each grader.instructors.similarity.Group, with two of its students side by side. left_out: sentences on what was
+    not compared."""
+    return _render("similarity.html", None, (), groups=groups, left_out=left_out)
 
 
 def plots(folder):

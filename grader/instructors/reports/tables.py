@@ -19,9 +19,13 @@ INSIDE = re.compile(rf'([;,]\s*"*)(?=[{re.escape("".join(FORMULA))}])')  # where
 __all__ = ["canvas", "file_name", "grades", "gradescope", "moodle", "nbgrader"]
 
 
+class Foreign(str):
+    """A cell of another system's file, which gets it back as it was."""
+
+
 def table(head, rows, digits=2):
-    """CSV of a head and rows of texts, numbers (with so many decimals at most) and None (an empty cell). Each text becomes one line, and never
-    a formula."""
+    """CSV of a head and rows of texts, numbers (with so many decimals at most), None (an empty cell) and Foreign. Each text becomes one
+    line, and never a formula."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(head)
@@ -33,10 +37,12 @@ def table(head, rows, digits=2):
 def _cell(value, digits):
     if value is None:
         return ""
+    if isinstance(value, Foreign):
+        return value
     if isinstance(value, str):
         line = " ".join(clean(value).split())
         line = INSIDE.sub(r"\1'", line)
-        return f"'{line}" if line.startswith(FORMULA) and line != "-" else line  # Moodle writes "-" for no date
+        return f"'{line}" if line.startswith(FORMULA) else line
     return number(value, digits)
 
 
@@ -100,8 +106,8 @@ def moodle(scores, worksheet=None):
     head = list(dict.fromkeys([*worksheet.head, comments]))
     rows = []
     for row, score in worksheet.grades(scores):
-        filled = row | {"Grade": _grade(score), comments: _comment(score)} if score and _grade(score) is not None else row
-        rows.append([filled.get(column) if filled.get(column) != "" else None for column in head])
+        own = {"Grade": _grade(score), comments: _comment(score)} if score and _grade(score) is not None else {}
+        rows.append([own[column] if column in own else Foreign(row.get(column, "")) for column in head])
     return table(head, rows)
 
 
