@@ -7,7 +7,6 @@ SETTINGS = {
     "SEEDS = 4": "SEEDS = 2",
     "SEEDS, EPOCHS = 2, 6": "SEEDS, EPOCHS = 1, 2",
     "epochs=6": "epochs=1",
-    "--epoch 6 --size": "--epoch 2 --size",
     "--method all --epoch 3": "--method all --epoch 1",
     "interval=2, count=4": "interval=1, count=2",
     '"none", "100mbit", "20mbit"': '"none", "20mbit"',
