@@ -1,6 +1,7 @@
 """Files that are either complete or not there: written beside their place, then renamed."""
 
 import contextlib
+import io
 import os
 from pathlib import Path
 
@@ -42,3 +43,15 @@ def add_to_zip(pack, name, data, mode=0o644):
     entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
     entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, (0o100000 | mode) << 16
     pack.writestr(entry, data)
+
+
+def zipped(files, comment=b""):
+    """The bytes of a zip, always the same for the same files. files: {name: bytes}."""
+    import zipfile
+
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as pack:
+        pack.comment = comment
+        for name in sorted(files):
+            add_to_zip(pack, name, files[name])
+    return data.getvalue()

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import getpass
 import hashlib
-import io
 import json
 import os
 import re
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from handson.cluster import site as sites
 from handson.errors import OneSentence
-from handson.files import add_to_zip, course_folder, written_aside
+from handson.files import course_folder, written_aside, zipped
 
 ROOMS = ("exercises", "notebooks")
 LEFT_OUT = {"results", "datasets", "__pycache__", "venv", "env"}  # and hidden folders
@@ -47,7 +46,7 @@ def submit(name=None, folder=None, checked=False, drop=True, say=print):
         raise SubmitError(f"{folder} holds no exercises and no notebooks with anything in them: change to the folder of the course")
     if checked:
         check(folder, say)
-    data = zipped(files)
+    data = zipped(files, MADE_HERE)
     digest, now = hashlib.sha256(data).hexdigest(), time.gmtime()
     path = folder / f"{name}.zip"
     _refuse_other(path)
@@ -112,16 +111,6 @@ def check(folder, say):
         if subprocess.run([sys.executable, "-m", "grader", "check", task], cwd=folder).returncode:
             open_tasks.append(task)
     say(f"Not complete: {', '.join(open_tasks)}. It is packed nevertheless." if open_tasks else "All tasks are complete.")
-
-
-def zipped(files):
-    """The bytes of a zip, always the same for the same files. files: {name: bytes}."""
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as pack:
-        pack.comment = MADE_HERE
-        for name in sorted(files):
-            add_to_zip(pack, name, files[name])
-    return data.getvalue()
 
 
 def _refuse_other(path):

@@ -1,6 +1,7 @@
 """Tables of the TOML files that people write."""
 
 import difflib
+import re
 
 
 def known(table, keys):
@@ -19,3 +20,11 @@ def table(values, name, keys=None):
     if keys is not None:
         known(found, keys)
     return found
+
+
+def text(values, key, default, pattern, wanted):
+    """The text at a key, `default` without one. Raises ValueError, which says what is `wanted`, if it is another thing than the pattern."""
+    value = values.get(key, default)
+    if key in values and not (isinstance(value, str) and re.fullmatch(pattern, value)):
+        raise ValueError(f"{key} = {value!r}, but it must be {wanted}")
+    return value

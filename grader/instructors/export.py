@@ -5,15 +5,13 @@ Moodle (mod/assign/feedback/file/importziplib.php) finds the student by the numb
 them under the names that students gave them: so the feedback has to be in a file of that kind, a zip.
 """
 
-import io
 import zipfile
 
-from grader.course import UNITS
-from grader.instructors import collect, rules, worksheet
+from grader.instructors import collect, worksheet
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.scores import scores
+from grader.instructors.reports import scores_of
 from handson.errors import OneSentence
-from handson.files import add_to_zip, written_aside
+from handson.files import add_to_zip, written_aside, zipped
 
 PAGE = "feedback.html"
 
@@ -28,18 +26,18 @@ def export(folder, to, submissions=None, say=print):
     if to == "canvas" and submissions is None:
         raise ExportError("Canvas takes feedback back under the names of its own files: name what was graded, with --submissions")
     with Gradebook(folder, writing=False) as book:
-        of_class = scores(book, UNITS, rules.read())
+        of_class = scores_of(book)
     pages = {score.student: folder / f"feedback/{collect.file_name(score.student)}.html" for score in of_class}
     if absent := [student for student, page in pages.items() if not page.is_file()]:
         raise ExportError(f"{pages[absent[0]]} is not there: run `python -m grader report {folder}` first")
-    entries = _for_moodle(of_class, worksheet.keep(None, folder)) if to == "moodle" else _for_canvas(of_class, submissions)
+    entries = _for_moodle(of_class, worksheet.kept(folder)) if to == "moodle" else _for_canvas(of_class, submissions)
     out = folder / f"{to}_feedback.zip"
     try:
         with written_aside(out, durable=False) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as pack:
             for student, names in entries.items():
                 for name in names:
                     page = pages[student].read_bytes()
-                    add_to_zip(pack, *((f"{name}/{PAGE}", page) if to == "moodle" else (name, _zipped(page))))
+                    add_to_zip(pack, *((f"{name}/{PAGE}", page) if to == "moodle" else (name, zipped({PAGE: page}))))
     except OSError as error:
         raise ExportError(f"{out} can't be written ({error.strerror}): make room, then run the same command again") from None
     if left_out := [student for student in pages if not entries.get(student)]:
@@ -68,10 +66,3 @@ def _plain(name):
 def _for_canvas(of_class, submissions):
     given_out = collect.names(submissions)
     return {score.student: [name for name in given_out.get(score.student, ())[-1:] if name.lower().endswith(".zip")] for score in of_class}
-
-
-def _zipped(page):
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as pack:
-        add_to_zip(pack, PAGE, page)
-    return packed.getvalue()

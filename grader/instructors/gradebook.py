@@ -77,7 +77,7 @@ def _never(table):
 
 SCHEMA += ";".join([COMMENTS, *(trigger for table in ("submissions", "results", "adjustments", "comments") for trigger in _never(table)), ""])
 UPGRADE = ("ALTER TABLE submissions ADD COLUMN handed_in TEXT", "ALTER TABLE adjustments ADD COLUMN digest TEXT", COMMENTS, *_never("comments"))
-NEWEST_RESULTS = "SELECT * FROM results WHERE id IN (SELECT max(id) FROM results GROUP BY student, digest, unit)"
+NEWEST = "FROM results WHERE id IN (SELECT max(id) FROM results GROUP BY student, digest, unit)"  # result of each submission and unit
 
 
 class GradebookError(OneSentence, OSError):
@@ -176,8 +176,7 @@ class Gradebook:
         """Those of the (submission, unit) pairs that have no result from these `versions` of the checks ({unit: version}) on these
         `resources`, or that the grader failed to grade."""
         graded = {(row["student"], row["digest"], row["unit"]): row for row in self._all(
-            "SELECT student, digest, unit, version, resources, ungraded FROM results WHERE id IN "
-            "(SELECT max(id) FROM results GROUP BY student, digest, unit)")}  # fmt: skip
+            f"SELECT student, digest, unit, version, resources, ungraded {NEWEST}")}  # fmt: skip
         missing = []
         for submission, unit in pairs:
             row = graded.get((submission.student, submission.digest, unit))
@@ -211,7 +210,7 @@ class Gradebook:
         if latest is None and made_for is None:
             raise GradebookError(f"there is no student {student!r} in {self.folder / NAME}: see the first column of grades.csv")
         owner, digest = (made_for.student, made_for.digest) if made_for else (student, latest["digest"])
-        rows = self._all(f"{NEWEST_RESULTS} ORDER BY student = ? AND digest = ?", owner, digest)
+        rows = self._all(f"SELECT * {NEWEST} ORDER BY student = ? AND digest = ?", owner, digest)
         units = {row["unit"]: row for row in rows}  # last, and so here, those of these files
         if unit != BONUS and (unit or gap) and unit not in units:
             raise GradebookError(f"nobody has a result in {unit!r}: {_one_of(units)}")
@@ -264,7 +263,7 @@ class Gradebook:
 
     def all_results(self):
         """The results of all attempts: {(student, digest, unit): Verdicts}, as the checks gave them."""
-        rows = self._all(NEWEST_RESULTS)
+        rows = self._all(f"SELECT * {NEWEST}")
         with self._readable():
             return {(row["student"], row["digest"], row["unit"]): _verdicts(row) for row in rows}
 

@@ -22,6 +22,7 @@ from handson.cluster import site as sites
 from handson.files import written_aside
 from handson.pbs import directives
 from handson.pbs.errors import PBSError
+from handson.words import counted
 
 RELEASED = ".released"  # in exercises/ and notebooks/: the sha256 and the name of each file there, as the last release wrote it
 LEFT_OUT = {"__pycache__", "results", ".ipynb_checkpoints", RELEASED}
@@ -61,7 +62,7 @@ def release(solutions, course, check=False, say=print, site=None):
         else:
             _replace(course, room, files, cloned, say)
         gaps = sum(len(given.gaps) for file, given in built.exercises.items() if file.startswith(room))
-        say(f"{course / room}: {sites.counted(len(files), 'file')}, {sites.counted(gaps, 'gap')}.")
+        say(f"{course / room}: {counted(len(files), 'file')}, {counted(gaps, 'gap')}.")
     if (course / "grader/units").is_dir():
         _record(course, check)
     if site and not check and (course / "jobs/sites").is_dir():
@@ -220,7 +221,7 @@ def _replace(course, room, files, cloned, say):
     except OSError as error:
         raise GapError(f"{error.filename} can't be written ({error.strerror}): make room for it, or name another --course") from None
     if kept.exists():
-        say(f"{kept} has {sites.counted(len(changed), 'file')} of {room} that somebody had changed since the last release: delete it if nobody needs it.")
+        say(f"{kept} has {counted(len(changed), 'file')} of {room} that somebody had changed since the last release: delete it if nobody needs it.")
 
 
 def _released(folder):

@@ -18,7 +18,7 @@ from grader.verdict import most
 from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.files import COURSE
-from handson.tables import known, table
+from handson.tables import known, table, text
 
 FILE = COURSE / "course.toml"
 KEYS = ("title", "site", "language", "zone", "scale", "pass", "counts", "attempts", "bonus", "late", "units", "students", "groups")
@@ -259,13 +259,13 @@ def _rules(values):
     units = {unit: _within(f"units.{unit}", _unit, unit, table(units, unit), lateness, zone) for unit in UNITS if unit in units or late}
     students = table(values, "students")
     rules = Rules(
-        title=_text(values, "title", Rules.title, r"[^\x00-\x1f\x7f]+", "a line of text"),
-        site=_text(values, "site", None, r"[\w.-]+", "the name of a site, as in jobs/sites"),
-        language=_text(values, "language", Rules.language, r"[a-z]{2,3}(-[A-Za-z0-9]+)*", "a language such as en or de"),
+        title=text(values, "title", Rules.title, r"[^\x00-\x1f\x7f]+", "a line of text"),
+        site=text(values, "site", None, r"[\w.-]+", "the name of a site, as in jobs/sites"),
+        language=text(values, "language", Rules.language, r"[a-z]{2,3}(-[A-Za-z0-9]+)*", "a language such as en or de"),
         zone=zone,
         scale=_number(values, "scale", None, above=0),
         passing=_number(values, "pass", None),
-        counts=_text(values, "counts", LAST, f"{LAST}|{BEST}|{LAST_IN_TIME}", f"{LAST!r}, {BEST!r} or {LAST_IN_TIME!r}"),
+        counts=text(values, "counts", LAST, f"{LAST}|{BEST}|{LAST_IN_TIME}", f"{LAST!r}, {BEST!r} or {LAST_IN_TIME!r}"),
         attempts=_whole(values, "attempts", None, 1, 10_000),
         bonus=_number(values, "bonus", 0.0),
         late_days=late_days,
@@ -333,13 +333,6 @@ def _groups(values):
             if (other := of_student.setdefault(student, name)) != name or members.count(student) > 1:
                 raise ValueError(f"[groups]: {student!r} is in {f'{other} and in {name}' if other != name else f'{name} twice'}")
     return {name: tuple(members) for name, members in values.items()}
-
-
-def _text(values, key, default, pattern, wanted):
-    value = values.get(key, default)
-    if key in values and not (isinstance(value, str) and re.fullmatch(pattern, value)):
-        raise ValueError(f"{key} = {value!r}, but it must be {wanted}")
-    return value
 
 
 def _number(values, key, default, above=None, to=math.inf):

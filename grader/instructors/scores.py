@@ -10,6 +10,7 @@ from functools import cached_property
 from grader.instructors.collect import Submission
 from grader.instructors.gradebook import BONUS
 from grader.instructors.rules import BEST, LAST, NONE, Rules, by_checks, candidates, in_gradebook, of_students, total_of
+from grader.judging import LOOK
 from grader.verdict import PASSED, UNTOUCHED, Verdict, counted, most
 
 
@@ -204,7 +205,7 @@ class Score:
     def flagged(self):
         """Why a person should look at this score: sentences."""
         verdicts = [verdict for unit in self.units for verdict in unit.verdicts]
-        reasons = ["A file mentions what is outside of the gaps."] if any("a person should look at it" in verdict.message for verdict in verdicts) else []
+        reasons = ["A file mentions what is outside of the gaps."] if any(LOOK in verdict.message for verdict in verdicts) else []
         if self.attempts and self.attempts[-1].refused and not self.submission.refused:
             reasons.append("The last attempt could not be read.")
         if self.earlier:

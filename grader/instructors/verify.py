@@ -9,7 +9,6 @@ from grader.box import BoxFault, Server
 from grader.course import UNITS
 from grader.instructors import hidden, rules
 from grader.instructors import known_answers as known
-from grader.instructors import rules
 from grader.instructors.release import release
 from grader.probes import FOR_NOTEBOOKS, FOR_SCRIPTS, loaded_for
 from grader.verdict import NOT_ATTEMPTED, PASSED
@@ -17,7 +16,6 @@ from handson.cluster import job_scripts
 from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.files import COURSE
-
 
 TRIES = 2  # of a known mistake by itself: on a very busy machine, ranks that wait for each other run into their time limit
 

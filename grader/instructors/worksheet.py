@@ -96,19 +96,20 @@ def read(path):
 
 
 def keep(path, folder):
-    """The Worksheet at `path`, of which a copy is kept in `folder`; if `path` is None, the one that was kept there, or None. Raises
-    WorksheetError."""
-    kept = folder / NAME
-    if path is None:
-        return read(kept) if kept.exists() else None
-    found = read(path)
-    if not (kept.exists() and kept.samefile(path)):
-        try:
-            with written_aside(kept) as file:
-                file.write(path.read_bytes())
-        except OSError as error:
-            raise WorksheetError(f"{kept} can't be written ({error.strerror}): make room, then run the same command again") from None
-    return found
+    """Keep a copy of the worksheet at `path`, which `read` has read, in `folder`. Raises WorksheetError."""
+    copy = folder / NAME
+    if copy.exists() and copy.samefile(path):
+        return
+    try:
+        with written_aside(copy) as file:
+            file.write(path.read_bytes())
+    except OSError as error:
+        raise WorksheetError(f"{copy} can't be written ({error.strerror}): make room, then run the same command again") from None
+
+
+def kept(folder):
+    """The Worksheet of which a copy was kept in `folder`, or None. Raises WorksheetError."""
+    return read(folder / NAME) if (folder / NAME).exists() else None
 
 
 def _number(row):

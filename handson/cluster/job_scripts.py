@@ -13,6 +13,7 @@ from handson.cluster import site as sites
 from handson.cluster.site import SiteError
 from handson.files import written_aside
 from handson.pbs import store
+from handson.words import counted
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
 BEGIN, END = "# For the site {} (python -m handson site use)\n", "# Up to here it is for the site\n"
@@ -60,8 +61,8 @@ def _directive(line, site):
 
 
 def for_students(text, site=None):
-    """A job script's `text`, fitted to `site` (default: the chosen one), where what students read of its gap asks for what the site has: no group where it needs none,
-    no GPUs where there are none, and as many nodes and GPUs as the exercises use."""
+    """A job script's `text`, fitted to `site` (default: the chosen one), where what students read of its gap asks for what the site has: no
+    group where it needs none, no GPUs where there are none, and as many nodes and GPUs as the exercises use."""
     site = site or sites.read(sites.chosen())
     nodes, gpus = (WORDS[number] if number < len(WORDS) else str(number) for number in (site.exercise_nodes, site.exercise_gpus))
     lines = fitted(text, site).splitlines(keepends=True)
@@ -156,7 +157,7 @@ def show_all(say=print):
     for name in sites.names():
         try:
             site = sites.for_exercises(name)
-            facts = f"{site.batch:10}queue {site.queue}, {sites.counted(site.nodes, 'node')} with {sites.counted(site.gpus, 'GPU')}"
+            facts = f"{site.batch:10}queue {site.queue}, {counted(site.nodes, 'node')} with {counted(site.gpus, 'GPU')}"
         except SiteError as error:
             facts = f"{'refused':10}{error}"
         say(f"{'*' if name == sites.chosen() else ' '} {name:12}{facts}")

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from handson.errors import OneSentence
 from handson.files import COURSE
-from handson.tables import known, table
+from handson.tables import known, table, text
+from handson.words import counted
 
 SITES = COURSE / "jobs/sites"
 CHOSEN = "CHOSEN"  # the file there that holds the name of the site that `python -m handson site use` has chosen
@@ -91,11 +92,6 @@ def for_exercises(name):
     return site
 
 
-def counted(number, noun):
-    """"1 node", "2 nodes"."""
-    return f"{number} {noun}{'s' * (number != 1)}"
-
-
 def load(path=None):
     """The `Site` that the file `path` (default: what `path_of` finds) describes. Raises SiteError."""
     import tomllib
@@ -120,15 +116,15 @@ def _site(name, values):
     machine, exercises = table(values, "machine", OF_MACHINE), table(values, "exercises", OF_EXERCISES)
     return Site(
         name=name,
-        batch=_text(values, "batch", "embedded", "embedded|pbs|slurm", "embedded, pbs or slurm"),
+        batch=text(values, "batch", "embedded", "embedded|pbs|slurm", "embedded, pbs or slurm"),
         queues=_words(values, "queue", "lecture"),
         groups=_words(values, "group") if "group" in values else (),
-        walltime=_text(values, "walltime", None, r"\d+:\d\d:\d\d", "hours, minutes and seconds as in 00:10:00"),
+        walltime=text(values, "walltime", None, r"\d+:\d\d:\d\d", "hours, minutes and seconds as in 00:10:00"),
         modules=_modules(values.get("modules", [])),
-        mpi=_text(values, "mpi", "environment", "environment|site", "environment or site"),
-        interface=_text(values, "interface", None, WORD, "a network interface such as ib0"),
+        mpi=text(values, "mpi", "environment", "environment|site", "environment or site"),
+        interface=text(values, "interface", None, WORD, "a network interface such as ib0"),
         kill_delay=_seconds(values, "kill_delay", 10),
-        drop=_text(values, "drop", None, r"/[^\x00-\x1f]+", "the absolute path of a folder"),
+        drop=text(values, "drop", None, r"/[^\x00-\x1f]+", "the absolute path of a folder"),
         nodes=_number(machine, "nodes", 2, least=1),
         gpus=_number(machine, "gpus", 2),
         ncpus=_number(machine, "ncpus", 2, least=1),
@@ -138,13 +134,6 @@ def _site(name, values):
         exercise_nodes=_number(exercises, "nodes", 2, least=2),
         exercise_gpus=_number(exercises, "gpus", 2, least=2),
     )
-
-
-def _text(table, key, default, pattern, wanted):
-    value = table.get(key, default)
-    if key in table and not (isinstance(value, str) and re.fullmatch(pattern, value)):
-        raise ValueError(f"{key} = {value!r}, but it must be {wanted}")
-    return value
 
 
 def _words(table, key, default=None):
@@ -158,7 +147,7 @@ def _words(table, key, default=None):
 def _modules(value):
     if not isinstance(value, list):
         raise ValueError(f"modules = {value!r}, but it must be a list of modules")
-    return tuple(_text({"modules": module}, "modules", None, WORD, "a list of modules") for module in value)
+    return tuple(text({"modules": module}, "modules", None, WORD, "a list of modules") for module in value)
 
 
 def _number(table, key, default, least=0):

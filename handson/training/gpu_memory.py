@@ -98,8 +98,8 @@ def read(out):
     """What the ranks of the run in the folder `out` have counted, in their order: a list of dicts; it is empty where they have counted nothing.
 
     Each has "rank", "device" (words), "limit" (bytes, or None), "peak", a dict with the bytes of each of PARTS when most was in use,
-    "most", the most of each part at any moment, "predicted", the same as formulas give it (None where there is no formula), "step", a list of moments [seconds, phase, bytes of each of
-    PARTS] in one step, and "asked", the bytes that did not fit, or None. Raises ValueError.
+    "most", the most of each part at any moment, "predicted", the same as formulas give it (None where there is no formula), "step", a list of
+    moments [seconds, phase, bytes of each of PARTS] in one step, and "asked", the bytes that did not fit, or None. Raises ValueError.
     """
     found = []
     for path in Path(out).glob("memory_rank*.json"):

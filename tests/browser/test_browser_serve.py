@@ -12,7 +12,8 @@ from grader.instructors.known_answers import solved
 from grader.instructors.reports import PROGRESS, tell
 from grader.verdict import GRADER_FAULT
 from tests.grader.classes import handed_in, not_done, said, store
-from tests.grader.serving import served, until
+from tests.grader.serving import served
+from waiting import wait_until
 
 UNIT = "single_gpu"
 SCRIPT = next(part for part in UNITS[UNIT] if part.file.endswith(".sh"))  # its check only reads
@@ -126,7 +127,7 @@ def test_points_and_comments_by_hand_stand_on_the_page_and_in_the_table(at_desk,
     page.get_by_role("link", name="The class").click()
     row = page.locator("#students tbody tr", has_text="cleo10")
     assert "by hand" in row.inner_text() and "1.5" in row.inner_text()
-    until(lambda: "But well explained." in (desk.folder / "feedback/cleo10.html").read_text())
+    wait_until(lambda: "But well explained." in (desk.folder / "feedback/cleo10.html").read_text(), "the page has the comment")
     assert page.problems == []
 
 

@@ -7,6 +7,7 @@ import pytest
 from grader.box import Server
 from grader.exercises import ROOT
 from grader.instructors.bundle import bundle
+from grader.instructors.gradebook import Gradebook
 from grader.instructors.release import build
 from grader.probes import FOR_NOTEBOOKS, FOR_SCRIPTS, loaded_for
 
@@ -26,6 +27,13 @@ def server_for(server):
     light = Server(FOR_NOTEBOOKS)
     yield lambda file: server if loaded_for([file]) == FOR_SCRIPTS else light
     light.stop()
+
+
+@pytest.fixture
+def book(tmp_path):
+    """A gradebook of its own."""
+    with Gradebook(tmp_path) as book:
+        yield book
 
 
 @pytest.fixture(scope="session")

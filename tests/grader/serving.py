@@ -6,7 +6,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,11 +27,3 @@ def served(folder, *options):
             assert (process.returncode, errors) == (0, "") and out.splitlines()[-1].startswith("Ended."), out + errors
         finally:
             process.kill()
-
-
-def until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-    return found

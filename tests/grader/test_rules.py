@@ -23,12 +23,6 @@ BERLIN = 'zone = "Europe/Berlin"\n'
 
 
 @pytest.fixture
-def book(tmp_path):
-    with Gradebook(tmp_path) as book:
-        yield book
-
-
-@pytest.fixture
 def read(tmp_path):
     def read(text):
         (tmp_path / "course.toml").write_bytes(text if isinstance(text, bytes) else text.encode())

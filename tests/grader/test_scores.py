@@ -3,14 +3,7 @@
 import pytest
 from classes import handed_in, not_done, said, store
 
-from grader.instructors.gradebook import Gradebook
 from grader.instructors.scores import scores
-
-
-@pytest.fixture
-def book(tmp_path):
-    with Gradebook(tmp_path) as book:
-        yield book
 
 
 def only(book, order=()):

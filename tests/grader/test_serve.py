@@ -11,7 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 from classes import handed_in, said, store
-from serving import ROOT, served, until
+from serving import ROOT, served
+from waiting import wait_until
 
 from grader.instructors import by_hand, reports
 from grader.instructors.collect import digest_of, file_name
@@ -128,7 +129,7 @@ def test_points_and_comments_are_stored_and_the_reports_written(browser, address
     form = browser.form(name, "multi_gpu", "device") | {"action": "comment", "text": "Short & good.", "author": "J. Roe"}
     assert browser.ask("/adjust", form).status == 303
     written = address.folder / f"feedback/{name}.html"
-    until(lambda: written.exists() and "Short &amp; good." in written.read_text())
+    wait_until(lambda: written.exists() and "Short &amp; good." in written.read_text(), "the page has the comment")
     assert "right, in &lt;another&gt; way" in written.read_text() and "<form" not in written.read_text()
     assert "J. Roe on multi_gpu, device: Short & good." in json.loads((address.folder / f"results/{name}.json").read_text())["output"]
     form = browser.form(name, "multi_gpu", "step") | {"action": "back", "author": "J. Roe"}
@@ -187,7 +188,7 @@ def test_grades_are_changed_while_a_grader_runs(browser, address):
         assert browser.ask("/adjust", form).status == 303
         busy = browser.ask("/regrade", {"_xsrf": form["_xsrf"], "student": "max"})
         assert busy.status == 409 and "A grader is running" in busy.text
-    until(lambda: "meanwhile" in (address.folder / "feedback/max.html").read_text())
+    wait_until(lambda: "meanwhile" in (address.folder / "feedback/max.html").read_text(), "the page has the reason")
     assert '"grader": null' in browser.ask("/progress").text
 
 
@@ -195,7 +196,7 @@ def test_a_student_who_cannot_be_graded_again_is_told_why(browser):
     form = browser.form("max", "multi_gpu", "step")
     assert browser.ask("/regrade", {"_xsrf": form["_xsrf"], "student": "nobody"}).status == 404
     assert browser.ask("/regrade", {"_xsrf": form["_xsrf"], "student": "max"}).status == 303
-    assert "is not in" in until(lambda: '"grader": null' in (text := browser.ask("/progress").text) and text)
+    assert "is not in" in wait_until(lambda: '"grader": null' in (text := browser.ask("/progress").text) and text, "the grader has ended")
 
 
 def test_a_port_in_use_and_a_folder_without_grades_are_one_sentence(address, tmp_path):

@@ -176,7 +176,7 @@ def test_a_comment_is_shown_and_says_if_it_is_about_an_earlier_submission(book):
     book.comment("jane", "multi_gpu", "device", "well <done>", "J. Roe", "d")
     for digest, words in (("d", "J. Roe: well <done>"), ("d2", "J. Roe on an earlier submission: well <done>")):
         store(book, handed_in(digest=digest), [said("device", 2.0)])
-        page = Page(pages.feedback(scores(book)[0], comments=comments_of(book, "jane")))
+        page = Page(pages.feedback(scores(book)[0], comments=comments_of(book)["jane"]))
         assert words in page.text and "1 passed" not in page.text, "what is commented on is not folded"
 
 

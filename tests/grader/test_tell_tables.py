@@ -15,12 +15,6 @@ from grader.instructors.scores import scores
 
 
 @pytest.fixture
-def book(tmp_path):
-    with Gradebook(tmp_path) as book:
-        yield book
-
-
-@pytest.fixture
 def of_class(book):
     """Jane is done, Max has something ungraded, Zoe handed in something that can't be read."""
     store(book, handed_in("jane", "11"), [said("a", 1.25, message="after 2 steps"), said("b", 2.0), not_done("c", track="chainer")])

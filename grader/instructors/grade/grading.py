@@ -45,13 +45,18 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
     resources = "trusted" if trusted else "sandbox"
     versions = {unit: digest.of_unit(unit) for unit in units}
     names(submissions)  # what can't be read is refused here, and so leaves nothing in `out`
-    if sheet:
-        worksheet.read(sheet).listed(course.zone)
+    of_moodle = worksheet.read(sheet) if sheet else worksheet.kept(out)
+    listed = of_moodle.listed(course.zone) if of_moodle else []
     with Gradebook(out) as book:
-        collected = collect(submissions, out / "submissions", expected, say, _listed(book, sheet, out, course.zone, say), course.zone)
+        if sheet:
+            worksheet.keep(sheet, out)
+            say(f"Handed in: by Moodle's worksheet, on clocks of {course.zone or 'this machine; name their zone in course.toml'}.")
+        else:  # of a worksheet that was kept from another time, only the names count
+            listed = [one._replace(handed_in=None) for one in listed]
+        collected = collect(submissions, out / "submissions", expected, say, listed + _in_gradebook(book, listed), course.zone)
         book.record(collected)
         absent = sorted({one.student for one in book.submissions()} - {one.student for one in collected})
-        submitted = kept.missing(collected, course.groups) if (kept := worksheet.keep(None, out)) else []
+        submitted = of_moodle.missing(collected, course.groups) if of_moodle else []
         unseen = [student for student in submitted if student not in absent]
         note_absent(out, absent + unseen)
         attempts = book.attempts()
@@ -86,14 +91,10 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")
 
 
-def _listed(book, sheet, out, zone, say):
-    """The students whom Moodle's worksheet or the gradebook knows. Of a worksheet that was kept from another time, only their names count."""
-    of_moodle = kept.listed(zone) if (kept := worksheet.keep(sheet, out)) else []
-    if sheet:
-        say(f"Handed in: by Moodle's worksheet, on clocks of {zone or 'this machine; name their zone in course.toml'}.")
-    of_moodle = of_moodle if sheet else [one._replace(handed_in=None) for one in of_moodle]
-    of_sheet = {one.student for one in of_moodle}
-    return of_moodle + [Listed(one.student, one.name, one.number, "", None) for one in book.submissions() if one.student not in of_sheet]
+def _in_gradebook(book, listed):
+    """The students whom the gradebook knows, as Listed, without those who are `listed` already."""
+    there = {one.student for one in listed}
+    return [Listed(one.student, one.name, one.number, "", None) for one in book.submissions() if one.student not in there]
 
 
 def again(student, out, units=None, engines=2, trusted=False, say=print):

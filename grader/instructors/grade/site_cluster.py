@@ -15,6 +15,7 @@ from grader.instructors.grade.cluster import ClusterError
 from handson.cluster import follow, job_scripts
 from handson.cluster import site as sites
 from handson.files import COURSE
+from handson.words import counted
 
 PBS, SLURM = ("pbs", "PBSEngineSetLauncher"), ("slurm", "SlurmEngineSetLauncher")  # the folder in jobs/ipyparallel, and ipyparallel's class
 LAUNCHERS = {"embedded": PBS, "pbs": PBS, "slurm": SLURM}  # by the site's batch system
@@ -35,13 +36,13 @@ def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wa
     try:
         cluster.start_controller_sync()
         job = _start_engines(cluster, engines)
-        say(f"The engines' job is {job}. Waiting for {sites.counted(engines, 'engine')}, {wait} s at most ...")
+        say(f"The engines' job is {job}. Waiting for {counted(engines, 'engine')}, {wait} s at most ...")
         _wait(cluster, job, engines, wait, say)
     except BaseException:
         with suppress(subprocess.CalledProcessError):  # qdel: the job has ended
             cluster.stop_cluster_sync()
         raise
-    say(f"{sites.counted(engines, 'engine')} ready. Grade with: python -m grader grade SUBMISSIONS --out DIR --profile {profile}")
+    say(f"{counted(engines, 'engine')} ready. Grade with: python -m grader grade SUBMISSIONS --out DIR --profile {profile}")
     say(f"At the end: python -m grader cluster stop --profile {profile}")
 
 

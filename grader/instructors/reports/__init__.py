@@ -37,9 +37,12 @@ def scores_of(book):
     return scores(book, UNITS, rules.read())
 
 
-def comments_of(book, student):
-    """{(unit, gap): a comment} on a student's work."""
-    return {(unit, gap): row for (of, unit, gap), row in book.comments().items() if of == student}
+def comments_of(book):
+    """{student: {(unit, gap): a comment}} on the work of the class; {} for a student without any."""
+    comments = defaultdict(dict)
+    for (student, unit, gap), row in book.comments().items():
+        comments[student][unit, gap] = row
+    return comments
 
 
 def tell(book, folder):
@@ -51,13 +54,10 @@ def tell(book, folder):
 
 
 def _tell(book, folder):
-    of_class = scores_of(book)
-    comments = defaultdict(dict)
-    for (student, unit, gap), row in book.comments().items():
-        comments[student][unit, gap] = row
+    of_class, comments = scores_of(book), comments_of(book)
     for name, text in {
         "grades.csv": tables.grades(of_class),
-        "moodle.csv": tables.moodle(of_class, worksheet.keep(None, folder)),
+        "moodle.csv": tables.moodle(of_class, worksheet.kept(folder)),
         "canvas.csv": tables.canvas(of_class),
         "nbgrader.csv": tables.nbgrader(of_class),
         "report.html": pages.report(of_class, absent(folder), folder),

@@ -3,6 +3,7 @@
 from grader.course import most_points
 from grader.instructors.reports.files import number
 from grader.instructors.rules import BEST, LAST_IN_TIME, points_of, shown
+from handson.words import counted
 
 
 def head(rules, unit):
@@ -13,24 +14,24 @@ def head(rules, unit):
     start = f" From {shown(here.start, rules.zone, end=False)}." if here.start else ""
     due = f" Due {shown(here.due, rules.zone)}." if here.due else ""
     check = [f"The check counts in points of its own, up to {number(by_check)}."] if by_check != points else []
-    return " ".join([f"**{counted(points, 'point')}.{start}{due}**", *check, *_on_gaps(here), *_on_lateness(rules, here), *_on_attempts(rules, here)])
+    return " ".join([f"**{counted(number(points), 'point')}.{start}{due}**", *check, *_on_gaps(here), *_on_lateness(rules, here), *_on_attempts(rules, here)])
 
 
 def _on_lateness(rules, here):
     if here.due is None:
         return
     if here.grace:
-        yield f"{counted(here.grace.total_seconds() / 60, 'minute')} later is still in time."
+        yield f"{counted(number(here.grace.total_seconds() / 60), 'minute')} later is still in time."
     if here.per_day:
         limit = f", at most {number(here.most)} %" if here.most < 100 else ""
         yield f"What is later loses {number(here.per_day)} % of its points for each day that has begun{limit}."
         if rules.late_days:
-            yield f"In the whole course, {counted(rules.late_days, 'day')} late cost you nothing."
+            yield f"In the whole course, {counted(number(rules.late_days), 'day')} late cost you nothing."
 
 
 def _on_attempts(rules, here):
     if rules.attempts:
-        yield f"You may hand in {counted(rules.attempts, 'time')}; later attempts do not count."
+        yield f"You may hand in {counted(number(rules.attempts), 'time')}; later attempts do not count."
     if rules.counts == BEST:
         yield "Your best attempt counts."
     elif rules.counts == LAST_IN_TIME:
@@ -47,7 +48,7 @@ def _on_gaps(here):
 def grade(score):
     """How a Score's points became its grade: sentences; none if the course has no rules that changed it."""
     rules, lines = score.rules, []
-    bonus = [f"{counted(score.bonus['points'], 'bonus point')}: {score.bonus['reason']} ({score.bonus['author']})."] if score.bonus else []
+    bonus = [f"{counted(number(score.bonus['points']), 'bonus point')}: {score.bonus['reason']} ({score.bonus['author']})."] if score.bonus else []
     if score.submission.refused and not score.by_hand:
         return bonus
     if (last := score.attempts[-1]).refused and last.refused != score.submission.refused:
@@ -58,7 +59,7 @@ def grade(score):
     for unit in score.units:
         lines += [f"{unit.name}: {sentence}" for sentence in _of_unit(unit, score)]
     if free := sum(unit.free_days for unit in score.units):
-        lines.append(f"{free} of your {counted(rules.free_days(score.student), 'free late day')} {'is' if free == 1 else 'are'} used.")
+        lines.append(f"{free} of your {counted(number(rules.free_days(score.student)), 'free late day')} {'is' if free == 1 else 'are'} used.")
     lines += bonus
     if lines or rules.scale is not None or rules.passing is not None:
         lines.append(_total(score))
@@ -73,7 +74,7 @@ def _of_unit(unit, score):
     if unit.days_late:
         free = f", {unit.free_days} of them free" if unit.free_days else ""
         cost = f"−{number(100 * unit.deduction)} %, {number(unit.points)} points become {number(unit.credit)}"
-        yield f"{counted(unit.days_late, 'day')} late{free}{f': {cost}' if unit.deduction else ', which costs nothing'}."
+        yield f"{counted(number(unit.days_late), 'day')} late{free}{f': {cost}' if unit.deduction else ', which costs nothing'}."
 
 
 def _total(score):
@@ -84,7 +85,3 @@ def _total(score):
     if score.passed is not None:
         line += f": {'passed' if score.passed else 'not passed'} ({number(score.rules.passing)} {'is' if score.rules.passing == 1 else 'are'} needed)"
     return f"{line}."
-
-
-def counted(value, noun):
-    return f"{number(value)} {noun}{'' if value == 1 else 's'}"

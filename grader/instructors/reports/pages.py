@@ -20,11 +20,12 @@ from grader.instructors.collect import file_name
 from grader.instructors.gradebook import BONUS
 from grader.instructors.reports.answers import by_file, file_of, written
 from grader.instructors.reports.files import clean, moment, number
-from grader.instructors.reports.in_words import counted, grade
+from grader.instructors.reports.in_words import grade
 from grader.instructors.reports.tables import said
 from grader.instructors.rules import NONE, Rules, shown
 from grader.judging import ONLY_IF
 from grader.verdict import FAILED, PASSED, STATUSES, UNTOUCHED, sign
+from handson.words import counted
 
 LONGEST = 8_000  # the most characters of output that are shown for a gap
 PICTURE = 2_000_000  # bytes of the largest picture that is shown
@@ -228,7 +229,7 @@ def marks(score):
     gaps = [gap for unit in score.units for gap in unit.gaps]
     days = score.days_late
     return {
-        "late": f"{days} day{'s' * (days != 1)}" if days else "late" if score.late else "",
+        "late": counted(days, "day") if days else "late" if score.late else "",
         "attempt": score.submission.attempt,
         "by hand": "to confirm" if score.earlier else "by hand" if score.adjusted else "",
         "ungraded": (sum(not gap.complete for gap in gaps) or "") if not score.adjustment else "",
@@ -292,7 +293,7 @@ def _template(name):
     )
     pages.filters |= {"points": number, "cut": cut, "distinct": distinct, "file_name": file_name, "said": said, "words": _words, "marked": _marked, "median": median}
     pages.filters |= {"quantile": quantile, "bins": bins, "percent": lambda share: f"{100 * share:.0f} %", "moment": moment}
-    pages.filters |= {"marks": marks, "by_file": by_file, "shown": shown, "counted": lambda points: counted(points, "point")}
+    pages.filters |= {"marks": marks, "by_file": by_file, "shown": shown, "counted": lambda points: counted(number(points), "point")}
     pages.globals |= {"sign": sign, "BONUS": BONUS, "NAMED": NAMED, "MEMBERS": MEMBERS, "LISTED": LISTED, "UNTOUCHED": UNTOUCHED, "file_of": file_of}
     return pages.get_template(name)
 

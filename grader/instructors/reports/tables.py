@@ -9,9 +9,11 @@ import time
 
 from grader.instructors.collect import file_name
 from grader.instructors.reports.files import clean, moment, number
-from grader.instructors.reports.in_words import counted, grade
+from grader.instructors.reports.in_words import grade
 from grader.instructors.rules import Rules
+from grader.instructors.worksheet import COMMENTS
 from grader.verdict import PASSED
+from handson.words import counted
 
 FORMULA = tuple("=+-@|%\t＝＋－＠")  # a spreadsheet takes text that begins with one of these for a formula
 INSIDE = re.compile(rf'([;,]\s*"*)(?=[{re.escape("".join(FORMULA))}])')  # where a cell begins for a spreadsheet that separates cells by these
@@ -98,15 +100,14 @@ def moodle(scores, worksheet=None):
     A new one has no dates of the last change, so Moodle keeps existing grades unless its box to update them is ticked; an empty grade changes
     nothing. Comments are HTML.
     """
-    comments = "Feedback comments"
     if worksheet is None:
-        head = ["Identifier", "Full name", "Grade", "Maximum grade", "Last modified (grade)", comments]
+        head = ["Identifier", "Full name", "Grade", "Maximum grade", "Last modified (grade)", COMMENTS]
         return table(head, [[f"Participant {score.submission.number}" if score.submission.number else "", score.submission.name, _grade(score),
                              score.max_grade, None, _comment(score)] for score in scores])  # fmt: skip
-    head = list(dict.fromkeys([*worksheet.head, comments]))
+    head = list(dict.fromkeys([*worksheet.head, COMMENTS]))
     rows = []
     for row, score in worksheet.grades(scores):
-        own = {"Grade": _grade(score), comments: _comment(score)} if score and _grade(score) is not None else {}
+        own = {"Grade": _grade(score), COMMENTS: _comment(score)} if score and _grade(score) is not None else {}
         rows.append([own[column] if column in own else Foreign(row.get(column, "")) for column in head])
     return table(head, rows)
 

@@ -130,7 +130,7 @@ class Feedback(Page):
             version = functools.partial(book.version, score.student)
             live = self.live(version(), of=lambda unit, gap: version(unit, gap))
             pictures = pages.plots(self.desk.folder / "plots" / file_name(score.student))
-            self.finish(pages.feedback(score, pictures, comments_of(book, score.student), live))
+            self.finish(pages.feedback(score, pictures, comments_of(book)[score.student], live))
 
 
 class Progress(Page):
@@ -177,7 +177,7 @@ class Adjust(Page):
         """Show what was typed in beside what is there now, to be sent again or not."""
         score = self.score(form.student)
         with Gradebook(self.desk.folder, writing=False) as book:
-            comment = comments_of(book, form.student).get((form.unit, form.gap))
+            comment = comments_of(book)[form.student].get((form.unit, form.gap))
             live = self.live(book.version(form.student), of=lambda unit, gap: book.version(form.student, unit, gap))
             self.set_status(status)
             self.finish(pages.ask(score, form, comment, sentence, live))
