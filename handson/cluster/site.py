@@ -17,18 +17,30 @@ from handson.words import counted
 SITES = COURSE / "jobs/sites"
 CHOSEN = "CHOSEN"  # the file there that holds the name of the site that `python -m handson site use` has chosen
 WORD = r"[A-Za-z0-9_][A-Za-z0-9_.@/+-]*"  # words that are safe in a shell script without quotes
-KEYS = ("batch", "queue", "group", "walltime", "modules", "mpi", "interface", "kill_delay", "drop", "machine", "exercises")
+KEYS = ("batch", "queue", "group", "walltime", "modules", "mpi", "interface", "kill_delay", "drop", "machine", "exercises", "kubernetes")
 OF_MACHINE = ("nodes", "gpus", "ncpus", "mem", "network", "gpu_memory")
 OF_EXERCISES = ("nodes", "gpus")
+OF_KUBERNETES = ("context", "namespace", "image", "cpus", "memory", "gpu_resource", "size", "storage_class", "nfs", "host_path")
+VOLUMES = ("storage_class", "nfs", "host_path")
 
 
 class SiteError(OneSentence, ValueError):
     """What is wrong with a site's name or file, or with a job script."""
 
 
+class Kubernetes(namedtuple("Kubernetes", OF_KUBERNETES)):
+    """What a site's file says of its Kubernetes cluster.
+
+    context: of kubectl. image: of the course, as the nodes pull it. cpus, memory: of each process. gpu_resource: what the nodes call a GPU.
+    size: of the shared volume; storage_class, nfs ("server:/path"), host_path: where it comes from. One of the three is set, the others are None.
+    """
+
+    __slots__ = ()
+
+
 class Site(
     namedtuple(
-        "Site", "name batch queues groups walltime modules mpi interface kill_delay drop nodes gpus ncpus mem network gpu_memory exercise_nodes exercise_gpus"
+        "Site", "name batch queues groups walltime modules mpi interface kill_delay drop nodes gpus ncpus mem network gpu_memory exercise_nodes exercise_gpus kubernetes"
     )
 ):
     """What a site's file says, with defaults for the rest; it does not depend on the machine that reads the file.
@@ -37,7 +49,7 @@ class Site(
     kill_delay: seconds between TERM and KILL. drop: the folder where students hand in, or None. nodes: how many; gpus, ncpus: of each node.
     mem: kB of each node, or None. network: the rate of each node's network, such as "100mbit", or "none". gpu_memory: of each virtual GPU,
     such as "300MB", or None. exercise_nodes, exercise_gpus: how many nodes, and how many GPUs of each node, the exercises on several of them
-    use; without GPUs, exercise_gpus is the number of processes on each node.
+    use; without GPUs, exercise_gpus is the number of processes on each node. kubernetes: a Kubernetes, or None.
     """
 
     __slots__ = ()
@@ -133,6 +145,26 @@ def _site(name, values):
         gpu_memory=_memory(machine, "gpu_memory"),
         exercise_nodes=_number(exercises, "nodes", 2, least=2),
         exercise_gpus=_number(exercises, "gpus", 2, least=2),
+        kubernetes=_kubernetes(table(values, "kubernetes", OF_KUBERNETES)) if "kubernetes" in values else None,
+    )
+
+
+def _kubernetes(values):
+    chosen = [key for key in VOLUMES if key in values]
+    if len(chosen) != 1:
+        raise ValueError(f"[kubernetes] names {' and '.join(chosen) or 'no volume'}, but it must have one of {', '.join(VOLUMES)}")
+    name, quantity = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", r"\d+(Mi|Gi|Ti)"
+    return Kubernetes(
+        context=text(values, "context", None, r"[\w.:/@+-]+", "a context of kubectl: `kubectl config get-contexts` lists them"),
+        namespace=text(values, "namespace", "handson", name, "the name of a namespace, in small letters"),
+        image=text(values, "image", "localhost/handson:latest", r"[\w.:/@-]+", "the name of an image, such as registry.example/handson:1"),
+        cpus=_number(values, "cpus", 1, least=1),
+        memory=text(values, "memory", "2Gi", quantity, "a size such as 2Gi"),
+        gpu_resource=text(values, "gpu_resource", "nvidia.com/gpu", WORD, "a resource such as nvidia.com/gpu"),
+        size=text(values, "size", "10Gi", quantity, "a size such as 10Gi"),
+        storage_class=text(values, "storage_class", None, name, "a storage class: `kubectl get storageclass` lists them"),
+        nfs=text(values, "nfs", None, r"[\w.-]+:/[\w./-]*", "a server and its folder, such as fs-0123.efs.eu-west-1.amazonaws.com:/"),
+        host_path=text(values, "host_path", None, r"/[\w./-]+", "the absolute path of a folder on the nodes"),
     )
 
 

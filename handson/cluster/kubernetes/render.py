@@ -1,0 +1,122 @@
+"""What a site's file says of Kubernetes, as kustomize overlays of jobs/kubernetes/base: ``python -m handson kubernetes render``.
+
+An overlay is a folder for each part of the base. `kubectl kustomize FOLDER/PART` shows the manifests, `kubectl apply -k FOLDER/PART`
+creates them. The same site file always gives the same overlays.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import yaml
+
+from handson.cluster import site as sites
+from handson.files import COURSE
+
+class _Dumper(yaml.SafeDumper):
+    """YAML as people write it: no references, and texts of several lines as such."""
+
+    def ignore_aliases(self, data):
+        return True
+
+
+_Dumper.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None))
+
+ROOM = COURSE / "jobs/kubernetes"
+BASE = ROOM / "base"
+TRAININGS = ("torchrun", "mpi", "mpijob", "trainjob")
+HEAD = "# Made by `python -m handson kubernetes render --site {}` from jobs/sites/{}.toml: change that file, not this one.\n"
+
+
+def parts():
+    """The parts of the base: what a site needs once (course, grader), and the trainings."""
+    return sorted(path.name for path in BASE.iterdir())
+
+
+def render(name, folder=None):
+    """Write the overlays of the site `name` into `folder` (default: jobs/kubernetes/overlays/NAME). Returns the folder. Raises SiteError."""
+    site = sites.read(name)
+    if site.kubernetes is None:
+        raise sites.SiteError(f"jobs/sites/{name}.toml has no table [kubernetes]: jobs/sites/kind.toml shows what it says")
+    folder = Path(folder or ROOM / "overlays" / name)
+    for part in parts():
+        shutil.rmtree(folder / part, ignore_errors=True)
+        (folder / part).mkdir(parents=True)
+        base = os.path.relpath(BASE / part, folder / part)
+        for file, content in overlay(site, part, base).items():
+            (folder / part / file).write_text(HEAD.format(name, name) + _text(content))
+    return folder
+
+
+def overlay(site, part, base):
+    """{file: content} of the overlay of one part of the base, which is at the path `base` from there."""
+    at = site.kubernetes
+    image, _, tag = at.image.rpartition(":")
+    files, made = {}, {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": at.namespace,
+        "resources": [base],
+        "images": [{"name": "handson", "newName": image, "newTag": tag}] if image and "/" not in tag else [{"name": "handson", "newName": at.image}],
+    }  # fmt: skip
+    if part == "course":
+        made["patches"] = [_patch("PersistentVolumeClaim", _claim(at))]
+        if volume := _volume(at):
+            files["volume.yaml"] = volume
+            made["resources"].append("volume.yaml")
+    elif part in TRAININGS:
+        made["patches"] = [_patch(*of_kind) for of_kind in _training(site, part)]
+    return {"kustomization.yaml": made} | files
+
+
+def _patch(kind, changes):
+    """A kustomize patch of the objects of a kind. changes: {JSON pointer: value}."""
+    return {"target": {"kind": kind}, "patch": _text([{"op": "add", "path": path, "value": value} for path, value in changes.items()])}
+
+
+def _claim(at):
+    changes = {"/spec/resources/requests/storage": at.size, "/spec/storageClassName": at.storage_class or ""}
+    return changes if at.storage_class else changes | {"/spec/volumeName": f"{at.namespace}-course"}
+
+
+def _volume(at):
+    """The PersistentVolume of a site whose storage is not made on demand; None where a storage class makes it."""
+    if at.storage_class:
+        return None
+    if at.nfs:
+        server, _, path = at.nfs.partition(":")
+        source = {"mountOptions": ["nfsvers=4.1", "hard", "timeo=600", "retrans=2"], "nfs": {"server": server, "path": path}}
+    else:
+        source = {"hostPath": {"path": at.host_path, "type": "DirectoryOrCreate"}}
+    spec = {"capacity": {"storage": at.size}, "accessModes": ["ReadWriteMany"], "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "", **source}
+    claim = {"claimRef": {"namespace": at.namespace, "name": "course"}}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"{at.namespace}-course"}, "spec": spec | claim}
+
+
+def processes(site):
+    """Of each pod: one for each GPU that the exercises use; without GPUs, as many as they use."""
+    return min(site.gpus, site.exercise_gpus) if site.gpus else site.exercise_gpus
+
+
+def _training(site, part):
+    """[(kind, changes)] of a training: pods, processes, and what they need."""
+    pods, each, at = site.exercise_nodes, processes(site), site.kubernetes
+    needs = {"cpu": str(each * at.cpus), "memory": _times(each, at.memory)} | ({at.gpu_resource: str(each)} if site.gpus else {})
+    resources = {"requests": needs, "limits": needs}
+    if part == "trainjob":
+        return [("TrainJob", {"/spec/trainer/numNodes": pods, "/spec/trainer/numProcPerNode": each, "/spec/trainer/resourcesPerNode": resources,
+                              "/spec/trainer/image": at.image})]  # fmt: skip
+    if part == "mpijob":
+        worker = "/spec/mpiReplicaSpecs/Worker"
+        return [("MPIJob", {"/spec/slotsPerWorker": each, f"{worker}/replicas": pods, f"{worker}/template/spec/containers/0/resources": resources})]
+    container = "/spec/template/spec/containers/0"
+    count = {f"{container}/env/0/value": str(pods), f"{container}/env/1/value": str(each)}  # NODES and PROCESSES
+    return [("Job", {"/spec/completions": pods, "/spec/parallelism": pods, f"{container}/resources": resources} | count)]
+
+
+def _text(content):
+    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=150)
+
+
+def _times(number, quantity):
+    return f"{number * int(quantity[:-2])}{quantity[-2:]}"

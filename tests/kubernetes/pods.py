@@ -1,0 +1,137 @@
+"""Runs pods as their manifests say, on this machine: each in a virtual node with its host name, as user 1000, with its mounts and variables.
+
+It does what Kubernetes does with an indexed Job and its Service, and Kubeflow's MPI operator with an MPIJob, as far as these manifests use it:
+the names of pods, of hosts and of Services, $(NAME) in arguments, Secrets, ConfigMaps, claims, empty folders, the operator's keys and host file.
+bubblewrap makes the root of a pod: this machine's programs, read-only, and the course at the place where the image has it.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from handson.cluster import virtual_nodes
+from handson.files import COURSE
+
+IMAGE = "/opt/handson"  # where the image has the course
+BWRAP = shutil.which("bwrap")
+PATH = f"{IMAGE}/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # of the Containerfile
+LIMIT = 240  # seconds for a pod to end
+
+
+@dataclass
+class Pod:
+    """host: its name; names: by which other pods know it. spec: of its template. environment: what the cluster adds. files: {name of a volume: {file: text}}."""
+
+    host: str
+    names: tuple
+    spec: dict
+    environment: dict = field(default_factory=dict)
+    files: dict = field(default_factory=dict)
+
+
+def of_job(job, namespace, files):
+    """The pods of an indexed Job, whose Service has the Job's name."""
+    name, template = job["metadata"]["name"], job["spec"]["template"]
+    assert job["spec"]["completionMode"] == "Indexed" and template["spec"]["subdomain"] == name
+    hosts = [f"{name}-{index}" for index in range(job["spec"]["completions"])]
+    return [Pod(host, (f"{host}.{name}",), template["spec"], {"JOB_COMPLETION_INDEX": str(index)}, files) for index, host in enumerate(hosts)]
+
+
+def of_mpijob(job, namespace, files, keys):
+    """The pods of an MPIJob as Kubeflow's operator makes them, the launcher last. keys: (private, public)."""
+    name, spec = job["metadata"]["name"], job["spec"]
+    assert spec["mpiImplementation"] == "MPICH" and spec["runPolicy"]["cleanPodPolicy"] == "Running"
+    workers = [f"{name}-worker-{index}" for index in range(spec["mpiReplicaSpecs"]["Worker"]["replicas"])]
+    full = {host: f"{host}.{name}.{namespace}.svc" for host in workers}
+    secret = {"id_rsa": keys[0], "id_rsa.pub": keys[1], "authorized_keys": keys[1]}
+    hostfile = "".join(f"{full[host]}:{spec['slotsPerWorker']}\n" for host in workers)
+
+    def pod(role, host, names, environment, more):
+        made = json.loads(json.dumps(spec["mpiReplicaSpecs"][role]["template"]["spec"]))
+        made["volumes"] += [{"name": volume} for volume in more]
+        mounts = {"ssh-auth": spec["sshAuthMountPath"], "mpi-job-config": "/etc/mpi"}
+        made["containers"][0]["volumeMounts"] += [{"name": volume, "mountPath": mounts[volume]} for volume in more]
+        return Pod(host, names, made, environment, files | more)
+
+    of_launcher = {"ssh-auth": secret, "mpi-job-config": {"hostfile": hostfile}}
+    launcher = pod("Launcher", f"{name}-launcher", (), {"HYDRA_HOST_FILE": "/etc/mpi/hostfile"}, of_launcher)
+    return [pod("Worker", host, (full[host],), {}, {"ssh-auth": secret}) for host in workers] + [launcher]
+
+
+@contextmanager
+def running(pods, claim, folder):
+    """Start the pods, and end them with the block: {host: a Popen whose stdout is the pod's log}. claim: the folder of the shared volume."""
+    nodes = {pod.host: {"cores": []} for pod in pods}
+    holder = virtual_nodes.start(nodes, "none", folder)
+    hosts = (folder / "hosts").read_text() + "".join(f"{nodes[pod.host]['address']} {name}\n" for pod in pods for name in pod.names)
+    (folder / "hosts_of_pods").write_text(hosts)
+    (folder / "passwd").write_text("root:x:0:0::/root:/bin/bash\nsshd:x:100:65534::/run/sshd:/usr/sbin/nologin\nhandson:x:1000:1000::/home/handson:/bin/bash\n")
+    started = {}
+    try:
+        for pod in pods:
+            command = virtual_nodes.inside(holder.inside, "/", *virtual_nodes.on(nodes[pod.host]["pid"], *_box(pod, claim, folder)))
+            started[pod.host] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        yield started
+    finally:
+        holder.stdin.close()
+        holder.wait(LIMIT)
+        for one in started.values():
+            one.communicate(timeout=LIMIT)
+
+
+def _box(pod, claim, folder):
+    """The command that runs a pod's container."""
+    spec, [container] = pod.spec, pod.spec["containers"]
+    user = spec["securityContext"]
+    assert user["runAsNonRoot"] and not container["securityContext"]["allowPrivilegeEscalation"] and container["securityContext"]["readOnlyRootFilesystem"]
+    words = [BWRAP, "--die-with-parent", "--unshare-user", "--unshare-pid", "--clearenv", "--uid", str(user["runAsUser"]), "--gid", str(user["runAsGroup"])]
+    for name in sorted(os.listdir("/")):
+        if os.path.islink(f"/{name}"):
+            words += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
+        elif name in ("usr", "bin", "lib", "lib32", "lib64", "sbin", "opt"):
+            words += ["--ro-bind", f"/{name}", f"/{name}"] if name != "opt" else []
+    for name in sorted(set(os.listdir("/etc")) - {"passwd", "hosts", "mpi"}):
+        words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    words += ["--ro-bind", folder / "passwd", "/etc/passwd", "--ro-bind", folder / "hosts_of_pods", "/etc/hosts", "--proc", "/proc", "--dev", "/dev"]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    for mount in container["volumeMounts"]:
+        volume, path = volumes[mount["name"]], mount["mountPath"]
+        if "emptyDir" in volume:
+            words += ["--tmpfs", path]
+        elif "persistentVolumeClaim" in volume:
+            words += ["--bind", claim, path]
+        else:
+            words += ["--ro-bind", _written(pod, volume["name"], folder), path]
+    for place in (IMAGE, COURSE):
+        words += ["--ro-bind", COURSE, place]
+    if not sys.base_prefix.startswith("/usr"):
+        words += ["--ro-bind", sys.base_prefix, sys.base_prefix]
+    values = {"PATH": PATH, "VIRTUAL_ENV": f"{IMAGE}/.venv"} | pod.environment
+    values |= {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+    for name, value in values.items():
+        words += ["--setenv", name, value]
+    arguments = [re.sub(r"\$\((\w+)\)", lambda found: values[found[1]], word) for word in container["args"]]
+    return [str(word) for word in [*words, "--chdir", container["workingDir"], f"{IMAGE}/containers/entrypoint", *arguments]]
+
+
+def _written(pod, volume, folder):
+    """A folder with the files of a volume."""
+    place = folder / "volumes" / pod.host / volume
+    place.mkdir(parents=True)
+    for name, text in pod.files[volume].items():
+        (place / name).write_text(text)
+        (place / name).chmod(0o440)
+    return place
+
+
+def ended(process, limit=LIMIT):
+    """(status, log) of a pod's process, when it has ended."""
+    log, _ = process.communicate(timeout=limit)
+    return process.returncode, log
