@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
+from handson.cluster.kubernetes.commands import app as kubernetes
 from handson.errors import run
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True, help=__doc__)
 site = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(site, name="site", help="Fit the job scripts to a site: its queue, group, GPUs and modules.")
+app.add_typer(kubernetes, name="kubernetes", help="Train in Kubernetes, with the scripts of task 3 (docs/kubernetes.md).")
 
 
 class Track(str, Enum):

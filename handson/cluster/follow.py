@@ -74,7 +74,7 @@ def follow(job_id, output=None, say=print, limit=LIMIT):
     try:
         _follow(str(job_id), output, say, limit)
     except (KeyboardInterrupt, SystemExit) as stop:  # handson's commands turn Ctrl-C into the latter
-        say(f"Job {job_id} goes on without being followed: follow({str(job_id)!r}) shows it again, and `qdel {job_id}` ends it.")
+        say(f"Job {job_id} goes on without being followed: follow({str(job_id)!r}) shows it again, and `{_ending(job_id)}` ends it.")
         if isinstance(stop, SystemExit):
             raise
 
@@ -91,11 +91,16 @@ def wait_until_it_runs(job_id, limit=LIMIT):
 
 def look(job_id):
     """The Job as it is now; where the batch system does not answer, its `silence` says so. Raises JobFailed if there is no such job."""
-    return _look(command.batch_system()[0], job_id, None, None)
+    return _look(_system(job_id), job_id, None, None)
+
+
+def _system(job_id):
+    """Whose job it is: ids of Kubernetes name their site, as kind/torchrun does."""
+    return "kubernetes" if "/" in job_id else command.batch_system()[0]
 
 
 def _follow(job_id, output, say, limit):
-    system, _ = command.batch_system()
+    system = _system(job_id)
     begin, cared, heard, ended, job, shown, said = time.monotonic(), time.monotonic(), None, None, None, 0, ""
     with _epochs() as count:
         explain = _silence(job_id, say)
@@ -108,7 +113,7 @@ def _follow(job_id, output, say, limit):
                 said = job.silence
                 say(f"job {job_id}: the batch system does not say how it is ({said}); it is asked again until it does")
             if "Can Never Run" in job.waits:
-                raise JobFailed(f"job {job_id} waits for ever in {job.waits}; delete it (qdel {job_id}), and ask for less")
+                raise JobFailed(f"job {job_id} waits for ever in {job.waits}; delete it ({_ending(job_id)}), and ask for less")
             if not job.silence and job.waits not in ("", said):
                 said = job.waits
                 say(f"job {job_id} waits in {said}")
@@ -124,7 +129,7 @@ def _follow(job_id, output, say, limit):
             if ended and now > ended + DELIVERY:
                 raise JobFailed(f"job {job_id} has ended, but {DELIVERY} seconds later its output is not in {job.output or output}")
             if now > begin + limit:
-                raise JobFailed(f"job {job_id} has not ended after {limit} seconds; look at it with qstat, or end it with qdel {job_id}")
+                raise JobFailed(f"job {job_id} has not ended after {limit} seconds; look at it, or end it: {_ending(job_id)}")
             if system == "embedded" and now > cared + CARE:
                 cared = now
                 with contextlib.suppress(OSError, PBSError):
@@ -132,6 +137,12 @@ def _follow(job_id, output, say, limit):
             time.sleep(0.1 if system == "embedded" else 1)
     if job.problem:
         raise JobFailed(f"job {job_id} {job.problem}" + (f"; its output is in {path}" if path else ""))
+
+
+def _ending(job_id):
+    """The command that ends a job."""
+    site, _, training = str(job_id).partition("/")
+    return f"python -m handson kubernetes delete {training} --site {site}" if training else f"qdel {job_id}"
 
 
 def _silence(job_id, say):
@@ -161,13 +172,13 @@ def _busy():
 def _look(system, job_id, before, output):
     """The Job as it is now; `before` is the Job of the last look. Raises JobFailed if there is no such job."""
     try:
-        now = {"embedded": _embedded, "pbs": _pbs, "slurm": _slurm}[system](job_id)
+        now = {"embedded": _embedded, "pbs": _pbs, "slurm": _slurm, "kubernetes": _kubernetes}[system](job_id)
     except TimeoutError as silence:  # busy servers don't always answer
         if before is None and not AWAY.search(str(silence)):
             raise JobFailed(f"job {job_id} cannot be followed: {silence}") from None
         return replace(before or Job(), silence=str(silence))
     if now is None and before is None and not (output and os.path.exists(output)):
-        name = {"embedded": "the embedded PBS", "pbs": "PBS", "slurm": "Slurm"}[system]
+        name = {"embedded": "the embedded PBS", "pbs": "PBS", "slurm": "Slurm", "kubernetes": "Kubernetes"}[system]
         raise JobFailed(f"{name} knows no job {job_id}, or has forgotten it: `qstat -x` shows the jobs that it knows")
     return now or Job(over=True, output=before and before.output)
 
@@ -206,6 +217,13 @@ def _slurm(job_id):
     status = facts["ExitCode"].partition(":")[0]
     problem = "" if state == "COMPLETED" else _problem(status) if state == "FAILED" and status != "0" else f"ended as {state}"
     return Job(waits, over, problem if over else "", facts.get("StdOut"))
+
+
+def _kubernetes(job_id):
+    from handson.cluster.kubernetes import jobs as of_kubernetes  # takes a tenth of a second, which all followers would wait for
+
+    found = of_kubernetes.look(job_id)
+    return found and Job(*found)
 
 
 def _plainly(comment):

@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ IMAGE = "/opt/handson"  # where the image has the course
 BWRAP = shutil.which("bwrap")
 PATH = f"{IMAGE}/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # of the Containerfile
 LIMIT = 240  # seconds for a pod to end
+ANSWER = 60  # seconds for another pod to answer: the entrypoint's LIMIT
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Pod:
     files: dict = field(default_factory=dict)
 
 
-def of_job(job, namespace, files):
+def of_job(job, files):
     """The pods of an indexed Job, whose Service has the Job's name."""
     name, template = job["metadata"]["name"], job["spec"]["template"]
     assert job["spec"]["completionMode"] == "Indexed" and template["spec"]["subdomain"] == name
@@ -91,7 +91,7 @@ def _box(pod, claim, folder):
     spec, [container] = pod.spec, pod.spec["containers"]
     user = spec["securityContext"]
     assert user["runAsNonRoot"] and not container["securityContext"]["allowPrivilegeEscalation"] and container["securityContext"]["readOnlyRootFilesystem"]
-    words = [BWRAP, "--die-with-parent", "--unshare-user", "--unshare-pid", "--clearenv", "--uid", str(user["runAsUser"]), "--gid", str(user["runAsGroup"])]
+    words = [BWRAP, "--die-with-parent", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--clearenv", "--uid", str(user["runAsUser"]), "--gid", str(user["runAsGroup"])]
     for name in sorted(os.listdir("/")):
         if os.path.islink(f"/{name}"):
             words += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
@@ -100,6 +100,7 @@ def _box(pod, claim, folder):
     for name in sorted(set(os.listdir("/etc")) - {"passwd", "hosts", "mpi"}):
         words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     words += ["--ro-bind", folder / "passwd", "/etc/passwd", "--ro-bind", folder / "hosts_of_pods", "/etc/hosts", "--proc", "/proc", "--dev", "/dev"]
+    words += ["--ro-bind", "/sys", "/sys", "--dir", "/home/handson"]
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     for mount in container["volumeMounts"]:
         volume, path = volumes[mount["name"]], mount["mountPath"]
@@ -113,7 +114,7 @@ def _box(pod, claim, folder):
         words += ["--ro-bind", COURSE, place]
     if not sys.base_prefix.startswith("/usr"):
         words += ["--ro-bind", sys.base_prefix, sys.base_prefix]
-    values = {"PATH": PATH, "VIRTUAL_ENV": f"{IMAGE}/.venv"} | pod.environment
+    values = {"PATH": PATH, "VIRTUAL_ENV": f"{IMAGE}/.venv", "LIMIT": str(ANSWER)} | pod.environment
     values |= {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
     for name, value in values.items():
         words += ["--setenv", name, value]

@@ -24,6 +24,7 @@ _Dumper.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:y
 
 ROOM = COURSE / "jobs/kubernetes"
 BASE = ROOM / "base"
+KINDS = {"mpijob": "MPIJob", "trainjob": "TrainJob"}  # of the trainings that are no Job
 TRAININGS = ("torchrun", "mpi", "mpijob", "trainjob")
 HEAD = "# Made by `python -m handson kubernetes render --site {}` from jobs/sites/{}.toml: change that file, not this one.\n"
 
@@ -55,7 +56,8 @@ def overlay(site, part, base):
     files, made = {}, {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "namespace": at.namespace,
+        "namespace": namespace(at, part),
+        "labels": [{"pairs": {"app.kubernetes.io/part-of": "handson"} | ({"handson-training": part} if part in TRAININGS else {})}],
         "resources": [base],
         "images": [{"name": "handson", "newName": image, "newTag": tag}] if image and "/" not in tag else [{"name": "handson", "newName": at.image}],
     }  # fmt: skip
@@ -64,9 +66,29 @@ def overlay(site, part, base):
         if volume := _volume(at):
             files["volume.yaml"] = volume
             made["resources"].append("volume.yaml")
+    elif part == "grader":
+        made["patches"] = [_patch("PersistentVolumeClaim", {"/spec/resources/requests/storage": at.size})]
     elif part in TRAININGS:
         made["patches"] = [_patch(*of_kind) for of_kind in _training(site, part)]
     return {"kustomization.yaml": made} | files
+
+
+def namespace(at, part):
+    """The namespace of a part: that of the grader is another one than the students'."""
+    return f"{at.namespace}-grader" if part == "grader" else at.namespace
+
+
+def submission(part, script, options):
+    """{file: bytes} of a kustomization on top of an overlay in site/: a training's script, and options for it."""
+    arguments = {"mpijob": "/spec/mpiReplicaSpecs/Launcher/template/spec/containers/0/args/-", "trainjob": "/spec/trainer/args/-"}
+    path = arguments.get(part, "/spec/template/spec/containers/0/args/-")
+    made = {
+        "resources": [f"site/{part}"],
+        "generatorOptions": {"disableNameSuffixHash": True},
+        "configMapGenerator": [{"name": "script", "files": ["train_cifar_multi_node.py"]}],
+        "patches": [{"target": {"kind": KINDS.get(part, "Job")}, "patch": _text([{"op": "add", "path": path, "value": str(one)} for one in options])}] if options else [],
+    }  # fmt: skip
+    return {"kustomization.yaml": _text(made).encode(), "train_cifar_multi_node.py": script.read_bytes()}
 
 
 def _patch(kind, changes):

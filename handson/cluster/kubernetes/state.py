@@ -1,0 +1,71 @@
+"""How a job in Kubernetes is, from what `kubectl get` shows of it, of its pods and of events. Functions of JSON only."""
+
+import re
+
+DONE = {"Complete": True, "Succeeded": True, "SuccessCriteriaMet": True, "Failed": False}
+WAITS = (  # of a pod that does not start: what Kubernetes says, what it means, what to do
+    (r"ImagePullBackOff|ErrImagePull|InvalidImageName", "its node cannot pull the image {image}", "push it there, or correct `image` in the site's file"),
+    (r'secrets? "?([\w-]+)"? not found', "the Secret {0} is missing", "python -m handson kubernetes keys --site {site}"),
+    (r"configmap \"?([\w-]+)\"? not found", "the ConfigMap {0} is missing", "submit the job again"),
+    (r"unbound immediate PersistentVolumeClaims|persistentvolumeclaim \"?([\w-]+)\"? not found", "the claim `course` has no volume",
+     "kubectl describe pvc course -n {namespace}; then correct storage_class, nfs or host_path in the site's file"),
+    (r"Insufficient ([\w./-]*\w)", "no node has enough {0} left", "ask for less in the site's file, or wait: kubectl describe nodes"),
+    (r"FailedMount|MountVolume", "a volume cannot be mounted", "kubectl describe pod {pod} -n {namespace}"),
+    (r"exceeded quota", "the namespace may not use as much", "kubectl describe quota -n {namespace}"),
+    (r"violates PodSecurity", "the namespace refuses such pods", "kubectl get events -n {namespace}"),
+)  # fmt: skip
+
+
+def over(job):
+    """Whether a job ended well; None while it has not ended."""
+    for condition in (job.get("status") or {}).get("conditions") or ():
+        if condition["status"] == "True" and condition["type"] in DONE:
+            return DONE[condition["type"]]
+    return None
+
+
+def waiting(pods, events, at, site):
+    """Why a job does not begin, as half a sentence with the next command; "" if all of its pods run or have run. events: of the job."""
+    for pod in pods:
+        status, name = pod.get("status", {}), pod["metadata"]["name"]
+        if status.get("phase") != "Pending":
+            continue
+        reasons = [f"{one.get('reason', '')} {one.get('message', '')}" for one in status.get("conditions") or () if one["status"] == "False"]
+        states = [one.get("state", {}).get("waiting") or {} for one in status.get("containerStatuses") or ()]
+        said = " ".join([f"{one.get('reason', '')} {one.get('message', '')}" for one in states] + reasons).strip()
+        image = pod["spec"]["containers"][0]["image"] if "spec" in pod else ""
+        return f"pod {name}: {_meaning(said, at, site, pod=name, image=image) or said or 'it is being started'}"
+    failures = [event["message"] for event in events if event.get("reason") == "FailedCreate"]
+    return "" if pods or not failures else _meaning(failures[-1], at, site, pod="") or failures[-1]
+
+
+def problem(job, pods):
+    """How a job failed, as half a sentence: the pod that failed first, and how."""
+    failed = sorted((one for one in map(_failure, pods) if one), key=lambda one: one[0])
+    if failed:
+        return failed[0][1]
+    conditions = [one for one in job["status"]["conditions"] if one["type"] == "Failed" and one["status"] == "True"]
+    return f"failed: {conditions[0].get('message') or conditions[0].get('reason') or 'without a reason'}"
+
+
+def _failure(pod):
+    """(when, sentence) of a pod that failed; None of another one."""
+    status, name = pod.get("status", {}), pod["metadata"]["name"]
+    if status.get("reason") in ("Evicted", "Preempting", "NodeLost", "Shutdown", "Terminated", "DeadlineExceeded"):
+        return "", f"lost pod {name}: {status['reason']} ({status.get('message', 'without a message')})"
+    for container in status.get("containerStatuses") or ():
+        end = container.get("state", {}).get("terminated")
+        if end and end["exitCode"]:
+            reason = {"OOMKilled": "it was out of memory: more `memory` in the site's file helps"}.get(end.get("reason"))
+            reason = reason or ("it was killed" if end["exitCode"] == 137 else f"its log: kubectl logs {name}")
+            return end.get("finishedAt") or "", f"ended in pod {name} with status {end['exitCode']}; {reason}"
+    return None
+
+
+def _meaning(said, at, site, **names):
+    for pattern, meaning, cure in WAITS:
+        if found := re.search(pattern, said):
+            groups = [group or "" for group in found.groups()]
+            names = {"namespace": at.namespace, "site": site, "pod": "", "image": "", **names}
+            return f"{meaning.format(*groups, **names)}; {cure.format(**names)}"
+    return ""

@@ -1,0 +1,216 @@
+"""Submitting to a cluster, following a job, and what is said when something is wrong; with a stand-in for kubectl and its cluster."""
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from handson.cluster import site as sites
+from handson.cluster.follow import JobFailed, follow
+from handson.cluster.kubernetes import commands, jobs, state
+from handson.cluster.kubernetes.kubectl import Kubectl, KubernetesError
+
+SITE = sites.read("kind")
+SCRIPT = "print('task 3')\n"
+
+
+class Cluster:
+    """The stand-in's cluster."""
+
+    def __init__(self, path):
+        self.path = path
+        self.write(objects={"secret/ssh-keys": {}}, pods=[], events=[], log="", refuse={}, calls=[])
+
+    def write(self, **changes):
+        self.path.write_text(json.dumps((self.read() if self.path.exists() else {}) | changes))
+
+    def read(self):
+        return json.loads(self.path.read_text())
+
+    def verbs(self):
+        return [next(word for word in call["words"] if not word.startswith("-") and word not in ("kind-handson", "handson", "handson-grader")) for call in self.read()["calls"]]
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    if not shutil.which("kubectl"):
+        pytest.skip("there is no kubectl here")
+    program = tmp_path / "bin/kubectl"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name('fake_kubectl.py')} \"$@\"\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("KUBECTL", shutil.which("kubectl"))
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("CLUSTER", str(tmp_path / "cluster.json"))
+    (tmp_path / "exercises").mkdir()  # so that logs go there
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    return Cluster(tmp_path / "cluster.json")
+
+
+def job(kind="Job", **conditions):
+    return {"kind": kind, "metadata": {"name": "torchrun", "labels": {"app.kubernetes.io/part-of": "handson"}},
+            "status": {"conditions": [{"type": name, "status": "True", "message": text} for name, text in conditions.items()]}}  # fmt: skip
+
+
+def pod(name, phase="Running", waiting=None, ended=None, unscheduled=None, **status):
+    container = {"state": {"waiting": waiting} if waiting else {"terminated": ended} if ended else {"running": {}}}
+    conditions = [{"type": "PodScheduled", "status": "False", "message": unscheduled}] if unscheduled else []
+    spec = {"containers": [{"image": "registry.example/handson:7"}]}
+    return {"metadata": {"name": name}, "spec": spec, "status": {"phase": phase, "containerStatuses": [container], "conditions": conditions, **status}}
+
+
+# Submitting --------------------------------------------------------------------------
+
+
+def test_a_script_goes_to_the_cluster_with_its_options_and_nothing_that_is_there_is_deleted(cluster, tmp_path):
+    assert jobs.submit(Kubectl(SITE), "torchrun", tmp_path / "script.py", ["--epoch=1"]) == "kind/torchrun"
+    made = cluster.read()["objects"]
+    assert made["configmap/script"]["data"]["train_cifar_multi_node.py"] == SCRIPT
+    assert made["job/torchrun"]["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "--epoch=1" and "service/torchrun" in made
+    assert "delete" not in cluster.verbs()
+    assert all("kind-handson" in call["words"] for call in cluster.read()["calls"]), "the context is the site's, whichever is the current one"
+
+
+def test_what_is_refused_has_changed_nothing(cluster, tmp_path):
+    cluster.write(objects={"job/torchrun": job(), "secret/ssh-keys": {}})
+    with pytest.raises(KubernetesError, match="the name is taken .* python -m handson kubernetes delete torchrun"):
+        jobs.submit(Kubectl(SITE), "torchrun", tmp_path / "script.py")
+    assert cluster.read()["objects"].keys() == {"job/torchrun", "secret/ssh-keys"}
+
+
+def test_mpi_needs_keys_and_says_which_command_makes_them(cluster, tmp_path):
+    cluster.write(objects={})
+    with pytest.raises(KubernetesError, match="ssh-keys is missing: python -m handson kubernetes keys --site kind"):
+        jobs.submit(Kubectl(SITE), "mpi", tmp_path / "script.py")
+
+
+def test_keys_are_made_once_and_shown_nowhere(cluster, tmp_path, capfd):
+    cluster.write(objects={})
+    said = []
+    jobs.keys(Kubectl(SITE), said.append)
+    [made] = [call["words"] for call in cluster.read()["calls"] if "generic" in call["words"]]
+    files = [word.partition("=")[2].partition("=")[2] for word in made if word.startswith("--from-file")]
+    assert len(files) == 2 and not any(Path(file).exists() for file in files) and said == ["the Secret ssh-keys was made"]
+    cluster.write(objects={"secret/ssh-keys": {}})
+    jobs.keys(Kubectl(SITE), said.append)
+    assert "kept" in said[-1] and len([call for call in cluster.read()["calls"] if "generic" in call["words"]]) == 1
+    assert "PRIVATE KEY" not in "".join(capfd.readouterr()) + "".join(said)
+
+
+def test_the_grader_gets_keys_of_its_own_in_its_own_namespace(cluster):
+    jobs.apply(Kubectl(SITE), "grader", lambda said: None)
+    secret = cluster.read()["objects"]["secret/ipyparallel-keys"]
+    engine, client = (json.loads(secret["stringData"][f"ipcontroller-{who}.json"]) for who in ("engine", "client"))
+    assert engine["key"] == client["key"] and len(engine["key"]) == 64
+    ports = [port for one in (engine, client) for name, port in one.items() if isinstance(port, int) and name != "registration"]
+    assert len(set(ports)) == len(ports) and all(9010 < port <= 9030 for port in ports)
+    assert "handson-grader" in cluster.read()["calls"][-1]["words"]
+
+
+def test_without_a_context_of_the_site_the_current_one_needs_a_yes(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs.sites, "read", lambda name: SITE._replace(kubernetes=SITE.kubernetes._replace(context=None)))
+    refused = CliRunner().invoke(commands.app, ["delete", "torchrun", "--site", "kind"], input="n\n")
+    assert refused.exit_code == 1 and "names no context. Use the current one, somebody-elses?" in refused.output
+    assert cluster.verbs() == ["config"]
+
+
+def test_only_what_the_course_has_made_is_deleted(cluster):
+    cluster.write(objects={"job/mpi": {"metadata": {"name": "mpi"}}})
+    with pytest.raises(KubernetesError, match="was not made by the course, so it stays"):
+        jobs.delete(Kubectl(SITE), "mpi")
+    cluster.write(objects={"job/mpi": job()})
+    jobs.delete(Kubectl(SITE), "mpi", lambda said: None)
+    [call] = [call["words"] for call in cluster.read()["calls"] if "delete" in call["words"]]
+    assert "app.kubernetes.io/part-of=handson,handson-training=mpi" in call
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ('error: context "kind-handson" does not exist', "kubectl has no such context .* get-contexts"),
+        ("The connection to the server 127.0.0.1:6443 was refused", "the cluster does not answer .* cluster-info"),
+        ('Error from server (Forbidden): jobs.batch is forbidden: User "s" cannot create', "you may not do this .* auth can-i"),
+        ('error: ... pods "x" is forbidden: exceeded quota: small', "may not use as much .* describe quota -n handson"),
+        ('error: resource mapping not found ... no matches for kind "MPIJob" in version', "does not know this kind of job .* torchrun or mpi"),
+        ('Error from server (NotFound): namespaces "handson" not found', "namespace is not there .* kubernetes apply --site kind"),
+        ("something new", "kubectl failed .something new.: try the same by hand"),
+    ],
+)
+def test_what_kubectl_refuses_is_told_with_the_next_command(cluster, tmp_path, said, words):
+    cluster.write(refuse={"create": said})
+    with pytest.raises(KubernetesError, match=words):
+        jobs.submit(Kubectl(SITE), "torchrun", tmp_path / "script.py")
+
+
+def test_without_kubectl_that_is_said(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(KubernetesError, match="there is no kubectl on PATH: install it"):
+        Kubectl(SITE)
+
+
+# How a job is ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "words"),
+    [
+        (pod("torchrun-0", "Pending", {"reason": "ImagePullBackOff", "message": "Back-off"}), "torchrun-0: its node cannot pull the image registry.example/handson:7"),
+        (pod("torchrun-0", "Pending", unscheduled="0/2 nodes are available: 2 Insufficient nvidia.com/gpu."), "no node has enough nvidia.com/gpu left"),
+        (pod("torchrun-0", "Pending", unscheduled="0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."), "the claim `course` has no volume"),
+        (pod("mpi-0", "Pending", {"reason": "CreateContainerConfigError", "message": 'secret "ssh-keys" not found'}), "the Secret ssh-keys is missing; python -m handson kubernetes keys"),
+        (pod("torchrun-1", "Pending"), "torchrun-1: it is being started"),
+        (pod("torchrun-1", "Running"), "^$"),
+    ],
+)
+def test_a_pod_that_waits_says_why_and_what_to_do(one, words):
+    assert re.search(words, state.waiting([one], [], SITE.kubernetes, "kind"))
+
+
+def test_a_job_whose_pods_are_refused_says_why():
+    events = [{"reason": "FailedCreate", "message": 'pods "torchrun-0-x" is forbidden: exceeded quota: small, requested: cpu=2'}]
+    assert "describe quota -n handson" in state.waiting([], events, SITE.kubernetes, "kind")
+
+
+@pytest.mark.parametrize(
+    ("one", "words"),
+    [
+        (pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "OOMKilled"}), "in pod torchrun-1 with status 137; it was out of memory"),
+        (pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "Error"}), "with status 137; it was killed"),
+        (pod("torchrun-1", "Failed", reason="Evicted", message="The node was low on resource: memory."), "lost pod torchrun-1: Evicted .The node was low"),
+        (pod("torchrun-1", "Running"), "failed: Job was active longer than specified deadline"),
+    ],
+)
+def test_a_job_that_failed_names_the_pod_that_failed_first(one, words):
+    later = pod("torchrun-0", "Failed", ended={"exitCode": 1, "reason": "Error", "finishedAt": "2026-01-01T00:00:09Z"})
+    if "terminated" in one["status"]["containerStatuses"][0]["state"]:
+        one["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = "2026-01-01T00:00:05Z"
+    pods = [one] if one["status"]["phase"] == "Running" else [later, one]
+    assert re.search(words, state.problem(job(Failed="Job was active longer than specified deadline"), pods))
+
+
+@pytest.mark.timeout(60)
+def test_follow_shows_the_log_of_a_job_and_how_it_ended(cluster):
+    cluster.write(objects={"job/torchrun": job(Complete="")}, pods=[pod("torchrun-0", "Succeeded")], log="Throughput: 9.0 [images/sec.] (9 / 1)\n")
+    said = []
+    follow("kind/torchrun", say=said.append)
+    assert said == ["Throughput: 9.0 [images/sec.] (9 / 1)"]
+    cluster.write(objects={"job/torchrun": job(Failed="BackoffLimitExceeded")}, pods=[pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "Error"})])
+    with pytest.raises(JobFailed, match="job kind/torchrun ended in pod torchrun-1 with status 137; it was killed"):
+        follow("kind/torchrun", say=said.append)
+    with pytest.raises(JobFailed, match="Kubernetes knows no job kind/mpi"):
+        follow("kind/mpi", say=said.append)
+
+
+def test_manifests_that_are_sent_are_those_of_the_overlay(cluster, tmp_path):
+    made = jobs.manifests(SITE, "mpijob", tmp_path / "script.py", ["--epoch=1"], tmp_path)
+    [job] = [one for one in made if one["kind"] == "MPIJob"]
+    roles = job["spec"]["mpiReplicaSpecs"]
+    assert roles["Launcher"]["template"]["spec"]["containers"][0]["args"][-1] == "--epoch=1"
+    assert roles["Worker"]["template"]["spec"]["containers"][0]["args"] == ["worker"]
+    assert yaml.safe_dump(jobs.manifests(SITE, "mpijob", tmp_path / "script.py", ["--epoch=1"], tmp_path)) == yaml.safe_dump(made)

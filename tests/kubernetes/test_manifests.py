@@ -1,0 +1,169 @@
+"""The manifests: every overlay is put together by kubectl, and keeps the schemas of Kubernetes and Kubeflow and the rules for safe pods."""
+
+import shutil
+import subprocess
+
+import kubernetes_validate
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
+
+from handson.cluster import site as sites
+from handson.cluster.kubernetes import render
+from handson.files import COURSE
+
+SITES = [name for name in sites.names() if sites.read(name).kubernetes]
+RELEASES = ("1.31", "1.33", "1.35", "1.37")
+PARTS = render.parts()
+NEEDS_ENGINES = "the sandbox in an engine's pod makes namespaces: docs/kubernetes.md"
+
+# What the CustomResourceDefinition of MPIJob v2beta1 allows (manifests/base/kubeflow.org_mpijobs.yaml of kubeflow/mpi-operator), without
+# the templates of pods, which are checked as Pods.
+REPLICAS = {
+    "type": "object",
+    "properties": {"replicas": {"type": "integer"}, "restartPolicy": {"enum": ["Never", "OnFailure"]}, "template": {"type": "object"}},
+    "required": ["template"],
+    "additionalProperties": False,
+}
+MPIJOB = {
+    "type": "object",
+    "properties": {
+        "slotsPerWorker": {"type": "integer"},
+        "runLauncherAsWorker": {"type": "boolean"},
+        "sshAuthMountPath": {"type": "string"},
+        "launcherCreationPolicy": {"enum": ["AtStartup", "WaitForWorkersReady"]},
+        "mpiImplementation": {"enum": ["OpenMPI", "Intel", "MPICH"]},
+        "runPolicy": {
+            "type": "object",
+            "properties": {
+                "cleanPodPolicy": {"enum": ["None", "Running", "All"]},
+                **dict.fromkeys(("ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit"), {"type": "integer"}),
+                "suspend": {"type": "boolean"},
+            },
+            "additionalProperties": False,
+        },
+        "mpiReplicaSpecs": {"type": "object", "properties": {"Launcher": REPLICAS, "Worker": REPLICAS}, "additionalProperties": False, "required": ["Launcher"]},
+    },
+    "required": ["mpiReplicaSpecs"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="session")
+def manifests(tmp_path_factory):
+    """{(site, part): its objects, as kubectl puts them together}."""
+    if not shutil.which("kubectl"):
+        pytest.skip("there is no kubectl here")
+    made = {}
+    for site in SITES:
+        for part in PARTS:
+            done = subprocess.run(["kubectl", "kustomize", COURSE / "jobs/kubernetes/overlays" / site / part], capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0 and not done.stderr, done.stderr
+            made[site, part] = list(yaml.safe_load_all(done.stdout))
+    return made
+
+
+def pods(objects):
+    """The specs of all pods that the objects lead to, with the name of their object."""
+    for one in objects:
+        spec = one.get("spec", {})
+        for template in [spec.get("template"), *(replica["template"] for replica in spec.get("mpiReplicaSpecs", {}).values())]:
+            if template and "containers" in template.get("spec", {}):
+                yield one["metadata"]["name"], template["spec"]
+
+
+def test_the_overlays_are_what_render_makes_of_the_sites(tmp_path):
+    for site in SITES:
+        made = render.render(site, tmp_path / site / "overlays")
+        kept = COURSE / "jobs/kubernetes/overlays" / site
+        assert {path.relative_to(kept) for path in kept.rglob("*.yaml")} == {path.relative_to(made) for path in made.rglob("*.yaml")}
+        for path in made.rglob("*.yaml"):
+            base = path.read_text().replace(next((line[2:] for line in path.read_text().splitlines() if line.endswith(f"base/{path.parent.name}")), "\0"), "BASE")
+            assert base == (kept / path.relative_to(made)).read_text().replace(f"../../../base/{path.parent.name}", "BASE")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_object_keeps_the_schema_of_its_kind(manifests, release):
+    for objects in manifests.values():
+        for one in objects:
+            if one["kind"] not in ("MPIJob", "TrainJob"):
+                kubernetes_validate.validate(one, release, strict=True)
+        for name, spec in pods(objects):
+            kubernetes_validate.validate({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}, release, strict=True)
+
+
+def test_jobs_of_kubeflow_keep_its_own_schemas(manifests):
+    for site in SITES:
+        [train] = [one for one in manifests[site, "trainjob"] if one["kind"] == "TrainJob"]
+        known = TrainerV1alpha1TrainJob.from_dict(train).to_dict()
+        assert _without_none(known) == train, "a key that the model does not know is lost on the way"
+        [mpi] = [one for one in manifests[site, "mpijob"] if one["kind"] == "MPIJob"]
+        assert mpi["apiVersion"] == "kubeflow.org/v2beta1"
+        Draft202012Validator(MPIJOB).validate(mpi["spec"])
+
+
+def _without_none(value):
+    if isinstance(value, dict):
+        return {key: _without_none(one) for key, one in value.items() if one is not None}
+    return [_without_none(one) for one in value] if isinstance(value, list) else value
+
+
+def test_pods_keep_the_standard_that_kubernetes_calls_restricted(manifests):
+    """https://kubernetes.io/docs/concepts/security/pod-security-standards/ and, beyond it, a read-only root and limits for everything."""
+    seen = 0
+    for (_, part), objects in manifests.items():
+        for name, spec in pods(objects):
+            assert spec["automountServiceAccountToken"] is False and not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+            assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["runAsUser"] == 1000
+            allowed = ("Unconfined",) if name == "engines" else ("RuntimeDefault",)
+            assert spec["securityContext"]["seccompProfile"]["type"] in allowed, NEEDS_ENGINES
+            assert spec.get("hostUsers", True) is (name != "engines"), NEEDS_ENGINES
+            assert all(not {"hostPath"} & volume.keys() for volume in spec["volumes"])
+            for container in spec["containers"]:
+                box = container["securityContext"]
+                assert box["allowPrivilegeEscalation"] is False and box["readOnlyRootFilesystem"] and box["capabilities"] == {"drop": ["ALL"]}
+                assert {"cpu", "memory"} <= container["resources"]["limits"].keys() and container["resources"]["requests"]
+                seen += 1
+        [*labels] = [one["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] for one in objects if one["kind"] == "Namespace"]
+        assert labels == {"course": ["restricted"], "grader": ["privileged"]}.get(part, [])
+    assert seen == len(SITES) * 6
+
+
+def test_a_site_decides_on_pods_processes_gpus_image_and_volume(manifests):
+    [volume] = [one for one in manifests["eks", "course"] if one["kind"] == "PersistentVolume"]
+    assert volume["spec"]["nfs"]["server"].startswith("fs-") and "nfsvers=4.1" in volume["spec"]["mountOptions"]
+    [claim] = [one for one in manifests["gpu_cluster", "course"] if one["kind"] == "PersistentVolumeClaim"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"] and claim["spec"]["storageClassName"] == "nfs-client"
+    [job] = [one for one in manifests["gpu_cluster", "torchrun"] if one["kind"] == "Job"]
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "2" and container["image"] == "registry.example.org/handson:gpu"
+    assert {entry["name"]: entry.get("value") for entry in container["env"]}.items() >= {"NODES": "2", "PROCESSES": "2"}.items()
+
+
+def test_no_secret_is_in_the_manifests(manifests):
+    assert not [one for objects in manifests.values() for one in objects if one["kind"] == "Secret"]
+
+
+def test_only_engines_reach_the_controller_and_engines_reach_nothing_else(manifests):
+    rules = {one["metadata"]["name"]: one["spec"] for one in manifests["kind", "grader"] if one["kind"] == "NetworkPolicy"}
+    assert rules["controller"]["ingress"][0]["from"] == [{"podSelector": {"matchLabels": {"handson": "engine"}}}]
+    assert "egress" not in rules["controller"], "the controller opens no connection"
+    assert "ingress" not in rules["engines"] and rules["engines"]["egress"][0]["to"] == [{"podSelector": {"matchLabels": {"handson": "controller"}}}]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", "names no volume, but it must have one of storage_class, nfs, host_path"),
+        ('nfs = "a:/"\nhost_path = "/a"', "names nfs and host_path"),
+        ('nfs = "server"', "a server and its folder"),
+        ('host_path = "/a"\nmemory = "2GB"', "a size such as 2Gi"),
+        ('host_path = "/a"\nimmage = "x"', "did you mean 'image'"),
+    ],
+)
+def test_a_wrong_table_is_told_in_a_sentence(tmp_path, line, words):
+    path = tmp_path / "ours.toml"
+    path.write_text(f"[kubernetes]\n{line}\n")
+    with pytest.raises(sites.SiteError, match=words):
+        sites.load(str(path))

@@ -1,0 +1,85 @@
+"""Task 3 in pods, executed: what the manifests say of each pod is done on this machine (tests/kubernetes/pods.py)."""
+
+import os
+import re
+import subprocess
+
+import pods
+import pytest
+
+from handson.cluster import site as sites
+from handson.cluster import virtual_nodes
+from handson.cluster.kubernetes import jobs
+from handson.files import COURSE
+from handson.training.results import read
+
+pytestmark = pytest.mark.slow
+SSHD = "/usr/sbin/sshd"
+THROUGHPUT = re.compile(r"^Throughput: [\d.]+ \[images/sec.\] \(1500 / [\d.]+\)$", re.MULTILINE)
+OPTIONS = ("--epoch=1", "--size=32")
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    """(private, public): keys as `python -m handson kubernetes keys` makes them."""
+    folder = tmp_path_factory.mktemp("keys")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key"], check=True, timeout=60)
+    return (folder / "key").read_text(), (folder / "key.pub").read_text()
+
+
+@pytest.fixture
+def started(tmp_path, keys):
+    """A function that runs a training's pods: a context manager that gives {host: process}."""
+    if missing := [name for name, there in {"bubblewrap": pods.BWRAP, "openssh-server": os.path.exists(SSHD)}.items() if not there]:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"not installed here: {', '.join(missing)}; see .ci/run")
+    if reason := virtual_nodes.why_not():
+        pytest.skip(reason)
+
+    def start(part, track):
+        script = COURSE / f"solutions/03_multi_node/{track}/train_cifar_multi_node.py"
+        (tmp_path / "made").mkdir()
+        made = jobs.manifests(sites.read("kind"), part, script, OPTIONS, tmp_path / "made")
+        [job] = [one for one in made if one["kind"].lower() == jobs.KINDS[part]]
+        [sent] = [one for one in made if one["kind"] == "ConfigMap"]
+        files = {"script": sent["data"], "keys": {"ssh-privatekey": keys[0], "ssh-publickey": keys[1]}}
+        (tmp_path / "claim").mkdir()
+        made = pods.of_mpijob(job, "handson", files, keys) if part == "mpijob" else pods.of_job(job, files)
+        return pods.running(made, tmp_path / "claim", tmp_path)
+
+    return start
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("part", "track", "first"),
+    [("torchrun", "pytorch", "torchrun-0"), ("mpi", "chainer", "mpi-0"), ("mpijob", "pytorch", "mpijob-launcher"), ("mpijob", "chainer", "mpijob-launcher")],
+)
+def test_four_ranks_in_two_pods_train_as_a_job_of_pbs_does(started, tmp_path, keys, part, track, first):
+    with started(part, track) as processes:
+        status, log = pods.ended(processes[first])
+        assert status == 0 and len(THROUGHPUT.findall(log)) == 1, log
+    [path] = (tmp_path / "claim/results").glob("*/result.json")
+    result = read(path)
+    assert (result.workers, result.nodes, result.track, result.images) == (4, 2, track, 1500)
+    private = keys[0].splitlines()[2]
+    assert private not in log and not [path for path in (tmp_path / "claim").rglob("*") if path.is_file() and private.encode() in path.read_bytes()]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("part", "first", "other"), [("torchrun", "torchrun-0", "torchrun-1"), ("mpi", "mpi-0", "mpi-1")])
+def test_a_training_ends_when_one_of_its_pods_is_killed(started, part, first, other):
+    with started(part, "pytorch") as processes:
+        for line in processes[first].stdout:
+            if line.startswith("Using digits"):
+                break
+        processes[other].kill()
+        status, log = pods.ended(processes[first])
+        assert status != 0 and not THROUGHPUT.search(log)
+
+
+@pytest.mark.timeout(600)
+def test_a_launcher_without_its_worker_says_so_in_a_sentence(started):
+    with started("mpi", "pytorch") as processes:
+        processes["mpi-1"].kill()
+        status, log = pods.ended(processes["mpi-0"])
+        assert status == 1 and "mpi-1.mpi has not answered for" in log and "kubectl describe pod mpi-1" in log
