@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from handson.cluster.kubernetes.commands import app as kubernetes
+from handson.kubernetes import app as kubernetes
 from handson.errors import run
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True, help=__doc__)

@@ -10,9 +10,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from handson import kubernetes as commands
 from handson.cluster import site as sites
 from handson.cluster.follow import JobFailed, follow
-from handson.cluster.kubernetes import commands, jobs, state
+from handson.cluster.kubernetes import jobs, state
 from handson.cluster.kubernetes.kubectl import Kubectl, KubernetesError
 
 SITE = sites.read("kind")
