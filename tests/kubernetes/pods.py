@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -77,13 +78,20 @@ def running(pods, claim, folder):
     try:
         for pod in pods:
             command = virtual_nodes.inside(holder.inside, "/", *virtual_nodes.on(nodes[pod.host]["pid"], *_box(pod, claim, folder)))
-            started[pod.host] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            started[pod.host] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            )
         yield started
     finally:
         holder.stdin.close()
         holder.wait(LIMIT)
         for one in started.values():
             one.communicate(timeout=LIMIT)
+
+
+def kill(process):
+    """Kill a pod: nsenter, which began it, bubblewrap, and with that all processes of the pod."""
+    os.killpg(process.pid, signal.SIGKILL)
 
 
 def _box(pod, claim, folder):
@@ -101,25 +109,39 @@ def _box(pod, claim, folder):
         words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     words += ["--ro-bind", folder / "passwd", "/etc/passwd", "--ro-bind", folder / "hosts_of_pods", "/etc/hosts", "--proc", "/proc", "--dev", "/dev"]
     words += ["--ro-bind", "/sys", "/sys", "--dir", "/home/handson"]
-    volumes = {volume["name"]: volume for volume in spec["volumes"]}
-    for mount in container["volumeMounts"]:
-        volume, path = volumes[mount["name"]], mount["mountPath"]
-        if "emptyDir" in volume:
-            words += ["--tmpfs", path]
-        elif "persistentVolumeClaim" in volume:
-            words += ["--bind", claim, path]
-        else:
-            words += ["--ro-bind", _written(pod, volume["name"], folder), path]
+    for path, source in mounts(pod, claim, folder):
+        words += ["--tmpfs", path] if source is None else ["--bind" if source == claim else "--ro-bind", source, path]
     for place in (IMAGE, COURSE):
         words += ["--ro-bind", COURSE, place]
     if not sys.base_prefix.startswith("/usr"):
         words += ["--ro-bind", sys.base_prefix, sys.base_prefix]
-    values = {"PATH": PATH, "VIRTUAL_ENV": f"{IMAGE}/.venv", "LIMIT": str(ANSWER)} | pod.environment
-    values |= {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+    values = {"PATH": PATH, "VIRTUAL_ENV": f"{IMAGE}/.venv", "LIMIT": ANSWER} | environment(pod)
     for name, value in values.items():
         words += ["--setenv", name, value]
-    arguments = [re.sub(r"\$\((\w+)\)", lambda found: values[found[1]], word) for word in container["args"]]
-    return [str(word) for word in [*words, "--chdir", container["workingDir"], f"{IMAGE}/containers/entrypoint", *arguments]]
+    return [str(word) for word in [*words, "--chdir", container["workingDir"], f"{IMAGE}/containers/entrypoint", *arguments(pod)]]
+
+
+def environment(pod):
+    """What a pod's container finds in its environment besides that of the image."""
+    [container] = pod.spec["containers"]
+    return pod.environment | {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+
+
+def arguments(pod):
+    """The words after the image's entrypoint, with $(NAME) replaced as Kubernetes does it."""
+    [container] = pod.spec["containers"]
+    return [re.sub(r"\$\((\w+)\)", lambda found: environment(pod)[found[1]], word) for word in container["args"]]
+
+
+def mounts(pod, claim, folder):
+    """[(path, the folder that is mounted there; None: an empty one in memory)]."""
+    volumes = {volume["name"]: volume for volume in pod.spec["volumes"]}
+    found = []
+    for mount in pod.spec["containers"][0]["volumeMounts"]:
+        volume = volumes[mount["name"]]
+        source = None if "emptyDir" in volume else claim if "persistentVolumeClaim" in volume else _written(pod, volume["name"], folder)
+        found.append((mount["mountPath"], source))
+    return found
 
 
 def _written(pod, volume, folder):
@@ -128,7 +150,7 @@ def _written(pod, volume, folder):
     place.mkdir(parents=True)
     for name, text in pod.files[volume].items():
         (place / name).write_text(text)
-        (place / name).chmod(0o440)
+        (place / name).chmod(0o444)
     return place
 
 

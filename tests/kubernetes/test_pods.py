@@ -72,7 +72,7 @@ def test_a_training_ends_when_one_of_its_pods_is_killed(started, part, first, ot
         for line in processes[first].stdout:
             if line.startswith("Using digits"):
                 break
-        processes[other].kill()
+        pods.kill(processes[other])
         status, log = pods.ended(processes[first])
         assert status != 0 and not THROUGHPUT.search(log)
 
@@ -80,6 +80,6 @@ def test_a_training_ends_when_one_of_its_pods_is_killed(started, part, first, ot
 @pytest.mark.timeout(600)
 def test_a_launcher_without_its_worker_says_so_in_a_sentence(started):
     with started("mpi", "pytorch") as processes:
-        processes["mpi-1"].kill()
+        pods.kill(processes["mpi-1"])
         status, log = pods.ended(processes["mpi-0"])
         assert status == 1 and "mpi-1.mpi has not answered for" in log and "kubectl describe pod mpi-1" in log
