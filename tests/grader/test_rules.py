@@ -412,7 +412,7 @@ def test_a_notebooks_head_says_points_deadline_and_what_lateness_costs(read):
     assert head(course, "multi_gpu") == (
         f"**20 points. Due Friday, 20 November 2026, 18:00 (Europe/Berlin).** The check counts in points of its own, up to {most_points('multi_gpu'):g}. "
         "To try, without points: `step`. 30 minutes later is still in time. What is later loses 10 % of its points for each day that has begun, at most "
-        "50 %. In the whole course, 3 days late cost you nothing. You may hand in 5 times; later attempts do not count. Your last attempt in time counts, "
+        "50 %. In the whole course, you may be 3 days late without a loss. You may hand in 5 times; later attempts do not count. Your last attempt in time counts, "
         "or a late one that gives more."
     )
     assert head(course, "start") == "**Without points.**"

@@ -26,7 +26,7 @@ def _on_lateness(rules, here):
         limit = f", at most {number(here.most)} %" if here.most < 100 else ""
         yield f"What is later loses {number(here.per_day)} % of its points for each day that has begun{limit}."
         if rules.late_days:
-            yield f"In the whole course, {counted(number(rules.late_days), 'day')} late cost you nothing."
+            yield f"In the whole course, you may be {counted(number(rules.late_days), 'day')} late without a loss."
 
 
 def _on_attempts(rules, here):
