@@ -6,6 +6,7 @@ Columns are those of mod/assign/gradingtable.php, the rules those of mod/assign/
 import csv
 import io
 import zipfile
+from html import unescape
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -96,6 +97,7 @@ def test_who_has_submitted_and_is_not_in_the_zip_is_named(tmp_path):
     late = ["Participant 14", "Ann", "a@example.org", "Submitted for grading - 2 hours late", *JANE[4:]]
     sheet = worksheet.read(write(tmp_path / "w.csv", JANE, MAX, ZOE, late))
     assert sheet.missing([handed_in("Max Roe", "12", refused="x")], {}) == ["Ann_14", "Jane Doe_11"], "Zoe has submitted nothing"
+    assert sheet.nothing([handed_in("Max Roe", "12", refused="x")], {}) == ["Zoe_13"], "and nothing else is expected of her"
     assert sheet.missing([handed_in("Rhine")], {"Rhine": ("Jane Doe_11", "Max Roe_12"), "Elbe": ("Ann_14",)}) == ["Ann_14"]
     assert sheet.missing([handed_in("Max Roe", "12")], {"Rhine": ("Jane Doe", "Max Roe_12")}) == ["Ann_14"]
     head = [*HEAD[:4], "Group", *HEAD[4:]]
@@ -110,7 +112,8 @@ def test_a_download_that_was_cut_off_is_noticed(tmp_path):
     grade(tmp_path / "class.zip", tmp_path / "out", trusted=True, say=told.append, sheet=write(tmp_path / "w.csv", JANE, MAX, ZOE))
     [sentence] = [line for line in told if line.startswith("Submitted according to Moodle's worksheet, but not in ")]
     assert sentence.endswith("class.zip: Jane Doe_11. Download the submissions again.")
-    assert "Jane Doe_11" in (tmp_path / "out/report.html").read_text()
+    report = (tmp_path / "out/report.html").read_text()
+    assert "Jane Doe_11" in report and "Handed in nothing, according to Moodle's worksheet: Zoe_13." in unescape(report)
 
 
 def test_what_the_grader_does_not_fill_in_goes_back_to_moodle_unchanged(tmp_path):
