@@ -47,7 +47,7 @@ def term(tmp_path, monkeypatch):
     done, said = [], []
     monkeypatch.setattr(grading, "collect", lambda *words: list(collected(*words)))
     monkeypatch.setattr(grading, "_grade", graded)
-    grade.said = said
+    grade.said, grade.done = said, done
     return grade
 
 
@@ -91,3 +91,17 @@ def test_names_that_nobody_has_are_reported_and_a_wrong_file_loses_nothing(term,
     with pytest.raises(RulesError, match="two names for one student"):
         term("[students.ann]\n[students.ann_1]\n")
     assert (tmp_path / "out/grades.csv").read_bytes() == before
+
+
+def test_who_is_graded_again_is_graded_in_the_units_of_the_class_alone(term, tmp_path):
+    hand_in(tmp_path, "ann_1", 10, -1, 9)
+    hand_in(tmp_path, "max_2", 20, -1, 8)
+    term(TERM)
+    term.done.clear()
+    grading.again("max_2", tmp_path / "out", say=term.said.append)
+    assert term.done == [("max_2", 1, UNIT)] and grades(tmp_path) == {"ann": "90", "bob": "90", "max": "80"}, "a result in another unit would leave all unfinished"
+    with pytest.raises(grading.GradeError, match="nothing to grade in start: course.toml gives no points for it"):
+        grading.again("max_2", tmp_path / "out", ["start"])
+    term.done.clear()
+    grading.again("max_2", tmp_path / "out", ["multi_gpu"], say=term.said.append)
+    assert term.done == [("max_2", 1, "multi_gpu")], "whoever names a unit has it"

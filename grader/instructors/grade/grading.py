@@ -98,15 +98,20 @@ def _in_gradebook(book, listed):
 
 
 def again(student, out, units=None, engines=2, trusted=False, say=print):
-    """Grade again what counts of a student's work, from what an earlier `grade` has unpacked below `out`; else as `grade`."""
-    units = _units(units, trusted)
-    versions = {unit: digest.of_unit(unit) for unit in units}
+    """Grade again what counts of a student's work, from what an earlier `grade` has unpacked below `out`: by default in the units in which the
+    class has results, since the first result in another unit would leave all other grades unfinished. Else as `grade`."""
+    named = _units(units, trusted)
     with Gradebook(out, writing=False):
         pass  # raises if there is no gradebook
     with Gradebook(out) as book:
         score = next((one for one in scores_of(book) if one.student == student), None)
         if score is None:
             raise GradeError(f"there is no student {student!r} in {out}: see the first column of grades.csv")
+        with_results = {unit.name for unit in score.units}
+        units = [unit for unit in named if (units or unit in with_results or not with_results) and score.rules.of(unit).points != 0]
+        if not units:
+            raise GradeError(f"there is nothing to grade in {', '.join(named)}: course.toml gives no points for it")
+        versions = {unit: digest.of_unit(unit) for unit in units}
         counting = {unit.name: unit.attempt for unit in score.units if unit.attempt}
         pairs = [(counting.get(unit, score.submission), unit) for unit in units]
         places = {one: unpacked(one, out / "submissions") for one, _ in pairs}
