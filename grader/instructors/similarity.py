@@ -148,9 +148,9 @@ def groups(students, given, solved):
     others = largest(found(joined, {number for owners in joined for number in owners}) for joined in _joined(parts))
     same = [one for one in same if not any({*one[1]} < {*other[1]} and other[0] >= ALIKE * one[0] for other in others)]
     others = [other for other in others if not any({*other[1]} <= {*one[1]} for one in same)]
-    return [replace(_group(students, filled, runs, known), copies=True) for _, students, runs in same] + [
-        _group(students, filled, runs, known) for _, students, runs in others
-    ]
+    same = [replace(_group(students, filled, runs, known), copies=True) for _, students, runs in same]
+    others = [_group(students, filled, runs, known) for _, students, runs in others]
+    return [group for kind in (same, others) for group in sorted(kind, key=lambda group: -group.sides[-1].shared)]
 
 
 def _group(members, filled, runs, known):
