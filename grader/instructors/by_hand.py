@@ -9,6 +9,7 @@ from grader.instructors.gradebook import BONUS, Gradebook, GradebookError, Stale
 from grader.instructors.reports import scores_of, tell
 from grader.instructors.reports.files import TellError, number
 from grader.instructors.reports.tables import said
+from handson.words import counted
 
 WHOLE = "all"  # how a command names the whole grade in place of a unit
 
@@ -140,7 +141,8 @@ def _change(folder, student, unit, gap, change, version, write, say):
         after = _scores(book, student)
     write(folder)
     for old, new in zip(before, after, strict=True):
-        say(f"{new.student}: {_total(old)} -> {_total(new)}.")
+        scale = f", on the scale to {number(new.rules.scale)}" if new.rules.scale else ""
+        say(f"{new.student}: {_total(old)} -> {_total(new)}{scale}.")
     return after[0]
 
 
@@ -151,4 +153,5 @@ def _scores(book, student):
 
 
 def _total(score):
-    return f"{number(score.grade)} {'point' if score.grade == 1 else 'points'}{'' if score.complete else ' so far'}"
+    grade = number(score.grade) if score.rules.scale else counted(number(score.grade), "point")
+    return f"{grade}{'' if score.complete else ' so far'}"

@@ -32,7 +32,10 @@ def export(folder, to, submissions=None, say=print):
     pages = {score.student: folder / f"feedback/{collect.file_name(score.student)}.html" for score in of_class}
     if absent := [student for student, page in pages.items() if not page.is_file()]:
         raise ExportError(f"{pages[absent[0]]} is not there: run `python -m grader report {folder}` first")
-    entries = _for_moodle(of_class, worksheet.kept(folder)) if to == "moodle" else _for_canvas(of_class, submissions)
+    sheet = worksheet.kept(folder)
+    if to == "moodle" and sheet and of_class and (sentence := sheet.too_low(of_class[0].max_grade)):
+        say(sentence)
+    entries = _for_moodle(of_class, sheet) if to == "moodle" else _for_canvas(of_class, submissions)
     out = folder / f"{to}_feedback.zip"
     try:
         with written_aside(out, durable=False) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as pack:

@@ -8,6 +8,7 @@ language of the page.
 import csv
 import io
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -18,6 +19,7 @@ from handson.files import written_aside
 NAME = "moodle_worksheet.csv"
 NEEDED = ("Identifier", "Grade", "Last modified (grade)")  # without these, Moodle takes no worksheet back
 STATUS, SUBMITTED_STATUS = "Status", "Submitted for grading"  # what follows says how late, or that it is graded
+MAXIMUM = "Maximum grade"
 SUBMITTED, FULL_NAME, GROUP, COMMENTS = "Last modified (submission)", "Full name", "Group", "Feedback comments"
 FORMATS = ("%A, %d %B %Y, %I:%M %p", "%A, %B %d, %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%Y-%m-%d %H:%M:%S")  # English; American; 24 hours; ISO
 NOTHING = ("", "-")
@@ -71,6 +73,13 @@ class Worksheet:
             return handed_in or together & {alike(_student(row)), alike(_name(row))}  # course.toml need not give the number
 
         return [row for row in self.rows if _number(row) and not is_there(row)]
+
+    def too_low(self, highest):
+        """A sentence if Moodle's maximum grade is lower than the `highest` that the course can give, else None."""
+        with suppress(ValueError):
+            lowest = min((float(row[MAXIMUM].replace(",", ".")) for row in self.rows if row.get(MAXIMUM)), default=highest)
+            if lowest < highest:
+                return f"Moodle's maximum grade is {lowest:g}, and it ignores higher ones; here the highest is {highest:g}: change it in Moodle, or `scale` in course.toml."
 
     def members(self, group):
         """(name, number) of each student in a group."""

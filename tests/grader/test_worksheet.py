@@ -13,6 +13,7 @@ import pytest
 from classes import handed_in, said, store
 
 from grader.instructors import worksheet
+from grader.instructors.export import export
 from grader.instructors.grade.grading import grade
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import tables, tell
@@ -114,6 +115,21 @@ def test_a_download_that_was_cut_off_is_noticed(tmp_path):
     assert sentence.endswith("class.zip: Jane Doe_11. Download the submissions again.")
     report = (tmp_path / "out/report.html").read_text()
     assert "Jane Doe_11" in report and "Handed in nothing, according to Moodle's worksheet: Zoe_13." in unescape(report)
+
+
+def test_a_maximum_of_moodles_that_is_too_low_is_said(tmp_path):
+    low = [*JANE[:5], "3,00", *JANE[6:]]
+    write(tmp_path / worksheet.NAME, MAX, low)
+    with Gradebook(tmp_path) as book:
+        store(book, handed_in("Jane Doe", "11"), [said("a", 2.0), said("b", 2.0)])
+        tell(book, tmp_path)
+    lines = []
+    export(tmp_path, "moodle", say=lines.append)
+    assert lines[0].startswith("Moodle's maximum grade is 3, and it ignores higher ones; here the highest is 4: change it in Moodle")
+    assert "maximum grade is 3" in (tmp_path / "report.html").read_text()
+    write(tmp_path / worksheet.NAME, MAX, JANE)
+    assert worksheet.kept(tmp_path).too_low(100.0) is None and worksheet.kept(tmp_path).too_low(100.5)
+    assert worksheet.read(write(tmp_path / "w.csv", [*JANE[:5], "-", *JANE[6:]])).too_low(100.5) is None
 
 
 def test_what_the_grader_does_not_fill_in_goes_back_to_moodle_unchanged(tmp_path):

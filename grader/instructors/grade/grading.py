@@ -86,7 +86,10 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
                 tell(book, out)
             raise
         tell(book, out)
-        if earlier := sum(len(score.earlier) for score in scores_of(book)):
+        of_class = scores_of(book)
+        if of_moodle and of_class and (sentence := of_moodle.too_low(of_class[0].max_grade)):
+            say(sentence)
+        if earlier := sum(len(score.earlier) for score in of_class):
             say(f"Set by hand for earlier submissions, and not counted now: {earlier}; see `python -m grader adjust {out} --list`")
         say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")
 

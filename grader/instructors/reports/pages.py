@@ -64,9 +64,9 @@ def _thing(score, unit, gap):
     return next((one for one in (*of_unit.gaps, *of_unit.others) if one.name == gap), of_unit) if gap else of_unit
 
 
-def message(sentence):
-    """A live page with one sentence."""
-    return _render("message.html", None, (), sentence=sentence)
+def message(sentence, back=False):
+    """A live page with one sentence, and a way back to the class for those who may see it."""
+    return _render("message.html", None, (), sentence=sentence, back=back)
 
 
 def report(scores, absent=(), folder=None, live=None):
@@ -76,6 +76,7 @@ def report(scores, absent=(), folder=None, live=None):
     final = [score for score in scores if score.complete and score.max_grade and (score.by_hand or not score.submission.refused)]
     common = misconceptions(graded)
     with_it, to_look_at = defaultdict(list), defaultdict(list)
+    sheet = worksheet.kept(folder) if folder else None
     for score in scores:
         for reason in score.flagged:
             to_look_at[reason].append(score.student)
@@ -91,7 +92,8 @@ def report(scores, absent=(), folder=None, live=None):
         graded=graded,
         absent=set(absent) & {score.student for score in scores},
         unseen=set(absent) - {score.student for score in scores},
-        nothing=_nothing(scores, folder),
+        nothing=sheet.nothing([score.submission for score in scores], scores[0].rules.groups) if sheet and scores else (),
+        too_low=sheet.too_low(scores[0].max_grade) if sheet and scores else None,
         language=scores[0].rules.language if scores else Rules.language,
         rules=scores[0].rules if scores else NONE,
         to_look_at=to_look_at,
@@ -113,12 +115,6 @@ def report(scores, absent=(), folder=None, live=None):
         earlier=[row for score in scores for row in score.earlier],
         day=time.strftime("%Y-%m-%d %H:%M"),
     )
-
-
-def _nothing(scores, folder):
-    """The students of Moodle's worksheet who have handed in nothing."""
-    sheet = worksheet.kept(folder) if folder else None
-    return sheet.nothing([score.submission for score in scores], scores[0].rules.groups) if sheet and scores else []
 
 
 def similarity(groups, left_out=()):
