@@ -58,7 +58,7 @@ def grade(score):
         lines.append(f"Group {score.group}; handed in by {', '.join(names) or score.submission.name}.")
     for unit in score.units:
         lines += [f"{unit.name}: {sentence}" for sentence in _of_unit(unit, score)]
-    if free := sum(unit.free_days for unit in score.units):
+    if free := score.free_days:
         lines.append(f"{free} of your {counted(number(rules.free_days(score.student)), 'free late day')} {'is' if free == 1 else 'are'} used.")
     lines += bonus
     if lines or rules.scale is not None or rules.passing is not None:
