@@ -62,6 +62,8 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         attempts = book.attempts()
         wanted = rules.to_grade(course, attempts, units)
         pairs = {(one.student, one.digest, unit): (one, unit) for one in collected if one.refused is None for unit in units}
+        elsewhere = wanted - pairs.keys()  # of attempts in an earlier download
+        gone = _gone(attempts, elsewhere - book.all_results().keys()) if elsewhere else []
         pairs = [pair for key, pair in pairs.items() if key in wanted]
         missing = pairs if force else book.what_is_missing(pairs, versions, resources)
         total = len(pairs)
@@ -73,6 +75,8 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
             say(f"{submission.student}: not graded, {submission.refused}")
         if unseen:
             say(f"Submitted according to Moodle's worksheet, but not in {submissions}: {', '.join(unseen)}. Download the submissions again.")
+        if gone:
+            say(f"Not graded yet, and not in {submissions}: {'; '.join(gone)}. They may count: grade the earlier download that has them, with the same --out.")
         if absent:
             say(f"Not handed in this time, but in the gradebook: {', '.join(absent)}.")
         try:
@@ -92,6 +96,15 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         if earlier := sum(len(score.earlier) for score in of_class):
             say(f"Set by hand for earlier submissions, and not counted now: {earlier}; see `python -m grader adjust {out} --list`")
         say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")
+
+
+def _gone(attempts, ungraded):
+    """Who has which attempts that are `ungraded`, (student, digest, unit) of attempts whose files are not there now, in words."""
+    found = []
+    for one in attempts:
+        if units := [unit for unit in UNITS if (one.student, one.digest, unit) in ungraded and one.refused is None]:
+            found.append(f"{one.student}, attempt {one.attempt} ({', '.join(units)})")
+    return found
 
 
 def _in_gradebook(book, listed):
