@@ -61,8 +61,8 @@ def adjustments(folder):
     for score in of_class:
         of_units = [thing.adjustment for unit in score.units for thing in (*unit.gaps, *unit.others, unit)]
         lines += [_line(score, row) for row in (*of_units, score.adjustment, score.bonus) if row]
-        note = "; made for an earlier submission, does not count: confirm it with --confirm, or take it back"
-        lines += [f"{_line(score, row)}{note}" for row in score.earlier]
+        note = "; made for an earlier submission, does not count{}: confirm it with --confirm, or take it back"
+        lines += [_line(score, row) + note.format(_without(score, row)) for row in score.earlier]
     return lines
 
 
@@ -84,6 +84,14 @@ def _student(folder, name):
 
 def _line(score, row):
     return f"{score.student}: {_what(row['unit'], row['gap'])} set to {number(row['points'])}, {said(row)}"
+
+
+def _without(score, row):
+    """The points without an adjustment that does not count, in words; "" where there is no such gap."""
+    things = [((unit.name, gap.name), gap) for unit in score.units for gap in (*unit.gaps, *unit.others)]
+    things += [((unit.name, ""), unit) for unit in score.units] + [(("", ""), score)]
+    found = next((thing for where, thing in things if where == (row["unit"], row["gap"])), None)
+    return f" ({counted(number(found.points), 'point')} without it)" if found else ""
 
 
 def _what(unit, gap):

@@ -48,7 +48,7 @@ def test_points_of_an_earlier_submission_count_once_they_are_confirmed(tmp_path)
     with Gradebook(tmp_path) as book:
         store(book, handed_in(digest="d2", attempt=2), [said("step", 2.0)])
     [listed] = adjustments(tmp_path)
-    assert listed.startswith("jane: multi_gpu, step set to 1, why (who, ") and "made for an earlier submission" in listed
+    assert listed.startswith("jane: multi_gpu, step set to 1, why (who, ") and "made for an earlier submission, does not count (2 points without it): confirm" in listed
     assert (tmp_path / "report.html").exists()
     told = []
     confirm(tmp_path, "jane", "multi_gpu", "step", "who", told.append)
