@@ -117,7 +117,7 @@ def test_an_attempt_that_may_count_and_was_left_ungraded_in_an_earlier_download_
     term.said.clear()
     assert term(TERM) == [("ann_1", 1, UNIT)] and grades(tmp_path)["ann"] == "", "the second one is the first in this download"
     [sentence] = [line for line in term.said if line.startswith("Not graded yet")]
-    assert f"handed_in: ann_1, attempt 1 ({UNIT}). They may count: grade the earlier download" in sentence
+    assert f"handed_in: ann_1, attempt 1 ({UNIT}). They may count: grade the earlier download that has them" in sentence and sentence.endswith("then this one again.")
     (tmp_path / "first.zip").rename(tmp_path / "handed_in/ann_1_10_work.zip")
     term.said.clear()
     assert term(TERM) == [("ann_1", 1, UNIT)] and grades(tmp_path)["ann"] == "90"

@@ -76,7 +76,8 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         if unseen:
             say(f"Submitted according to Moodle's worksheet, but not in {submissions}: {', '.join(unseen)}. Download the submissions again.")
         if gone:
-            say(f"Not graded yet, and not in {submissions}: {'; '.join(gone)}. They may count: grade the earlier download that has them, with the same --out.")
+            what_to_do = "grade the earlier download that has them, with the same --out, and then this one again"
+            say(f"Not graded yet, and not in {submissions}: {'; '.join(gone)}. They may count: {what_to_do}.")
         if absent:
             say(f"Not handed in this time, but in the gradebook: {', '.join(absent)}.")
         try:
