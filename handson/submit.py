@@ -62,9 +62,11 @@ def submit(name=None, folder=None, checked=False, drop=True, say=print):
 
 
 def packed(folder):
-    """({name: bytes}, sentences on files that are empty, unreadable or stay out) of the exercises and notebooks in a course's folder."""
+    """({name: bytes}, sentences on files that are empty, unreadable or stay out, and on what is missing) of the exercises and notebooks in a course's folder."""
     files, problems = {}, []
     for room in ROOMS:
+        if not (folder / room).is_dir():
+            problems.append(f"{room}/ is missing in {folder}.")
         for place, folders, names in os.walk(folder / room):
             folders[:] = sorted(one for one in folders if one not in LEFT_OUT and not one.startswith(".") and not Path(place, one).is_symlink())
             for path in (Path(place, one) for one in sorted(names) if Path(one).suffix in LARGEST and not one.startswith(".")):
@@ -171,6 +173,7 @@ def _receipt(path, handed_in, files, problems, digest, now):
     kinds = [f"{sum(name.startswith(room) for name in files)} in {room}/" for room in ROOMS]
     lines = [
         f"Packed: {path.name}, {len(files)} files ({', '.join(kinds)})",
+        f"Folder: {path.parent}",
         f"Time:   {time.strftime('%Y-%m-%d %H:%M:%S', now)} UTC",
         f"SHA256: {digest}",
         f"Handed in: {handed_in}" if handed_in else f"Not handed in yet: upload {path.name} where your course collects it.",

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import shutil
 import stat
 import zipfile
 
@@ -63,6 +64,12 @@ def test_the_receipt_has_the_time_and_the_digest_and_stays_beside_the_zip(course
     assert (course / "jane.receipt.txt").read_text().rstrip() in said
     assert f"SHA256: {hashlib.sha256(path.read_bytes()).hexdigest()}" in said and re.search(r"Time:   20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", said)
     assert "3 files (2 in exercises/, 1 in notebooks/)" in said and "Not handed in yet: upload jane.zip" in said
+    assert f"\nFolder: {course}\n" in said, "who types it elsewhere sees whose files these are"
+
+
+def test_a_room_that_is_missing_is_said(course):
+    shutil.rmtree(course / "notebooks")
+    assert f"notebooks/ is missing in {course}." in submitted(course)[1]
 
 
 def test_the_same_work_gives_the_same_zip_and_other_work_replaces_it(course):

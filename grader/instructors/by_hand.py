@@ -9,6 +9,7 @@ from grader.instructors.gradebook import BONUS, Gradebook, GradebookError, Stale
 from grader.instructors.reports import scores_of, tell
 from grader.instructors.reports.files import TellError, number
 from grader.instructors.reports.tables import said
+from handson.words import counted
 
 WHOLE = "all"  # how a command names the whole grade in place of a unit
 
@@ -60,8 +61,8 @@ def adjustments(folder):
     for score in of_class:
         of_units = [thing.adjustment for unit in score.units for thing in (*unit.gaps, *unit.others, unit)]
         lines += [_line(score, row) for row in (*of_units, score.adjustment, score.bonus) if row]
-        note = "; made for an earlier submission, does not count: confirm it with --confirm, or take it back"
-        lines += [f"{_line(score, row)}{note}" for row in score.earlier]
+        note = "; made for an earlier submission, does not count{}: confirm it with --confirm, or take it back"
+        lines += [_line(score, row) + note.format(_without(score, row)) for row in score.earlier]
     return lines
 
 
@@ -83,6 +84,14 @@ def _student(folder, name):
 
 def _line(score, row):
     return f"{score.student}: {_what(row['unit'], row['gap'])} set to {number(row['points'])}, {said(row)}"
+
+
+def _without(score, row):
+    """The points without an adjustment that does not count, in words; "" where there is no such gap."""
+    things = [((unit.name, gap.name), gap) for unit in score.units for gap in (*unit.gaps, *unit.others)]
+    things += [((unit.name, ""), unit) for unit in score.units] + [(("", ""), score)]
+    found = next((thing for where, thing in things if where == (row["unit"], row["gap"])), None)
+    return f" ({counted(number(found.points), 'point')} without it)" if found else ""
 
 
 def _what(unit, gap):
@@ -140,7 +149,8 @@ def _change(folder, student, unit, gap, change, version, write, say):
         after = _scores(book, student)
     write(folder)
     for old, new in zip(before, after, strict=True):
-        say(f"{new.student}: {_total(old)} -> {_total(new)}.")
+        scale = f", on the scale to {number(new.rules.scale)}" if new.rules.scale else ""
+        say(f"{new.student}: {_total(old)} -> {_total(new)}{scale}.")
     return after[0]
 
 
@@ -151,4 +161,5 @@ def _scores(book, student):
 
 
 def _total(score):
-    return f"{number(score.grade)} {'point' if score.grade == 1 else 'points'}{'' if score.complete else ' so far'}"
+    grade = number(score.grade) if score.rules.scale else counted(number(score.grade), "point")
+    return f"{grade}{'' if score.complete else ' so far'}"

@@ -222,7 +222,8 @@ def similarity(
         groups = of_submissions(collect(submissions, workplace, released(), typer.echo, with_times=False), left_out.append)
     for group in groups:
         where = "; ".join(f"{gap} in {file}" for file, gap in group.gaps) or ", ".join(group.files)
-        typer.echo(f"{len(group.sides)} students share up to {group.shared} tokens ({where}): {', '.join(side.student for side in group.sides)}")
+        share = "share nearly all that they filled in," if group.copies else "share"
+        typer.echo(f"{len(group.sides)} students {share} {group.tokens} tokens ({where}): {', '.join(side.student for side in group.sides)}")
     for sentence in left_out:
         typer.echo(sentence)
     write(out, similarity(groups, left_out))

@@ -5,6 +5,7 @@ Moodle (mod/assign/feedback/file/importziplib.php) finds the student by the numb
 them under the names that students gave them: so the feedback has to be in a file of that kind, a zip.
 """
 
+import re
 import zipfile
 
 from grader.instructors import collect, worksheet
@@ -14,6 +15,7 @@ from handson.errors import OneSentence
 from handson.files import add_to_zip, written_aside, zipped
 
 PAGE = "feedback.html"
+OF_CANVAS = re.compile(r"_\d+_\d+_")  # the numbers of a student and of a file
 
 
 class ExportError(OneSentence, ValueError):
@@ -30,7 +32,10 @@ def export(folder, to, submissions=None, say=print):
     pages = {score.student: folder / f"feedback/{collect.file_name(score.student)}.html" for score in of_class}
     if absent := [student for student, page in pages.items() if not page.is_file()]:
         raise ExportError(f"{pages[absent[0]]} is not there: run `python -m grader report {folder}` first")
-    entries = _for_moodle(of_class, worksheet.kept(folder)) if to == "moodle" else _for_canvas(of_class, submissions)
+    sheet = worksheet.kept(folder)
+    if to == "moodle" and sheet and of_class and (sentence := sheet.too_low(of_class[0].max_grade)):
+        say(sentence)
+    entries = _for_moodle(of_class, sheet) if to == "moodle" else _for_canvas(of_class, submissions)
     out = folder / f"{to}_feedback.zip"
     try:
         with written_aside(out, durable=False) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as pack:
@@ -40,6 +45,9 @@ def export(folder, to, submissions=None, say=print):
                     add_to_zip(pack, *((f"{name}/{PAGE}", page) if to == "moodle" else (name, zipped({PAGE: page}))))
     except OSError as error:
         raise ExportError(f"{out} can't be written ({error.strerror}): make room, then run the same command again") from None
+    if unfinished := sum(not score.complete and not score.submission.refused for score in of_class):
+        are = "1 grade is" if unfinished == 1 else f"{unfinished} grades are"
+        say(f"{are} not final yet, and the pages say so. `grade` goes on, then export again.")
     if left_out := [student for student in pages if not entries.get(student)]:
         say(f"Left out, to be given back by hand: {', '.join(left_out[:5])}{f' and {len(left_out) - 5} more' if len(left_out) > 5 else ''}.")
     say(f"{out}: the feedback for {sum(map(len, entries.values()))} students ({out.stat().st_size / 1e6:.1f} MB).")
@@ -65,4 +73,6 @@ def _plain(name):
 
 def _for_canvas(of_class, submissions):
     given_out = collect.names(submissions)
+    if not any(OF_CANVAS.search(name) for names in given_out.values() for name in names):
+        raise ExportError(f"{submissions} has no file as Canvas gives them out, such as doejane_11_501_homework.zip: name the zip from Canvas")
     return {score.student: [name for name in given_out.get(score.student, ())[-1:] if name.lower().endswith(".zip")] for score in of_class}

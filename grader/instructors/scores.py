@@ -202,6 +202,14 @@ class Score:
         return self.days_late > 0 or self.submission.late and not any(unit.due for unit in self.units)
 
     @property
+    def free_days(self):
+        """How many free days are spent: of each deadline as many as in the unit that needs the most."""
+        spent = defaultdict(int)
+        for unit in self.units:
+            spent[unit.due] = max(spent[unit.due], unit.free_days)
+        return sum(spent.values())
+
+    @property
     def flagged(self):
         """Why a person should look at this score: sentences."""
         verdicts = [verdict for unit in self.units for verdict in unit.verdicts]
@@ -357,20 +365,25 @@ def _in_course(row, factor):
 
 
 def _counting(rules, options, days):
-    """Of each unit's options the one that counts, with its deduction. `days` free days are spent so that the sum of points is the largest."""
+    """Of each unit's options the one that counts, with its deduction. `days` free days are spent so that the sum of points is the largest. What
+    is spent on a deadline is free in all units that have it: who hands in all of them a day late is one day late."""
     if not days or not any(one.days_late for units in options for one in units):
         return tuple(_best(rules, units, 0) for units in options)
-    plans = {0: (0.0, ())}  # days spent: (points, the choices so far)
-    for units in options:
-        choices = [_best(rules, units, free) for free in range(days + 1)]
+    together = defaultdict(list)  # a deadline, or of a unit without one its place -> the places of units
+    for place, units in enumerate(options):
+        together[units[0].due or place].append(place)
+    plans = {0: (0.0, {})}  # days spent: (points, the choices so far by place)
+    for places in together.values():
+        choices = [[_best(rules, options[place], free) for place in places] for free in range(days + 1)]
         longer = {}
         for spent, (points, chosen) in plans.items():
-            for one in choices[: days - spent + 1]:
-                key = spent + one.free_days
-                if key not in longer or points + one.credit > longer[key][0]:
-                    longer[key] = points + one.credit, (*chosen, one)
+            for some in choices[: days - spent + 1]:
+                key, sum_of = spent + max(one.free_days for one in some), points + sum(one.credit for one in some)
+                if key not in longer or sum_of > longer[key][0]:
+                    longer[key] = sum_of, chosen | dict(zip(places, some, strict=True))
         plans = longer
-    return max(plans.items(), key=lambda plan: (round(plan[1][0], 6), -plan[0]))[1][1]
+    chosen = max(plans.items(), key=lambda plan: (round(plan[1][0], 6), -plan[0]))[1][1]
+    return tuple(chosen[place] for place in range(len(options)))
 
 
 def _best(rules, options, free):

@@ -4,7 +4,8 @@ Code is compared as runs of tokens, without comments and layout. One token stand
 for all strings, as in winnowing (Schleimer, Wilkerson and Aiken 2003), but all runs are compared, because the texts are short. What the
 same students share, or nearly the same, is one group; a student can be in several. What much of the class wrote is common knowledge;
 copies of one text count once there, or thirty copies would hide each other. A similarity is a reason to look at the submissions, not a
-proof: answers of one line are often equal.
+proof: answers of one line are often equal. Who shares nearly all that they filled in comes first, as a group of their own: in a class whose
+single answers are often alike, such a pair would otherwise be hidden in several larger groups.
 """
 
 import builtins
@@ -28,7 +29,8 @@ LONGEST = 20_000  # tokens of one file that are compared, at most
 COMMON = 5  # a run that more different texts have is common knowledge, and is ignored; in large classes
 COMMON_SHARE = 0.2  # a run that more than this share of the different texts has
 ALIKE = 0.5  # two parts of code belong to one group if this share of the texts that have one of them has both
-MOST_GROUPS = 50
+NEARLY_ALL = 0.8  # two texts are copies if they share this much of what they and not much of the class have
+MOST_GROUPS = 50  # of copies, and of others
 AROUND = 2  # lines that are shown before and after shared ones
 MOST_LINES = 80  # that are shown of one student
 TOKEN = re.compile(
@@ -60,10 +62,13 @@ class Group:
     sides: tuple
     files: tuple  # those with shared code, the one with the most of it first
     gaps: tuple = ()  # (file, gap) where the shared code is
+    copies: bool = False  # they share nearly all that they filled in
 
     @property
-    def shared(self):
-        return self.sides[0].shared
+    def tokens(self):
+        """How many are shared: "286", or "30 to 798" where some share more than others."""
+        least, most = self.sides[-1].shared, self.sides[0].shared
+        return f"{least} to {most}" if least < most else f"{most}"
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,7 @@ def of_submissions(submissions, say=lambda line: None):
 
 
 def groups(students, given, solved):
-    """The Groups among students, those that share the most code first. students: (student, {file: text}) pairs, which are read one at a
+    """The Groups among students: copies first, then those that share the most code. students: (student, {file: text}) pairs, which are read one at a
     time; given, solved: {file: its text as given out, and as solved}."""
     known = cache(lambda file: _known(file, given[file], solved[file]))
     filled = {student: _filled(files, known) for student, files in students}
@@ -117,22 +122,35 @@ def groups(students, given, solved):
         copies[of_student.runs].append(student)
     copies.pop(frozenset(), None)
     texts = list(copies)
-    several = {number for number, text in enumerate(texts) if len(copies[text]) > 1}
     limit = max(COMMON, COMMON_SHARE * len(texts))
-    parts = defaultdict(set)  # the numbers of the texts that have it -> runs
+    rare = defaultdict(set)  # the numbers of the texts that have it -> runs
     for run, owners in _owners(texts):
-        if len(owners) <= limit and (len(owners) > 1 or owners[0] in several):
-            parts[owners].add(run)
-    found = []  # (runs that each of them has at least, students, the runs)
-    for joined in _joined(parts):
-        runs = set().union(*(parts[owners] for owners in joined))
-        shared = {number: len(texts[number] & runs) for number in sorted({number for owners in joined for number in owners})}
-        shared = {number: count for number, count in shared.items() if count >= FEWEST}
-        members = [student for number in shared for student in copies[texts[number]]]
-        if len(members) > 1:
-            found.append((min(shared.values()), members, runs))
-    found.sort(key=lambda group: (-group[0], -len(group[1]), group[1]))
-    return [_group(members, filled, runs, known) for _, members, runs in found[:MOST_GROUPS]]
+        if len(owners) <= limit:
+            rare[owners].add(run)
+
+    def several(numbers):
+        return sum(len(copies[texts[number]]) for number in numbers) > 1
+
+    parts = {owners: runs for owners, runs in rare.items() if several(owners)}
+
+    def found(keys, among):
+        """(runs that each has at least, students, the runs) of those texts of `among` that have enough of the runs in some parts."""
+        runs = set().union(*(parts[owners] for owners in keys))
+        shared = {number: count for number in sorted(among) if (count := len(texts[number] & runs)) >= FEWEST}
+        return min(shared.values(), default=0), [student for number in shared for student in copies[texts[number]]], runs
+
+    def largest(found):
+        found = sorted((group for group in found if len(group[1]) > 1), key=lambda group: (-group[0], -len(group[1]), group[1]))
+        return found[:MOST_GROUPS]
+
+    same = filter(several, _copies(rare, len(texts)))
+    same = largest(found((owners for owners in parts if several(alike & {*owners})), alike) for alike in same)
+    others = largest(found(joined, {number for owners in joined for number in owners}) for joined in _joined(parts))
+    same = [one for one in same if not any({*one[1]} < {*other[1]} and other[0] >= ALIKE * one[0] for other in others)]
+    others = [other for other in others if not any({*other[1]} <= {*one[1]} for one in same)]
+    same = [replace(_group(students, filled, runs, known), copies=True) for _, students, runs in same]
+    others = [_group(students, filled, runs, known) for _, students, runs in others]
+    return [group for kind in (same, others) for group in sorted(kind, key=lambda group: -group.sides[-1].shared)]
 
 
 def _group(members, filled, runs, known):
@@ -152,6 +170,20 @@ def _owners(texts):
     starts = np.flatnonzero(np.append(True, runs[1:] != runs[:-1]))
     for start, end in zip(starts, np.append(starts[1:], len(runs)), strict=True):
         yield int(runs[start]), tuple(of_text[start:end].tolist())
+
+
+def _copies(rare, count):
+    """Sets of the numbers of texts that are nearly the same. rare: {numbers of texts: the runs that they have}; count: of all texts."""
+    shared = np.zeros((count, count), np.int32)  # runs of each two
+    for owners, runs in rare.items():
+        shared[np.ix_(owners, owners)] += len(runs)
+    own = shared.diagonal()
+    alike = (shared >= FEWEST) & (shared >= NEARLY_ALL * (own[:, None] + own - shared))
+    left = set(range(count))
+    for number in range(count):
+        if number in left and (copies := left & {*np.flatnonzero(alike[number]).tolist()}):
+            left -= copies
+            yield copies
 
 
 def _joined(parts):

@@ -8,6 +8,7 @@ language of the page.
 import csv
 import io
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -18,6 +19,7 @@ from handson.files import written_aside
 NAME = "moodle_worksheet.csv"
 NEEDED = ("Identifier", "Grade", "Last modified (grade)")  # without these, Moodle takes no worksheet back
 STATUS, SUBMITTED_STATUS = "Status", "Submitted for grading"  # what follows says how late, or that it is graded
+MAXIMUM = "Maximum grade"
 SUBMITTED, FULL_NAME, GROUP, COMMENTS = "Last modified (submission)", "Full name", "Group", "Feedback comments"
 FORMATS = ("%A, %d %B %Y, %I:%M %p", "%A, %B %d, %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%Y-%m-%d %H:%M:%S")  # English; American; 24 hours; ISO
 NOTHING = ("", "-")
@@ -53,17 +55,31 @@ class Worksheet:
 
     def missing(self, collected, groups):
         """The students who have submitted according to Moodle, and of whom no Submission is `collected`. groups: {name: students} of the course."""
+        return sorted(_student(row) for row in self._without(collected, groups) if _submitted(row))
+
+    def nothing(self, collected, groups):
+        """The students who have submitted nothing according to Moodle either."""
+        return sorted(_student(row) for row in self._without(collected, groups) if not _submitted(row))
+
+    def _without(self, collected, groups):
+        """The rows of students of whom no Submission is `collected`."""
         names = {alike(name) for one in collected for name in (one.name, one.student)}
         of_moodle = {alike(row[GROUP]) for row in self.rows if row.get(GROUP)}
         numbers = {one.number for one in collected if alike(one.name) not in of_moodle}  # the number of a group can be a student's, too
         together = {alike(one) for group, members in groups.items() if names & set(map(alike, (group, *members))) for one in members}
-        submitted = [row for row in self.rows if _number(row) and row.get(STATUS, "").startswith(SUBMITTED_STATUS)]
 
         def is_there(row):
             handed_in = _number(row) in numbers or names & {alike(_student(row)), alike(row.get(GROUP, ""))}
             return handed_in or together & {alike(_student(row)), alike(_name(row))}  # course.toml need not give the number
 
-        return sorted(_student(row) for row in submitted if not is_there(row))
+        return [row for row in self.rows if _number(row) and not is_there(row)]
+
+    def too_low(self, highest):
+        """A sentence if Moodle's maximum grade is lower than the `highest` that the course can give, else None."""
+        with suppress(ValueError):
+            lowest = min((float(row[MAXIMUM].replace(",", ".")) for row in self.rows if row.get(MAXIMUM)), default=highest)
+            if lowest < highest:
+                return f"Moodle's maximum grade is {lowest:g}, and it ignores higher ones; here the highest is {highest:g}: change it in Moodle, or `scale` in course.toml."
 
     def members(self, group):
         """(name, number) of each student in a group."""
@@ -116,6 +132,10 @@ def _number(row):
     """The number in "Participant 12345", whatever Moodle's language."""
     found = re.search(r"\d+$", row.get("Identifier", "").strip())
     return found[0] if found else ""
+
+
+def _submitted(row):
+    return row.get(STATUS, "").startswith(SUBMITTED_STATUS)
 
 
 def _student(row):

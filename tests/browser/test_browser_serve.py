@@ -119,9 +119,12 @@ def test_the_report_sorts_and_searches_without_a_server(browser, folder):
 
 def test_points_and_comments_by_hand_stand_on_the_page_and_in_the_table(at_desk, desk):
     page = at_desk("feedback/cleo10.html")
+    page.set_viewport_size({"width": 1200, "height": 300})
     edit(page, GAP, points="1,5", text=f"see the lecture {HOSTILE}", author="J. Roe").get_by_role("button", name="Set the points").click()
     page.get_by_text("Set to 1.5 points by hand: see the lecture").wait_for()
     assert HOSTILE in page.locator(".note").first.inner_text()
+    tops = [page.locator(place).first.bounding_box() for place in (f"#{UNIT} h2", ".status")]
+    assert page.url.endswith(f"#{UNIT}") and tops[0]["y"] >= tops[1]["y"] + tops[1]["height"], "the bar does not cover the task's name"
     edit(page, GAP, text="But well explained.").get_by_role("button", name="Only comment").click()
     page.get_by_text("But well explained.").wait_for()
     page.get_by_role("link", name="The class").click()

@@ -48,7 +48,7 @@ def test_points_of_an_earlier_submission_count_once_they_are_confirmed(tmp_path)
     with Gradebook(tmp_path) as book:
         store(book, handed_in(digest="d2", attempt=2), [said("step", 2.0)])
     [listed] = adjustments(tmp_path)
-    assert listed.startswith("jane: multi_gpu, step set to 1, why (who, ") and "made for an earlier submission" in listed
+    assert listed.startswith("jane: multi_gpu, step set to 1, why (who, ") and "made for an earlier submission, does not count (2 points without it): confirm" in listed
     assert (tmp_path / "report.html").exists()
     told = []
     confirm(tmp_path, "jane", "multi_gpu", "step", "who", told.append)
@@ -101,7 +101,7 @@ def points(folder, student):
 def test_points_by_hand_are_those_of_the_course_also_after_it_has_changed(course):
     told = []
     adjust(course, "jane", "multi_gpu", "step", 10, "why", "who", told.append)
-    assert told == ["jane: 37.5 points -> 75 points."] and (points(course, "jane"), points(course, "max")) == (75, 37.5)
+    assert told == ["jane: 37.5 -> 75, on the scale to 100."] and (points(course, "jane"), points(course, "max")) == (75, 37.5)
     with pytest.raises(GradebookError, match="10.1 points can't be given: multi_gpu, step has from 0 to 10 in course.toml"):
         adjust(course, "jane", "multi_gpu", "step", 10.1, "why", "who", told.append)
     (course / "course.toml").write_text("")
@@ -153,7 +153,7 @@ def test_a_group_is_found_by_its_name_and_number_and_its_members_by_theirs(unrea
     adjust(unread, name, "bonus", "", 2, "helped", "who", told.append)
     adjust(unread, name, WHOLE, "", 10, "shown", "who", told.append)
     both = ["Gita Kumar_7"] if name == "Gita Kumar" else ["Gita Kumar_7", "Hans Meier_8"]
-    changes = "0 points so far -> 10 points so far", "10 points so far -> 60 points"
+    changes = "0 so far -> 10 so far, on the scale to 100", "10 so far -> 60, on the scale to 100"
     assert told == [f"{one}: {change}." for change in changes for one in both]
     assert [line.split(",")[0] for line in adjustments(unread)] == [f"{one}: {what} set to {n}" for one in both for what, n in (("the whole grade", 10), ("bonus", 2))]
 
@@ -163,7 +163,7 @@ def test_the_whole_grade_can_be_set_where_nobody_has_a_result(unread):
     with pytest.raises(GradebookError, match="20.5 points can't be given: the whole grade has from 0 to 20 in course.toml"):
         adjust(unread, "Eva", WHOLE, "", 20.5, "shown", "who", told.append)
     adjust(unread, "Eva", WHOLE, "", 15, "shown", "who", told.append)
-    assert told == ["Eva_5: 0 points so far -> 75 points."] and points(unread, "Eva") == 75
+    assert told == ["Eva_5: 0 so far -> 75, on the scale to 100."] and points(unread, "Eva") == 75
     with Gradebook(unread) as book:  # later somebody hands in what can be read
         store(book, handed_in("max"), [said("step", n := most_points(unit), n, unit=unit) for unit in ("start", "multi_gpu")])
     write_reports(unread)

@@ -76,6 +76,16 @@ def test_canvas_finds_each_students_feedback_in_a_file_that_opens_under_the_stud
     assert found == {} and lines[0] == "Left out, to be given back by hand: roemax_12."
 
 
+def test_grades_that_are_not_final_are_counted(tmp_path):
+    with Gradebook(tmp_path) as book:
+        store(book, handed_in("Jane", "11"), [said("a", None)])
+        store(book, handed_in("Max", "12"), [said("a")])
+        tell(book, tmp_path)
+    lines = []
+    export(tmp_path, "moodle", say=lines.append)
+    assert lines[0].startswith("1 grade is not final yet")
+
+
 def test_the_same_feedback_gives_the_same_zip(tmp_path):
     graded(tmp_path, handed_in("Jane", "11"))
     assert export(tmp_path, "moodle").read_bytes() == export(tmp_path, "moodle").read_bytes()
@@ -85,6 +95,10 @@ def test_what_is_missing_for_an_export_is_said(tmp_path):
     graded(tmp_path, handed_in("Jane", "11"))
     with pytest.raises(ExportError, match="name what was graded, with --submissions"):
         export(tmp_path, "canvas")
+    (tmp_path / "moodles/Jane_11_assignsubmission_file_").mkdir(parents=True)
+    (tmp_path / "moodles/Jane_11_assignsubmission_file_/hw.zip").write_bytes(b"")
+    with pytest.raises(ExportError, match="moodles has no file as Canvas gives them out"):
+        export(tmp_path, "canvas", tmp_path / "moodles")
     (tmp_path / "feedback/Jane_11.html").unlink()
     with pytest.raises(ExportError, match="is not there: run `python -m grader report"):
         export(tmp_path, "moodle")

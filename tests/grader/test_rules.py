@@ -287,7 +287,7 @@ def test_an_attempt_that_may_count_and_is_not_graded_keeps_the_grade_open(book):
 
 
 def test_free_days_are_spent_where_they_give_most(book):
-    late = {"start": 30, "multi_gpu": 30, "single_gpu": 10}  # hours: two, two and one day
+    late = {"start": 31, "multi_gpu": 30, "single_gpu": 10}  # hours: two, two and one day
     time = {unit: DUE - timedelta(hours=hours) for unit, hours in late.items()}
     course = Rules(late_days=3, units={unit: UnitRules(due=time[unit], per_day=10) for unit in late})
     store(book, handed_in(handed_in=DUE.isoformat()), [said("a", 10.0, 10.0, unit="start"), said("a", 20.0, 20.0), said("a", 40.0, 40.0, unit="single_gpu")])
@@ -295,6 +295,16 @@ def test_free_days_are_spent_where_they_give_most(book):
     assert {unit.name: (unit.free_days, unit.days_late) for unit in score.units} == {"start": (0, 2), "multi_gpu": (2, 2), "single_gpu": (1, 1)}
     assert score.credit == 8 + 20 + 40
     assert scores(book, rules=replace(course, students={"jane": StudentRules(late_days=0)}))[0].credit == 8 + 16 + 36
+
+
+def test_a_free_day_counts_in_all_units_of_a_deadline(book):
+    units = {unit: UnitRules(due=DUE, per_day=10) for unit in ("start", "single_gpu", "multi_gpu")}
+    course = Rules(late_days=1, units=units | {"multi_gpu": UnitRules(due=DUE + timedelta(hours=1), per_day=10)})
+    late = (DUE + timedelta(hours=2)).isoformat()
+    store(book, handed_in(handed_in=late), [said("a", 10.0, 10.0, unit="start"), said("a", 20.0, 20.0), said("a", 20.0, 20.0, unit="single_gpu")])
+    [score] = scores(book, rules=course)
+    assert {unit.name: unit.credit for unit in score.units} == {"start": 10, "single_gpu": 20, "multi_gpu": 18} and score.free_days == 1
+    assert "1 of your 1 free late day is used." in grade(score)
 
 
 def test_an_adjustment_counts_with_the_attempt_it_was_made_for(book):
@@ -412,7 +422,7 @@ def test_a_notebooks_head_says_points_deadline_and_what_lateness_costs(read):
     assert head(course, "multi_gpu") == (
         f"**20 points. Due Friday, 20 November 2026, 18:00 (Europe/Berlin).** The check counts in points of its own, up to {most_points('multi_gpu'):g}. "
         "To try, without points: `step`. 30 minutes later is still in time. What is later loses 10 % of its points for each day that has begun, at most "
-        "50 %. In the whole course, 3 days late cost you nothing. You may hand in 5 times; later attempts do not count. Your last attempt in time counts, "
+        "50 %. In the whole course, you may be 3 days late without a loss. You may hand in 5 times; later attempts do not count. Your last attempt in time counts, "
         "or a late one that gives more."
     )
     assert head(course, "start") == "**Without points.**"

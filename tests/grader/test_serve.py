@@ -185,9 +185,10 @@ def test_grades_are_changed_while_a_grader_runs(browser, address):
         now = browser.ask("/progress").text
         assert '"done": 3, "units": 8' in now and '"grader": "process ' in now
         form = browser.form("max", "multi_gpu", "step") | {"action": "set", "points": "0.25", "text": "meanwhile", "author": "J. Roe"}
+        assert "No grader is running" not in browser.ask("/feedback/max.html").text.partition("<script")[0], "before a script has asked"
         assert browser.ask("/adjust", form).status == 303
         busy = browser.ask("/regrade", {"_xsrf": form["_xsrf"], "student": "max"})
-        assert busy.status == 409 and "A grader is running" in busy.text
+        assert busy.status == 409 and "A grader is running" in busy.text and '<a href="/">The class</a>' in busy.text
     wait_until(lambda: "meanwhile" in (address.folder / "feedback/max.html").read_text(), "the page has the reason")
     assert '"grader": null' in browser.ask("/progress").text
 

@@ -119,6 +119,17 @@ def test_who_shares_the_most_comes_first():
     assert found(OTHERS | three | two) == [set("yz"), set("abc")]
 
 
+def test_a_copy_of_everything_comes_first_where_single_answers_are_alike_in_much_of_the_class():
+    """Each student takes answers from a small pool, so that many are alike in some; one hands in nearly all that another has."""
+    chance, pool = random.Random(1), [odd_of_their_own(number) for number in range(100, 130)]
+    mixed = {f"s{number}": chance.sample(pool, 8) for number in range(24)}
+    mixed["copy"] = [*mixed["s0"][:7], odd_of_their_own(99)[:100]]
+    texts = {student: {FILE: filled("".join(answers))} for student, answers in mixed.items()}
+    first, *others = groups(texts.items(), {FILE: GIVEN}, {FILE: SOLVED})
+    assert {side.student for side in first.sides} == {"s0", "copy"} and first.copies and first.tokens.isdigit()
+    assert len(others) > 4 and not any(group.copies for group in others), "the others are still there, after it"
+
+
 def test_short_answers_are_never_a_likeness():
     short = filled("    loss = torch.nn.functional.nll_loss(model(images), labels)\n")
     assert found({"a": short, "b": short}) == []

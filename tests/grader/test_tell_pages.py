@@ -110,6 +110,14 @@ def test_feedback_is_by_file(book):
     assert files == [file_of("multi_gpu", track, gap) for gap, track in gaps] and all(files) and len(set(files)) == 2
 
 
+def test_a_gap_that_is_named_with_its_file_is_shown_by_its_own_name(book):
+    name = "01_single_gpu.ipynb:throughput"
+    store(book, handed_in(), [said(name, 0.0, unit="single_gpu", track="", message="too few")])
+    assert "<h3>throughput</h3>" in pages.feedback(scores(book)[0]), "its file stands above it"
+    report = pages.report(scores(book))
+    assert report.count("throughput in 01_single_gpu.ipynb") == 2 and "01 single gpu" not in report
+
+
 def test_what_all_checks_of_a_gap_say_is_said_once(book):
     store(book, handed_in(), [not_done(check=check, message="still to be filled", hint="the mean") for check in "abc"])
     assert feedback(book).text.count("still to be filled") == feedback(book).text.count("the mean") == 1
@@ -144,8 +152,27 @@ def test_points_by_hand_for_a_refused_submission_are_told_everywhere(book):
     page, report = Page(pages.feedback(jane)), Page(pages.report(scores(book)))
     assert "x.zip is encrypted." in page.text and "set to 1.5 of 2 points by hand: shown in class" in page.text and "1.5 of 2" in page.text
     assert (jane.points, jane.complete) == (1.5, True)
+    assert "What to do next" in page.text, "the other units are still to be handed in"
+    book.adjust("jane", "", "", 2.0, "shown in class", "Dr. Roe")
+    whole = feedback(book).text
+    assert "could not be read" in whole and "could not be graded" not in whole and "What to do next" not in whole
     assert "jane 1.5 1 by hand 1.5" in report.text and re.search(r"jane multi gpu shown in class \([^)]*\) 1.5", report.text)
     assert "jane,multi_gpu,adjusted,1.5,0,adjusted" in tables.grades([jane]) and "multi_gpu 1.5/2" in tables.moodle([jane])
+
+
+def test_a_whole_grade_by_hand_is_final_and_counts_in_the_distribution(book):
+    store(book, handed_in("max"), [said("step", 1.0)])
+    book.record([handed_in(digest="", refused="x.zip is encrypted.")])
+    book.adjust("jane", "", "", 2.0, "shown in class", "Dr. Roe")
+    text = Page(pages.report(scores(book))).text
+    assert "75 % median" in text and "jane 2 1 by hand max 1" in text
+
+
+def test_who_waits_to_be_graded_is_found_among_the_ungraded(book):
+    store(book, handed_in("max"), [said("step", 1.0), said("workers", unit="start", track="")])
+    store(book, handed_in("jane"), [said("workers", unit="start", track="")])
+    jane, maximal = scores(book)
+    assert pages.marks(jane)["ungraded"] == "1 task" and pages.marks(maximal)["ungraded"] == ""
 
 
 def test_the_report_tells_what_the_checks_gave_to_a_unit_also_when_a_gap_was_set_by_hand(book):

@@ -33,7 +33,7 @@ def term(tmp_path, monkeypatch):
             yield replace(one, handed_in=(DUE + timedelta(hours=float((one.path / FILE).read_text().split()[0]))).isoformat())
 
     def graded(book, missing, versions, *rest):
-        for submission, unit in missing:
+        for submission, unit in () if grade.interrupted else missing:
             points = float((submission.path / FILE).read_text().split()[1])
             book.store(submission, unit, [Verdict(unit, "", "request", "right", PASSED, points, 10.0)], versions[unit], "sandbox")
             done.append((submission.student, submission.attempt, unit))
@@ -47,7 +47,7 @@ def term(tmp_path, monkeypatch):
     done, said = [], []
     monkeypatch.setattr(grading, "collect", lambda *words: list(collected(*words)))
     monkeypatch.setattr(grading, "_grade", graded)
-    grade.said = said
+    grade.said, grade.done, grade.interrupted = said, done, False
     return grade
 
 
@@ -91,3 +91,34 @@ def test_names_that_nobody_has_are_reported_and_a_wrong_file_loses_nothing(term,
     with pytest.raises(RulesError, match="two names for one student"):
         term("[students.ann]\n[students.ann_1]\n")
     assert (tmp_path / "out/grades.csv").read_bytes() == before
+
+
+def test_who_is_graded_again_is_graded_in_the_units_of_the_class_alone(term, tmp_path):
+    hand_in(tmp_path, "ann_1", 10, -1, 9)
+    hand_in(tmp_path, "max_2", 20, -1, 8)
+    term(TERM)
+    term.done.clear()
+    grading.again("max_2", tmp_path / "out", say=term.said.append)
+    assert term.done == [("max_2", 1, UNIT)] and grades(tmp_path) == {"ann": "90", "bob": "90", "max": "80"}, "a result in another unit would leave all unfinished"
+    with pytest.raises(grading.GradeError, match="nothing to grade in start: course.toml gives no points for it"):
+        grading.again("max_2", tmp_path / "out", ["start"])
+    term.done.clear()
+    grading.again("max_2", tmp_path / "out", ["multi_gpu"], say=term.said.append)
+    assert term.done == [("max_2", 1, "multi_gpu")], "whoever names a unit has it"
+
+
+def test_an_attempt_that_may_count_and_was_left_ungraded_in_an_earlier_download_is_named(term, tmp_path):
+    hand_in(tmp_path, "ann_1", 10, -1, 9)
+    term.interrupted = True
+    term(TERM)
+    term.interrupted = False
+    (tmp_path / "handed_in/ann_1_10_work.zip").rename(tmp_path / "first.zip")
+    hand_in(tmp_path, "ann_1", 11, 30, 10)
+    term.said.clear()
+    assert term(TERM) == [("ann_1", 1, UNIT)] and grades(tmp_path)["ann"] == "", "the second one is the first in this download"
+    [sentence] = [line for line in term.said if line.startswith("Not graded yet")]
+    assert f"handed_in: ann_1, attempt 1 ({UNIT}). They may count: grade the earlier download that has them" in sentence and sentence.endswith("then this one again.")
+    (tmp_path / "first.zip").rename(tmp_path / "handed_in/ann_1_10_work.zip")
+    term.said.clear()
+    assert term(TERM) == [("ann_1", 1, UNIT)] and grades(tmp_path)["ann"] == "90"
+    assert not [line for line in term.said if line.startswith("Not graded yet")]

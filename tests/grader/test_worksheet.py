@@ -6,12 +6,14 @@ Columns are those of mod/assign/gradingtable.php, the rules those of mod/assign/
 import csv
 import io
 import zipfile
+from html import unescape
 from zoneinfo import ZoneInfo
 
 import pytest
 from classes import handed_in, said, store
 
 from grader.instructors import worksheet
+from grader.instructors.export import export
 from grader.instructors.grade.grading import grade
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import tables, tell
@@ -96,6 +98,7 @@ def test_who_has_submitted_and_is_not_in_the_zip_is_named(tmp_path):
     late = ["Participant 14", "Ann", "a@example.org", "Submitted for grading - 2 hours late", *JANE[4:]]
     sheet = worksheet.read(write(tmp_path / "w.csv", JANE, MAX, ZOE, late))
     assert sheet.missing([handed_in("Max Roe", "12", refused="x")], {}) == ["Ann_14", "Jane Doe_11"], "Zoe has submitted nothing"
+    assert sheet.nothing([handed_in("Max Roe", "12", refused="x")], {}) == ["Zoe_13"], "and nothing else is expected of her"
     assert sheet.missing([handed_in("Rhine")], {"Rhine": ("Jane Doe_11", "Max Roe_12"), "Elbe": ("Ann_14",)}) == ["Ann_14"]
     assert sheet.missing([handed_in("Max Roe", "12")], {"Rhine": ("Jane Doe", "Max Roe_12")}) == ["Ann_14"]
     head = [*HEAD[:4], "Group", *HEAD[4:]]
@@ -110,7 +113,23 @@ def test_a_download_that_was_cut_off_is_noticed(tmp_path):
     grade(tmp_path / "class.zip", tmp_path / "out", trusted=True, say=told.append, sheet=write(tmp_path / "w.csv", JANE, MAX, ZOE))
     [sentence] = [line for line in told if line.startswith("Submitted according to Moodle's worksheet, but not in ")]
     assert sentence.endswith("class.zip: Jane Doe_11. Download the submissions again.")
-    assert "Jane Doe_11" in (tmp_path / "out/report.html").read_text()
+    report = (tmp_path / "out/report.html").read_text()
+    assert "Jane Doe_11" in report and "Handed in nothing, according to Moodle's worksheet: Zoe_13." in unescape(report)
+
+
+def test_a_maximum_of_moodles_that_is_too_low_is_said(tmp_path):
+    low = [*JANE[:5], "3,00", *JANE[6:]]
+    write(tmp_path / worksheet.NAME, MAX, low)
+    with Gradebook(tmp_path) as book:
+        store(book, handed_in("Jane Doe", "11"), [said("a", 2.0), said("b", 2.0)])
+        tell(book, tmp_path)
+    lines = []
+    export(tmp_path, "moodle", say=lines.append)
+    assert lines[0].startswith("Moodle's maximum grade is 3, and it ignores higher ones; here the highest is 4: change it in Moodle")
+    assert "maximum grade is 3" in (tmp_path / "report.html").read_text()
+    write(tmp_path / worksheet.NAME, MAX, JANE)
+    assert worksheet.kept(tmp_path).too_low(100.0) is None and worksheet.kept(tmp_path).too_low(100.5)
+    assert worksheet.read(write(tmp_path / "w.csv", [*JANE[:5], "-", *JANE[6:]])).too_low(100.5) is None
 
 
 def test_what_the_grader_does_not_fill_in_goes_back_to_moodle_unchanged(tmp_path):

@@ -62,6 +62,8 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         attempts = book.attempts()
         wanted = rules.to_grade(course, attempts, units)
         pairs = {(one.student, one.digest, unit): (one, unit) for one in collected if one.refused is None for unit in units}
+        elsewhere = wanted - pairs.keys()  # of attempts in an earlier download
+        gone = _gone(attempts, elsewhere - book.all_results().keys()) if elsewhere else []
         pairs = [pair for key, pair in pairs.items() if key in wanted]
         missing = pairs if force else book.what_is_missing(pairs, versions, resources)
         total = len(pairs)
@@ -73,6 +75,9 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
             say(f"{submission.student}: not graded, {submission.refused}")
         if unseen:
             say(f"Submitted according to Moodle's worksheet, but not in {submissions}: {', '.join(unseen)}. Download the submissions again.")
+        if gone:
+            what_to_do = "grade the earlier download that has them, with the same --out, and then this one again"
+            say(f"Not graded yet, and not in {submissions}: {'; '.join(gone)}. They may count: {what_to_do}.")
         if absent:
             say(f"Not handed in this time, but in the gradebook: {', '.join(absent)}.")
         try:
@@ -86,9 +91,21 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
                 tell(book, out)
             raise
         tell(book, out)
-        if earlier := sum(len(score.earlier) for score in scores_of(book)):
+        of_class = scores_of(book)
+        if of_moodle and of_class and (sentence := of_moodle.too_low(of_class[0].max_grade)):
+            say(sentence)
+        if earlier := sum(len(score.earlier) for score in of_class):
             say(f"Set by hand for earlier submissions, and not counted now: {earlier}; see `python -m grader adjust {out} --list`")
         say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")
+
+
+def _gone(attempts, ungraded):
+    """Who has which attempts that are `ungraded`, (student, digest, unit) of attempts whose files are not there now, in words."""
+    found = []
+    for one in attempts:
+        if units := [unit for unit in UNITS if (one.student, one.digest, unit) in ungraded and one.refused is None]:
+            found.append(f"{one.student}, attempt {one.attempt} ({', '.join(units)})")
+    return found
 
 
 def _in_gradebook(book, listed):
@@ -98,15 +115,20 @@ def _in_gradebook(book, listed):
 
 
 def again(student, out, units=None, engines=2, trusted=False, say=print):
-    """Grade again what counts of a student's work, from what an earlier `grade` has unpacked below `out`; else as `grade`."""
-    units = _units(units, trusted)
-    versions = {unit: digest.of_unit(unit) for unit in units}
+    """Grade again what counts of a student's work, from what an earlier `grade` has unpacked below `out`: by default in the units in which the
+    class has results, since the first result in another unit would leave all other grades unfinished. Else as `grade`."""
+    named = _units(units, trusted)
     with Gradebook(out, writing=False):
         pass  # raises if there is no gradebook
     with Gradebook(out) as book:
         score = next((one for one in scores_of(book) if one.student == student), None)
         if score is None:
             raise GradeError(f"there is no student {student!r} in {out}: see the first column of grades.csv")
+        with_results = {unit.name for unit in score.units}
+        units = [unit for unit in named if (units or unit in with_results or not with_results) and score.rules.of(unit).points != 0]
+        if not units:
+            raise GradeError(f"there is nothing to grade in {', '.join(named)}: course.toml gives no points for it")
+        versions = {unit: digest.of_unit(unit) for unit in units}
         counting = {unit.name: unit.attempt for unit in score.units if unit.attempt}
         pairs = [(counting.get(unit, score.submission), unit) for unit in units]
         places = {one: unpacked(one, out / "submissions") for one, _ in pairs}

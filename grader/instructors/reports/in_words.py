@@ -26,7 +26,7 @@ def _on_lateness(rules, here):
         limit = f", at most {number(here.most)} %" if here.most < 100 else ""
         yield f"What is later loses {number(here.per_day)} % of its points for each day that has begun{limit}."
         if rules.late_days:
-            yield f"In the whole course, {counted(number(rules.late_days), 'day')} late cost you nothing."
+            yield f"In the whole course, you may be {counted(number(rules.late_days), 'day')} late without a loss."
 
 
 def _on_attempts(rules, here):
@@ -58,7 +58,7 @@ def grade(score):
         lines.append(f"Group {score.group}; handed in by {', '.join(names) or score.submission.name}.")
     for unit in score.units:
         lines += [f"{unit.name}: {sentence}" for sentence in _of_unit(unit, score)]
-    if free := sum(unit.free_days for unit in score.units):
+    if free := score.free_days:
         lines.append(f"{free} of your {counted(number(rules.free_days(score.student)), 'free late day')} {'is' if free == 1 else 'are'} used.")
     lines += bonus
     if lines or rules.scale is not None or rules.passing is not None:

@@ -16,6 +16,7 @@ from statistics import median
 import jinja2
 from markupsafe import Markup
 
+from grader.instructors import worksheet
 from grader.instructors.collect import file_name
 from grader.instructors.gradebook import BONUS
 from grader.instructors.reports.answers import by_file, file_of, written
@@ -63,18 +64,19 @@ def _thing(score, unit, gap):
     return next((one for one in (*of_unit.gaps, *of_unit.others) if one.name == gap), of_unit) if gap else of_unit
 
 
-def message(sentence):
-    """A live page with one sentence."""
-    return _render("message.html", None, (), sentence=sentence)
+def message(sentence, back=False):
+    """A live page with one sentence, and a way back to the class for those who may see it."""
+    return _render("message.html", None, (), sentence=sentence, back=back)
 
 
 def report(scores, absent=(), folder=None, live=None):
     """The page on the class. absent: students whose submissions were not found this time; folder: where `grade` has unpacked what was
     handed in, for examples of what students wrote; live: as in `feedback`."""
     graded = [score for score in scores if not score.submission.refused]
-    final = [score for score in graded if score.complete and score.max_grade]
+    final = [score for score in scores if score.complete and score.max_grade and (score.by_hand or not score.submission.refused)]
     common = misconceptions(graded)
     with_it, to_look_at = defaultdict(list), defaultdict(list)
+    sheet = worksheet.kept(folder) if folder else None
     for score in scores:
         for reason in score.flagged:
             to_look_at[reason].append(score.student)
@@ -90,10 +92,12 @@ def report(scores, absent=(), folder=None, live=None):
         graded=graded,
         absent=set(absent) & {score.student for score in scores},
         unseen=set(absent) - {score.student for score in scores},
+        nothing=sheet.nothing([score.submission for score in scores], scores[0].rules.groups) if sheet and scores else (),
+        too_low=sheet.too_low(scores[0].max_grade) if sheet and scores else None,
         language=scores[0].rules.language if scores else Rules.language,
         rules=scores[0].rules if scores else NONE,
         to_look_at=to_look_at,
-        final=final,
+        unfinished=len(graded) - sum(not score.submission.refused for score in final),
         refused=[score for score in scores if score.submission.refused],
         shares=[score.grade / score.max_grade for score in final],
         units=[_of_unit([score.units[place] for score in graded]) for place in range(len(graded[0].units) if graded else 0)],
@@ -227,12 +231,12 @@ def _once(unit, seconds):
 def marks(score):
     """What an instructor looks for in a student's row, each "" where there is nothing to say."""
     gaps = [gap for unit in score.units for gap in unit.gaps]
-    days = score.days_late
+    days, waiting = score.days_late, sum(not unit.complete for unit in score.units)
     return {
         "late": counted(days, "day") if days else "late" if score.late else "",
         "attempt": score.submission.attempt,
         "by hand": "to confirm" if score.earlier else "by hand" if score.adjusted else "",
-        "ungraded": (sum(not gap.complete for gap in gaps) or "") if not score.adjustment else "",
+        "ungraded": "" if score.adjustment or score.submission.refused or not waiting else sum(not gap.complete for gap in gaps) or counted(waiting, "task"),
         "look": "look" if score.flagged else "",
     }
 
@@ -294,13 +298,15 @@ def _template(name):
     pages.filters |= {"points": number, "cut": cut, "distinct": distinct, "file_name": file_name, "said": said, "words": _words, "marked": _marked, "median": median}
     pages.filters |= {"quantile": quantile, "bins": bins, "percent": lambda share: f"{100 * share:.0f} %", "moment": moment}
     pages.filters |= {"marks": marks, "by_file": by_file, "shown": shown, "counted": lambda points: counted(number(points), "point")}
+    pages.filters["gap"] = lambda name: _words(name.rpartition(":")[2])  # where its file is named already
     pages.globals |= {"sign": sign, "BONUS": BONUS, "NAMED": NAMED, "MEMBERS": MEMBERS, "LISTED": LISTED, "UNTOUCHED": UNTOUCHED, "file_of": file_of}
     return pages.get_template(name)
 
 
 def _words(name):
-    """The name of a unit or gap for people to read: multi gpu for multi_gpu."""
-    return name.replace("_", " ")
+    """The name of a unit or gap for people to read: multi gpu for multi_gpu; a gap that is named with its file, the file behind it."""
+    file, _, gap = name.rpartition(":")
+    return gap.replace("_", " ") + (f" in {file}" if file else "")
 
 
 def _marked(sentence):

@@ -88,7 +88,7 @@ class Page(tornado.web.RequestHandler):
             sentence = "This form is from another session of the server, so nothing is changed: load the page again."
         if isinstance(error, OneSentence):
             self.set_status(400)
-        self.finish(pages.message(sentence))
+        self.finish(pages.message(sentence, back=self.get_status() != 403))
 
     def log_exception(self, kind, error, traceback):
         if not isinstance(error, (tornado.web.HTTPError, OneSentence)):
