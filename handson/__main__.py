@@ -191,6 +191,23 @@ def predict(
 
 
 @app.command()
+def rehearse(
+    run: Annotated[Path, typer.Argument(help="The folder of a run of one worker.")],
+    steps: Annotated[int, typer.Option(min=1, help="Steps to take.")] = 40,
+    dtype: Annotated[Dtype, typer.Option(help="In which the gradients travel.")] = "float32",
+    double_buffering: Annotated[bool, typer.Option("--double-buffering", help="Send the gradients while the next step computes.")] = False,
+    overlap: Annotated[bool, typer.Option("--overlap", help="Send each bucket of gradients when backward has filled it.")] = False,
+    parameters: Annotated[int | None, typer.Option(min=1, help="Numbers in a gradient, instead of the run's.")] = None,
+    seed: Annotated[int, typer.Option(help="Draws the steps.")] = 0,
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where result.json goes.")] = Path("results/rehearsal"),
+):
+    """Take a run's steps with more workers than there are cores: ranks sleep instead of computing, and all-reduce; started by mpiexec."""
+    from handson.scaling.rehearse import rehearse
+
+    rehearse(run, steps, out, dtype.value, double_buffering, overlap, parameters, seed, typer.echo)
+
+
+@app.command()
 def doctor():
     """Find out what keeps jobs from running, from the bottom up: first this machine, then, in a job, the way to its other nodes."""
     from handson.cluster.doctor import doctor
