@@ -12,7 +12,7 @@ from handson.scaling import laws, network, runs
 from handson.scaling.model import BAND, Plan, fit, predict
 
 MOST = 4096  # workers
-HEADINGS = ("workers", "nodes", "ms a step", "images/s", "90 % band", "speed-up", "efficiency", "compute", "waiting", "overhead", "communication", "evaluation")
+HEADINGS = ("workers", "nodes", "ms a step", "images/s", "95 % band", "speed-up", "efficiency", "compute", "waiting", "overhead", "communication", "evaluation")
 PARTS = {"compute": "compute", "waiting": "waiting", "overhead": "overhead", "communication": "communication", "evaluation": "evaluate"}  # -> as figures draw it
 
 
@@ -132,7 +132,7 @@ def to_accuracy(results, accuracy, predictions, start_up=0.0):
     least, critical = laws.critical_batch(list(needed), [float(numpy.mean(images)) for images in needed.values()])
     words = f"the critical batch is {critical:.0f} images" if numpy.isfinite(critical) else "bigger batches needed no more images in these runs"
     lines = [f"To an accuracy of {accuracy:g}: {words} (fitted to {len(needed)} sizes of the total batch).",
-             f"{'workers':>9}  {'total batch':>11}  {'images':>10}  {'seconds':>9}  {'90 % band':>20}  {'node-hours':>10}"]  # fmt: skip
+             f"{'workers':>9}  {'total batch':>11}  {'images':>10}  {'seconds':>9}  {'95 % band':>20}  {'node-hours':>10}"]  # fmt: skip
     for found in predictions:
         images = laws.images_to_accuracy(least, critical, found.batch)
         seconds, low, high = middle(start_up + images / found.throughput)
@@ -149,7 +149,7 @@ def draw(predictions, one, measured=()):
     left, right = drawing.subplots(1, 2)
     rates = [middle(found.throughput) for found in predictions]
     single = float(numpy.median(one.throughput))
-    left.fill_between(workers, [low for _, low, _ in rates], [high for _, _, high in rates], color=figures.PREDICTED, alpha=0.25, linewidth=0, label="90 % band")
+    left.fill_between(workers, [low for _, low, _ in rates], [high for _, _, high in rates], color=figures.PREDICTED, alpha=0.25, linewidth=0, label="95 % band")
     left.plot(workers, [rate for rate, _, _ in rates], color=figures.PREDICTED, marker="^", markersize=4, label="predicted")
     left.plot(workers, [single * number for number in workers], **figures.IDEAL)
     points = [(run.workers, run.result.throughput) for run in measured if run.result]

@@ -6,7 +6,7 @@ So the mean of the measured steps says too little. What counts is the expected m
 import numpy
 
 TAIL = 0.1  # the share of the steps, the longest, from which the tail beyond all measured steps follows
-GRID = 1000  # points at which the distribution of the maximum is evaluated
+GRID = 400  # points at which the distribution of the maximum is evaluated
 
 
 def quantiles(sample, shares):
