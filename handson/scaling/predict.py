@@ -96,13 +96,15 @@ def middle(values):
 def limits(model, plan, predictions, one, efficiency):
     """Where the network becomes the limit, and how many workers the wanted efficiency allows, as sentences."""
     doubled = [number * plan.per_node for number in _doubling(MOST // plan.per_node)]
-    ladder = [predict(model, number, plan) for number in ([1] if plan.per_node > 1 else []) + doubled]
+    some = range(0, len(model.compute), 4)  # draws, enough for numbers that double
+    ladder = [predict(model, number, plan, some) for number in ([1] if plan.per_node > 1 else []) + doubled]
+    single = one.throughput[::4]
     lines = []
     limited = next((found for found in ladder if numpy.median(found.communication) > numpy.median(found.compute)), None)
     lines.append(f"The network is the limit from about {limited.workers} workers on: communication then takes longer than computation." if limited
                  else f"Up to {MOST:,} workers, communication takes less time than computation.")  # fmt: skip
-    reached = [found.workers for found in ladder if numpy.median(found.throughput / one.throughput) / found.workers >= efficiency]
-    sure = [found.workers for found in ladder if numpy.quantile(found.throughput / one.throughput, BAND[0]) / found.workers >= efficiency]
+    reached = [found.workers for found in ladder if numpy.median(found.throughput / single) / found.workers >= efficiency]
+    sure = [found.workers for found in ladder if numpy.quantile(found.throughput / single, BAND[0]) / found.workers >= efficiency]
     lines.append(f"An efficiency of {efficiency:g} allows up to {max(reached, default=1):,} workers; {max(sure, default=1):,}, if it is to hold at the band's lower end "
                  "(numbers that double).")  # fmt: skip
     return lines
