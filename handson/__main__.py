@@ -172,6 +172,7 @@ def predict(
     paths: Annotated[list[Path], typer.Argument(metavar="RUNS...", help="Folders of training runs, with one worker and with more; network*.json of `network`.")],
     workers: Annotated[str, typer.Option(help="Numbers of workers; ... goes on doubling.")] = "1,2,4,...,512",
     network: Annotated[str | None, typer.Option(help="The rate of each node's network, such as 25gbit; that of the runs by default.")] = None,
+    latency: Annotated[float | None, typer.Option(min=0, help="Microseconds of a message between nodes; as measured by default.")] = None,
     per_node: Annotated[int | None, typer.Option(min=1, help="Workers on each node; as in the runs by default.")] = None,
     algorithm: Annotated[Algorithm, typer.Option(help="How the gradients are added up.")] = "ring",
     dtype: Annotated[Dtype | None, typer.Option(help="In which the gradients travel; as in the runs by default.")] = None,
@@ -187,7 +188,7 @@ def predict(
     from handson.scaling.predict import command
 
     how = algorithm.value, dtype and dtype.value, double_buffering, batchsize
-    command(paths, workers, network, per_node, *how, parameters, accuracy, efficiency, start_up, figure, typer.echo)
+    command(paths, workers, network, latency, per_node, *how, parameters, accuracy, efficiency, start_up, figure, typer.echo)
 
 
 @app.command()

@@ -20,14 +20,14 @@ class PredictError(runs.RunsError):
     """An option that cannot be."""
 
 
-def command(paths, workers, rate, per_node, algorithm, dtype, double_buffering, batchsize, parameters, accuracy, efficiency, start_up, figure, say=print):
+def command(paths, workers, rate, latency, per_node, algorithm, dtype, double_buffering, batchsize, parameters, accuracy, efficiency, start_up, figure, say=print):
     """Read the runs, `say` the table and what follows from it, draw the figure. Raises OneSentence errors."""
     workers = numbers(workers)
     found, networks, remarks = runs.read(paths)
     single, several = runs.check(found)
     own = several[0]
     plan = Plan(network.rate(rate) if rate else network.rate(own.network) if own.network else None, per_node or own.per_node, algorithm,
-                dtype or own.dtype, double_buffering or own.double_buffering, batchsize)  # fmt: skip
+                dtype or own.dtype, double_buffering or own.double_buffering, batchsize, None if latency is None else latency / 1e6)  # fmt: skip
     for number in workers:
         network.nodes(number, plan.per_node)
     model = fit(found, networks, parameters)
