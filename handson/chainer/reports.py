@@ -20,6 +20,7 @@ class TimedEvaluator(Evaluator):
 
     def evaluate(self):
         start = time.perf_counter()
+        step_times.interrupted()
         try:
             return super().evaluate()
         finally:

@@ -14,6 +14,7 @@ import numpy
 from handson.cluster.nodes import current_node, job_nodes
 from handson.errors import OneSentence
 from handson.scaling import network
+from handson.scaling.runs import REHEARSAL
 from handson.training import results
 
 WARM_UP = 3  # steps that are not measured: gloo connects the ranks in the first
@@ -88,7 +89,7 @@ def _result(result, comm, steps, rate, dtype, double_buffering):
     """The Result of a rehearsal."""
     images = len(steps) * result.batchsize * comm.size
     return results.Result(
-        unit="", script="rehearse", track=result.track, profiled=False, workers=comm.size, nodes=comm.inter_size, device=f"{comm.size} virtual GPUs that sleep",
+        unit="", script=REHEARSAL, track=result.track, profiled=False, workers=comm.size, nodes=comm.inter_size, device=f"{comm.size} virtual GPUs that sleep",
         dataset=result.dataset, size=result.size, batchsize=result.batchsize, epochs=1, seed=0, images=images, seconds=float(steps.sum()),
         train_seconds=float(steps.sum()), network=rate, communicator="gloo", gradients="" if dtype == "float32" else dtype,
         double_buffering=double_buffering, versions=result.versions, steps=[round(float(step), 7) for step in steps], parameters=result.parameters,

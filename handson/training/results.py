@@ -233,6 +233,6 @@ def report(args, throughput, images, seconds, log, evaluation_seconds=0):
     result = Result(
         **run, profiled=recording.plan() is not None, workers=args.workers, nodes=args.nodes, device=args.devices, epochs=args.epoch, images=images,
         seconds=seconds, train_seconds=train_seconds, log=log, versions=versions, usage=usage.read(args.out),
-        memory=gpu_memory.summary(args.out), steps=step_times.seconds(args.epoch) or None, parameters=step_times.parameters or None,
+        memory=gpu_memory.summary(args.out), steps=step_times.seconds() or None, parameters=step_times.parameters or None,
     )  # fmt: skip
     return write(result, args.out)

@@ -8,7 +8,8 @@ import time
 MOST = 2_000  # steps that a result keeps, the last ones
 
 moments = []  # of time.perf_counter, at the end of each step
-parameters = 0  # numbers of which a gradient has as many
+interrupted_at = set()  # how many steps had ended when something else than a step began
+parameters = 0  # numbers that a gradient consists of
 
 
 def ended(count):
@@ -19,15 +20,18 @@ def ended(count):
     moments.append(time.perf_counter())
 
 
+def interrupted():
+    """An evaluation takes place here: the time until the next step has ended is none of a step."""
+    interrupted_at.add(len(moments))
+
+
 def forget():
     """Begin anew, as a script does that trains several times."""
     moments.clear()
+    interrupted_at.clear()
 
 
-def seconds(epochs):
-    """Seconds of each step but the first of every epoch, since an evaluation precedes it; [] where the steps are not a multiple of the epochs."""
-    if not epochs or len(moments) % epochs:
-        return []
-    of_epoch = len(moments) // epochs
-    steps = [after - before for number, (before, after) in enumerate(zip(moments, moments[1:]), 1) if number % of_epoch]
-    return [round(step, 7) for step in steps[-MOST:]]
+def seconds():
+    """Seconds of each step, without the first and those that an evaluation precedes."""
+    pairs = enumerate(zip(moments, moments[1:]), 1)
+    return [round(after - before, 7) for number, (before, after) in pairs if number not in interrupted_at][-MOST:]

@@ -1,8 +1,9 @@
 """Predictions of many workers: how long they take, and how far they are from published tables and from runs on virtual nodes.
 
 On the virtual nodes, ranks sleep for measured steps of one worker instead of computing (python -m handson rehearse), as 16 workers need 16 cores
-otherwise; their all-reduces are real. The model is fitted to one worker, to two at one rate, and to the network between two nodes at that rate.
-It predicts 4, 8 and 16 workers at other rates, and with float16 and double buffering.
+otherwise; their all-reduces are real. The model is fitted to one worker and to two at one rate, and then also to a measurement of the network
+between two nodes. It predicts 4, 8 and 16 workers at three rates, and with float16 and double buffering. The simulator's ranks sleep for what
+the real ones slept.
 """
 
 import os
@@ -14,7 +15,7 @@ import time
 
 import numpy
 
-from handson.scaling import model, network, published, runs, simulate
+from handson.scaling import model, network, published, rehearse, runs, simulate
 from handson.training.results import Result, write
 from tests.bench.nodes import job
 from tests.bench.runs import ROOT
@@ -79,7 +80,7 @@ def virtual_nodes(folder):
         one = one_worker(folder / "one")
         two = rehearsed(folder, one, 2, FITTED_AT)
         job(folder, 'mpiexec -n 2 -hostfile "$PBS_NODEFILE" python -m handson network -o network.png --largest 1', FITTED_AT, "2:ngpus=1:mpiprocs=1:ompthreads=1")
-        return compared([one, two, folder / "network.json"], [(case, rehearsed(folder, one, *case)) for case in CASES])
+        return compared([one, two], folder / "network.json", [(case, rehearsed(folder, one, *case)) for case in CASES])
     finally:
         del os.environ["HANDSON_SITE"]
         if before is not None:
@@ -94,17 +95,35 @@ def rehearsed(folder, one, workers, rate, options=""):
     return out
 
 
-def compared(fitted_to, cases):
-    """Rows of predicted and measured steps. cases: ((workers, rate, options), folder of the run)."""
-    found, networks, _ = runs.read(fitted_to)
-    fitted = model.fit(found, networks)
-    rows, errors = [], []
+def compared(fitted_to, measured, cases):
+    """Rows of predicted, simulated and measured steps. cases: ((workers, rate, options), folder of the run); measured: the network's, for a second fit."""
+    found, _, _ = runs.read(fitted_to)
+    fits = {"1 and 2 workers": model.fit(found), "also the network": model.fit(found, runs.read([measured])[1])}
+    rows, errors = [], {name: [] for name in (*fits, "simulated")}
     for (workers, rate, options), folder in cases:
         plan = model.Plan(network.rate(rate), 1, "ring", "float16" if "float16" in options else "float32", "double" in options)
-        step = model.predict(fitted, workers, plan).step
         [run], _, _ = runs.read([folder])
-        errors.append(abs(numpy.median(step) / run.step - 1))
-        low, high = 1000 * numpy.quantile(step, model.BAND)
-        rows.append((f"ms a step of {workers} workers at {rate} {options}".rstrip(), f"{1000 * run.step:.1f}",
-                     f"predicted {1000 * numpy.median(step):.1f} ({low:.1f} to {high:.1f}), {numpy.median(step) / run.step - 1:+.1%}"))  # fmt: skip
-    return [*rows, ("median error of the steps on virtual nodes", f"{statistics.median(errors):.1%}", "at most 10 %")]
+        words = []
+        for name, fitted in fits.items():
+            step = model.predict(fitted, workers, plan).step
+            middle, (low, high) = numpy.median(step), numpy.quantile(step, model.BAND)
+            errors[name].append(abs(middle / run.step - 1))
+            words.append(f"{name} {1000 * middle:.1f} ({1000 * low:.1f} to {1000 * high:.1f}), {middle / run.step - 1:+.1%}")
+        if "double" not in options:
+            found_by = simulated(found[0].result, fits["1 and 2 workers"], workers, plan)
+            errors["simulated"].append(abs(found_by / run.step - 1))
+            words.append(f"simulated {1000 * found_by:.1f}, {found_by / run.step - 1:+.1%}")
+        rows.append((f"ms a step of {workers} workers at {rate} {options}".rstrip(), f"{1000 * run.step:.1f}", "; ".join(words)))
+    return rows + [(f"median error on virtual nodes, {name}", f"{statistics.median(found):.1%}", "at most 10 %") for name, found in errors.items()]
+
+
+def simulated(one, fitted, workers, plan):
+    """Seconds of a step in which the simulator's ranks sleep for what the real ones slept, with the fitted overhead and latency."""
+    link = network.Link(float(numpy.median(fitted.latency)), plan.rate)
+    topology = simulate.Topology(network.Cluster(link), workers)
+    sleeps = numpy.array([rehearse.schedule(one, STEPS + rehearse.WARM_UP, rank) for rank in range(workers)])
+    now, ends = numpy.zeros(workers), []
+    for of_step in sleeps.T:
+        now = simulate.all_reduce(topology, fitted.parameters * network.DTYPES[plan.dtype], now + of_step) + float(numpy.median(fitted.overhead))
+        ends.append(now[0])
+    return float(numpy.diff(ends[rehearse.WARM_UP - 1 :]).mean())
