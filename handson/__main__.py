@@ -177,7 +177,7 @@ def predict(
     algorithm: Annotated[Algorithm, typer.Option(help="How the gradients are added up.")] = "ring",
     dtype: Annotated[Dtype | None, typer.Option(help="In which the gradients travel; as in the runs by default.")] = None,
     double_buffering: Annotated[bool, typer.Option("--double-buffering", help="Send the gradients while the next step computes.")] = False,
-    batchsize: Annotated[int | None, typer.Option("-b", min=1, help="Per worker; as in the runs by default.")] = None,
+    batchsize: Annotated[int | None, typer.Option("-b", "--batchsize", min=1, help="Per worker; as in the runs by default.")] = None,
     parameters: Annotated[int | None, typer.Option(min=1, help="Numbers in a gradient, for runs that do not say.")] = None,
     accuracy: Annotated[float | None, typer.Option(min=0, max=1, help="Also predict the seconds and node-hours to this accuracy.")] = None,
     efficiency: Annotated[float, typer.Option(min=0, max=1, help="How many workers does this efficiency allow?")] = 0.8,

@@ -54,7 +54,8 @@ def read(paths):
         elif path.is_dir() and not (path / "result.json").exists() and any(path.glob("*.json*")):
             runs.append(of_profile(path))
         else:
-            runs.append(of_result(results.read(path)))
+            result = results.read(path)
+            runs.append(of_profile(path) if result.profiled and path.is_dir() else of_result(result))
     remarks += compare.disturbed([run.result for run in runs if run.result])
     for run in list(runs):
         if run.result and "sharing" in run.result.device and any(run is not other and other.workers > 1 for other in runs):

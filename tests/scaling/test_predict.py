@@ -105,12 +105,27 @@ def test_negative_times_are_refused(tmp_path):
         assert name in sentence(tmp_path, one, two) and "repeat the run" in sentence(tmp_path, one, two)
 
 
-def test_profiles_without_communication_are_refused(tmp_path):
+def profiles(folder, communicate):
+    """Write the traces of two ranks: three steps of 90 ms, of which an all-reduce takes 20 ms; half of it is hidden."""
     for rank in (0, 1):
-        events = [{"ph": "X", "name": name, "cat": "cpu_op", "ts": 1000.0 * step, "dur": 900.0, "pid": rank, "tid": 1} for step in range(3) for name in (f"ProfilerStep#{step}", "aten::mm")]
-        trace = {"traceEvents": events, "distributedInfo": {"rank": rank, "world_size": 2, "backend": "gloo"}}
-        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
-    assert "are of 2 ranks and have no communication: record" in sentence(tmp_path, tmp_path)
+        events = [event for step in range(3) for event in (
+            ("user_annotation", f"ProfilerStep#{step}", 100 * step, 90), ("cpu_op", "aten::mm", 100 * step, 60),
+            *([("user_annotation", "gloo:all_reduce", 100 * step + 50, 20)] if communicate else []))]  # fmt: skip
+        trace = [{"ph": "X", "cat": kind, "name": name, "ts": 1000.0 * begin, "dur": 1000.0 * length, "pid": rank, "tid": 2 if "gloo" in name else 1}
+                 for kind, name, begin, length in events]  # fmt: skip
+        (folder / f"rank{rank}.json").write_text(json.dumps({"traceEvents": trace, "distributedInfo": {"rank": rank, "world_size": 2, "backend": "gloo"}}))
+    return folder
+
+
+def test_profiles_without_communication_are_refused(tmp_path):
+    assert "are of 2 ranks and have no communication: record" in sentence(tmp_path, profiles(tmp_path, communicate=False))
+    assert "do not say what was trained" in sentence(tmp_path, profiles(tmp_path, communicate=True))
+
+
+def test_a_profile_gives_the_steps_and_whether_communication_overlaps(tmp_path):
+    folder = profiles(a_run(tmp_path, 2, profiled=True, script="train_own", unit=""), communicate=True)
+    [[run], _, _] = runs.read([folder])
+    assert run.workers == 2 and list(run.steps) == pytest.approx([0.09] * 3) and run.overlap
 
 
 def test_workers_that_share_cores_are_left_out_and_named(tmp_path):
