@@ -169,6 +169,9 @@ sixteen = scaling.rehearse(FOLDER, one, 16, NETWORK, per_node=8, steps=STEPS)
 print(f"16 ranks: {1000 * sixteen.step:.1f} ms a step; you expected {prediction_16} ms")
 
 # %% [markdown]
+# Faster than your functions say? Part of what two ranks take longer is paid once a step, not once a message, and two ranks cannot show which part. Slower? More processes than
+# cores wait for a core in each message.
+#
 # `python -m handson predict` does the same with a band. It draws your steps again and again, and fits anew each time: what the runs leave open makes the band wide.
 
 # %%

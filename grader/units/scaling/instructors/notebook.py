@@ -63,12 +63,13 @@ def _but(**changes):
 
 
 def _offers(chance):
-    """The cheap offer has more nodes for the budget, but saturates; the best number of nodes is neither one nor the most."""
+    """In turns, throughput falls again before the budget is spent, and grows beyond what it buys."""
+    falls = chance.turn([True, False])
     prices = [chance.randint(40, 60), chance.randint(61, 90)]
     budget = chance.randint(600, 900)
     throughputs = []
     for price in prices:
-        peak = chance.randint(3, max(4, budget // price - 2))
+        peak = chance.randint(3, max(4, budget // price - 2)) if falls else 24
         rate = chance.uniform(80, 120)
         throughputs.append([rate * nodes if nodes <= peak else rate * (peak - 0.3 * (nodes - peak)) for nodes in range(1, 25)])
     return {"budget": budget, "prices": prices, "throughputs": throughputs}
