@@ -17,13 +17,13 @@ def _gustafson(serial, workers):
 
 def _steps(chance):
     """Steps in no order, so that who does not sort them is seen."""
-    steps = [chance.uniform(0.05, 0.2) for _ in range(chance.randint(5, 9))]
+    steps = [chance.uniform(0.05, 0.2) for _ in range(chance.randint(4, 6))]
     return {"steps": [max(steps), *steps], "workers": chance.randint(2, 9)}
 
 
-def _slowest(steps, workers, before=1, of_order=sorted):
+def _slowest(steps, workers, of_order=sorted):
     n = len(steps)
-    return sum(step * ((k / n) ** workers - ((k - before) / n) ** workers) for k, step in enumerate(of_order(steps), 1))
+    return sum(step * ((k / n) ** workers - ((k - 1) / n) ** workers) for k, step in enumerate(of_order(steps), 1))
 
 
 def _message(chance):
@@ -66,12 +66,13 @@ def _offers(chance):
     """In turns, throughput falls again before the budget is spent, and grows beyond what it buys."""
     falls = chance.turn([True, False])
     prices = [chance.randint(40, 60), chance.randint(61, 90)]
-    budget = chance.randint(600, 900)
+    budget = chance.randint(280, 360)
     throughputs = []
     for price in prices:
-        peak = chance.randint(3, max(4, budget // price - 2)) if falls else 24
-        rate = chance.uniform(80, 120)
-        throughputs.append([rate * nodes if nodes <= peak else rate * (peak - 0.3 * (nodes - peak)) for nodes in range(1, 25)])
+        peak = chance.randint(3, max(4, budget // price - 2)) if falls else 9
+        rate = chance.randint(80, 120)
+        grown = [round(rate * nodes * (1 - 0.02 * nodes)) for nodes in range(1, 10)]  # so that one node has the most images/s for its price
+        throughputs.append(grown[:peak] + [grown[peak - 1] - 20 * more for more in range(1, 10 - peak)])
     return {"budget": budget, "prices": prices, "throughputs": throughputs}
 
 
@@ -89,7 +90,6 @@ ANSWERS = {
             "that is more work in the same time (Gustafson); here the work stays the same": _gustafson,
             "that is the time of N workers; the speed-up is the time of one divided by it": lambda serial, workers: 1 / _amdahl(serial, workers),
             "the serial part is not divided by N": lambda serial, workers: 1 / (serial / workers + 1 - serial),
-            "that is the limit for any number of workers": lambda serial, workers: 1 / serial,
             "the serial share must be added: it takes its time whatever N is": lambda serial, workers: workers / (1 - serial),
         },
     ),
@@ -100,7 +100,6 @@ ANSWERS = {
             "that is the speed-up for the same work (Amdahl); here N workers do more": _amdahl,
             "one worker needs N times as long for the divided part, not for the serial part": lambda serial, workers: serial * workers + 1 - serial,
             "one worker does the serial part, too: it is part of the work": lambda serial, workers: (1 - serial) * workers,
-            "that is the efficiency; return the speed-up": lambda serial, workers: _gustafson(serial, workers) / workers,
         },
     ),
     "slowest": Function(
@@ -113,7 +112,6 @@ ANSWERS = {
             ),
             "that is the mean of the steps: N workers wait for the slowest": lambda steps, workers: sum(steps) / len(steps),
             "that is the longest step; N workers do not always draw it": lambda steps, workers: max(steps),
-            "the probabilities do not add up to 1: take away that all are among the k-1 shortest": lambda steps, workers: _slowest(steps, workers, before=len(steps) + 1),
             "k counts from 1 to n, not from 0: the probabilities are those of the next shorter step": lambda steps, workers: (
                 sum(step * ((k / len(steps)) ** workers - (max(k - 1, 0) / len(steps)) ** workers) for k, step in enumerate(sorted(steps)))
             ),
@@ -127,7 +125,6 @@ ANSWERS = {
             "each message has 1/N of the bytes": lambda size, ranks, alpha, beta: 2 * (ranks - 1) * (alpha + size / beta),
             "each message costs alpha, not only the first one": lambda size, ranks, alpha, beta: alpha + 2 * (ranks - 1) * size / ranks / beta,
             "there are N - 1 messages of each kind, not N": lambda size, ranks, alpha, beta: 2 * ranks * (alpha + size / ranks / beta),
-            "the messages cost alpha, too": lambda size, ranks, alpha, beta: 2 * (ranks - 1) * size / ranks / beta,
             "beta is bytes a second: divide by it": lambda size, ranks, alpha, beta: 2 * (ranks - 1) * (alpha + size / ranks * beta),
         },
     ),
@@ -156,7 +153,6 @@ ANSWERS = {
             "with double buffering, computation and network go on at the same time": _but(of_late=lambda loading, compute, sent: max(loading, compute + sent)),
             "loading counts, too, where it takes longer than the rest": _but(of_late=lambda loading, *rest: max(rest), of_each=lambda loading, *rest: sum(rest)),
             "the ring sends 2 (N - 1) / N of the gradients' bytes": _but(volume=lambda ranks: 1),
-            "a ring has a reduce-scatter and an all-gather: 2 (N - 1) / N": _but(volume=lambda ranks: (ranks - 1) / ranks),
             "the batch is divided: each worker loads and computes an N-th of it": lambda loading, compute, network, workers, double_buffering: (
                 _cloud_step(loading * workers, compute * workers, network, workers, double_buffering)
             ),
@@ -175,9 +171,7 @@ ANSWERS = {
             "that has the most images/s for its price; the budget allows more images/s": lambda budget, prices, throughputs: (
                 _order(budget, prices, throughputs, value=lambda images, nodes, price: images / nodes / price)
             ),
-            "throughputs[offer][0] is that of one node: count nodes from 1": lambda budget, prices, throughputs: (
-                [_order(budget, prices, throughputs)[0], _order(budget, prices, throughputs)[1] - 1]
-            ),
+            "count nodes from 1": lambda budget, prices, throughputs: [_order(budget, prices, throughputs)[0], _order(budget, prices, throughputs)[1] - 1],
             "the offer comes first, then the nodes": lambda budget, prices, throughputs: _order(budget, prices, throughputs)[::-1],
             "offers count from 0": lambda budget, prices, throughputs: [_order(budget, prices, throughputs)[0] + 1, _order(budget, prices, throughputs)[1]],
         },
