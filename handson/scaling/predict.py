@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy
 
 from handson import figures
-from handson.scaling import laws, network, runs
+from handson.scaling import batch_size, network, runs
 from handson.scaling.model import BAND, Plan, fit, predict
 
 MOST = 4096  # workers
@@ -131,12 +131,12 @@ def to_accuracy(results, accuracy, predictions, start_up=0.0):
         reached = f"with a total batch of {', '.join(map(str, needed))} only" if needed else "in none of the runs"
         raise runs.RunsError(f"an accuracy of {accuracy:g} was reached {reached}, and the price of a bigger batch needs two sizes: "
                              "train with another batch size, too, by -b, and with more epochs, by -e")  # fmt: skip
-    least, critical = laws.critical_batch(list(needed), [float(numpy.mean(images)) for images in needed.values()])
+    least, critical = batch_size.critical_batch(list(needed), [float(numpy.mean(images)) for images in needed.values()])
     words = f"the critical batch is {critical:.0f} images" if numpy.isfinite(critical) else "bigger batches needed no more images in these runs"
     lines = [f"To an accuracy of {accuracy:g}: {words} (fitted to {len(needed)} sizes of the total batch).",
              f"{'workers':>9}  {'total batch':>11}  {'images':>10}  {'seconds':>9}  {'95 % band':>20}  {'node-hours':>10}"]  # fmt: skip
     for found in predictions:
-        images = laws.images_to_accuracy(least, critical, found.batch)
+        images = batch_size.images_to_accuracy(least, critical, found.batch)
         seconds, low, high = middle(start_up + images / found.throughput)
         lines.append(f"{found.workers:>9}  {found.batch:>11}  {images:>10.0f}  {seconds:>9.4g}  {f'{low:.4g} to {high:.4g}':>20}  {seconds * found.nodes / 3600:>10.3g}")
     return lines

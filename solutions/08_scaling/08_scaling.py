@@ -256,7 +256,7 @@ from grader import check
 check("scaling")
 
 # %% [markdown]
-# `docs/scaling.md` compares the model with more tables, and lists the rows that are wrong.
+# `python -m handson predict RUNS... --network 25gbit --workers 1,2,4,...,512` predicts from the result folders of any of your runs.
 #
 # ## What you can do now
 #

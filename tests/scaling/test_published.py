@@ -9,6 +9,9 @@ import pytest
 from handson.scaling import published
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def rows():
     return published.table()

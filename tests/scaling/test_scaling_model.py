@@ -3,7 +3,7 @@
 import numpy
 import pytest
 
-from handson.scaling import laws, network, steps
+from handson.scaling import batch_size, network, steps
 from handson.scaling.model import BAND, Plan, fit, predict
 from handson.scaling.runs import MeasuredNetwork, Run, RunsError
 
@@ -23,6 +23,7 @@ def synthetic(random, workers, count=300):
     return Run(f"of {workers}", workers, 1, 32, seconds, RATE if workers > 1 else "", PARAMETERS, overlap=False, images=1500)
 
 
+@pytest.mark.slow
 def test_known_parameters_lie_in_their_bands_in_95_of_100_draws():
     random = numpy.random.default_rng(1)
     truth = {"step of one worker": 0.06, "overhead of a step": OVERHEAD, "latency of a message": LATENCY}
@@ -114,11 +115,9 @@ def test_too_few_runs_are_refused_with_the_command_that_makes_more(runs, sentenc
         fit([synthetic(numpy.random.default_rng(8), workers) for workers in runs])
 
 
-def test_laws():
-    assert laws.amdahl(0.1, 10) == pytest.approx(1 / 0.19)
-    assert laws.gustafson(0.1, 10) == pytest.approx(9.1)
+def test_the_critical_batch_is_found_again():
     batches = [16, 64, 256]
-    assert laws.critical_batch(batches, laws.images_to_accuracy(10_000, 128, batches)) == pytest.approx((10_000, 128))
-    assert laws.critical_batch([16, 64], [1000, 900]) == (950, float("inf"))
+    assert batch_size.critical_batch(batches, batch_size.images_to_accuracy(10_000, 128, batches)) == pytest.approx((10_000, 128))
+    assert batch_size.critical_batch([16, 64], [1000, 900]) == (950, float("inf"))
     with pytest.raises(ValueError):
-        laws.critical_batch([64, 64], [1000, 1100])
+        batch_size.critical_batch([64, 64], [1000, 1100])

@@ -1,17 +1,6 @@
-"""The laws of scaling that fit on a line each: Amdahl, Gustafson, and the price of a big batch."""
+"""The price of a big batch: how many more images training needs."""
 
 import numpy
-
-
-def amdahl(serial, workers):
-    """The speed-up of `workers` workers where the share `serial` (0 to 1) of the work of one cannot be divided (Amdahl, AFIPS 1967)."""
-    return 1 / (serial + (1 - serial) / numpy.asarray(workers, float))
-
-
-def gustafson(serial, workers):
-    """The speed-up where the work grows with the workers, and the share `serial` of the time with them is not divided (Gustafson, CACM 31, 1988)."""
-    workers = numpy.asarray(workers, float)
-    return serial + (1 - serial) * workers
 
 
 def images_to_accuracy(least, critical, batch):
