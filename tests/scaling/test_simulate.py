@@ -79,15 +79,18 @@ def test_messages_that_share_a_card_share_its_rate():
     one = topology.seconds(numpy.array([0]), numpy.array([4]), SIZE)
     four = topology.seconds(numpy.arange(4), numpy.arange(4, 8), SIZE)
     assert four == pytest.approx(4 * one[0])
+    apart = simulate.Topology(Cluster(Link(0, 1e9), Link(0, 1e12), 4), 20)
+    out, into = apart.seconds(numpy.arange(4), numpy.arange(4, 20, 4), SIZE), apart.seconds(numpy.arange(4, 20, 4), numpy.arange(4), SIZE)
+    assert [*out, *into] == pytest.approx([4 * one[0]] * 8)
 
 
-def test_buckets_overlap_as_the_formula_says():
+@pytest.mark.parametrize("compute", [0.05, 0.3])  # buckets wait for each other; each has travelled before the next is full
+def test_buckets_overlap_as_the_formula_says(compute):
     topology = simulate.Topology(CLUSTERS[0], 8)
     sizes = [SIZE / 10] * 10
-    ready = simulate.backward(numpy.full(8, 0.3), 10)
-    found = simulate.step(topology, sizes, ready).max() - 0.3
+    found = simulate.step(topology, sizes, simulate.backward(numpy.full(8, compute), 10)).max() - compute
     durations = [network.all_reduce(size, 8, CLUSTERS[0]) for size in sizes]
-    assert found == pytest.approx(network.exposed(0.3, durations), rel=1e-6)
+    assert found == pytest.approx(network.exposed(compute, durations), rel=1e-6)
 
 
 def test_bad_topologies_are_refused():
@@ -111,3 +114,6 @@ def test_dalys_interval_is_the_best_one_and_youngs_is_near_it():
     assert failures.useful_share(failures.daly(60, between), 60, between, 300) == pytest.approx(best, abs=1e-4)
     assert failures.useful_share(failures.young(60, between), 60, between, 300) == pytest.approx(best, abs=1e-3)
     assert failures.daly(100, 40) == 40
+    often = numpy.linspace(100, 2000, 2000)  # seconds, where a node fails every half hour
+    found = often[numpy.argmax([failures.useful_share(interval, 120, 1800) for interval in often])]
+    assert failures.daly(120, 1800) == pytest.approx(found, rel=0.02) and failures.young(120, 1800) > 1.1 * found
