@@ -1,4 +1,4 @@
-"""Predictions of many workers: how long they take, and how far they are from published tables and from runs on virtual nodes.
+"""Predictions of many workers against runs on virtual nodes; `scaling` shows their speed, and how far they are from published tables.
 
 On the virtual nodes, ranks sleep for measured steps of one worker instead of computing (python -m handson rehearse), as 16 workers need 16 cores
 otherwise; their all-reduces are real. The model is fitted to one worker and to two at one rate, and then also to a measurement of the network
@@ -39,7 +39,7 @@ network = "none"
 
 def measure(folder):
     """Rows (what, value, target)."""
-    return quick(folder) + virtual_nodes(folder)
+    return virtual_nodes(folder)
 
 
 def quick(folder):
