@@ -22,6 +22,19 @@ class Track(str, Enum):
     chainer = "chainer"
 
 
+class Algorithm(str, Enum):
+    ring = "ring"
+    tree = "tree"
+    hierarchical = "hierarchical"
+    two_dimensional = "two_dimensional"
+
+
+class Dtype(str, Enum):
+    float32 = "float32"
+    float16 = "float16"
+    bfloat16 = "bfloat16"
+
+
 class Tool(str, Enum):
     auto = "auto"
     nvprof = "nvprof"
@@ -154,6 +167,47 @@ def network(
     from handson.cluster.network import network
 
     network(figure, largest * 2**20, typer.echo)
+
+
+@app.command()
+def predict(
+    paths: Annotated[list[Path], typer.Argument(metavar="RUNS...", help="Folders of training runs, with one worker and with more; network*.json of `network`.")],
+    workers: Annotated[str, typer.Option(help="Numbers of workers; ... goes on doubling.")] = "1,2,4,...,512",
+    network: Annotated[str | None, typer.Option(help="The rate of each node's network, such as 25gbit; that of the runs by default.")] = None,
+    latency: Annotated[float | None, typer.Option(min=0, help="Microseconds of a message between nodes; as measured by default.")] = None,
+    per_node: Annotated[int | None, typer.Option(min=1, help="Workers on each node; as in the runs by default.")] = None,
+    algorithm: Annotated[Algorithm, typer.Option(help="How the gradients are added up.")] = "ring",
+    dtype: Annotated[Dtype | None, typer.Option(help="In which the gradients travel; as in the runs by default.")] = None,
+    double_buffering: Annotated[bool, typer.Option("--double-buffering", help="Send the gradients while the next step computes.")] = False,
+    batchsize: Annotated[int | None, typer.Option("-b", "--batchsize", min=1, help="Per worker; as in the runs by default.")] = None,
+    parameters: Annotated[int | None, typer.Option(min=1, help="Numbers in a gradient, for runs that do not say.")] = None,
+    accuracy: Annotated[float | None, typer.Option(min=0, max=1, help="Also predict the seconds and node-hours to this accuracy.")] = None,
+    efficiency: Annotated[float, typer.Option(min=0, max=1, help="How many workers does this efficiency allow?")] = 0.8,
+    start_up: Annotated[float, typer.Option(min=0, help="Seconds before the first step, for the time to an accuracy.")] = 0,
+    figure: Annotated[Path, typer.Option("-o", "--output", help="Where the figure goes, as .png and as .svg.")] = Path("prediction.png"),
+):
+    """Predict the throughput of many workers from measured runs of a few, with a band: a table, what limits it, and a figure."""
+    from handson.scaling.predict import command
+
+    how = algorithm.value, dtype and dtype.value, double_buffering, batchsize
+    command(paths, workers, network, latency, per_node, *how, parameters, accuracy, efficiency, start_up, figure, typer.echo)
+
+
+@app.command()
+def rehearse(
+    run: Annotated[Path, typer.Argument(help="The folder of a run of one worker.")],
+    steps: Annotated[int, typer.Option(min=1, help="Steps to take.")] = 40,
+    dtype: Annotated[Dtype, typer.Option(help="In which the gradients travel.")] = "float32",
+    double_buffering: Annotated[bool, typer.Option("--double-buffering", help="Send the gradients while the next step computes.")] = False,
+    overlap: Annotated[bool, typer.Option("--overlap", help="Send each bucket of gradients when backward has filled it.")] = False,
+    parameters: Annotated[int | None, typer.Option(min=1, help="Numbers in a gradient, instead of the run's.")] = None,
+    seed: Annotated[int, typer.Option(help="Draws the steps.")] = 0,
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where result.json goes.")] = Path("results/rehearsal"),
+):
+    """Take a run's steps with more workers than there are cores: ranks sleep instead of computing, and all-reduce; started by mpiexec."""
+    from handson.scaling.rehearse import rehearse
+
+    rehearse(run, steps, out, dtype.value, double_buffering, overlap, parameters, seed, typer.echo)
 
 
 @app.command()

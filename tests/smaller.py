@@ -5,6 +5,7 @@ SETTINGS = {
     '--epoch 1"': '--epoch 1 --size 32"',
     "SIZE = 256": "SIZE = 64",
     "SEEDS = 4": "SEEDS = 2",
+    "STEPS = 20": "STEPS = 6",
     "SEEDS, EPOCHS = 2, 6": "SEEDS, EPOCHS = 1, 2",
     "epochs=6": "epochs=1",
     "--method all --epoch 3": "--method all --epoch 1",

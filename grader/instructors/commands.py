@@ -57,6 +57,20 @@ def grade(
 
 
 @app.command()
+def estimate(
+    students: Annotated[str, typer.Option(help="Sizes of classes that hand in everything.")] = "100,1000,10000",
+    engines: Annotated[str, typer.Option(help="Numbers of engines.")] = "2,8,32,128,512",
+    per_host: Annotated[int, typer.Option(min=1, help="Engines of each host.")] = 32,
+    start: Annotated[float | None, typer.Option(min=0, help="Seconds until engines run, such as those a job waits in a queue; as here by default.")] = None,
+):
+    """Estimate how long classes take to grade, by what this machine's gradings took."""
+    from grader.instructors.grade.estimate import numbers, table
+
+    for line in table(numbers("--students", students), numbers("--engines", engines), per_host, start):
+        typer.echo(line)
+
+
+@app.command()
 def verify(unit: Annotated[list[str] | None, typer.Option(help="Only this unit (may be repeated).")] = None):
     """Prove all checks, at the chosen site: full marks for solutions, nothing for untouched exercises, every known mistake caught."""
     from grader.instructors.verify import verify

@@ -9,7 +9,7 @@ from chainermn.optimizers import _DoubleBufferingOptimizer
 
 from handson.chainer.evaluators import Evaluator
 from handson.errors import TrackError
-from handson.training import watchdog
+from handson.training import step_times, watchdog
 from handson.training.banner import COLUMNS, TableOutput, on_terminal
 
 
@@ -20,6 +20,7 @@ class TimedEvaluator(Evaluator):
 
     def evaluate(self):
         start = time.perf_counter()
+        step_times.interrupted()
         try:
             return super().evaluate()
         finally:
@@ -52,6 +53,7 @@ def _note_progress(updater):
     def noted():
         update()
         watchdog.progress()
+        step_times.ended(updater.get_optimizer("main").target.count_params)
 
     updater.update = noted
 

@@ -9,6 +9,7 @@ t = 2 (p - 1) alpha + 2 (p - 1) / p * n / beta, and no algorithm sends fewer byt
 algorithms for clusters of workstations", J. Parallel and Distributed Computing 69, 2009).
 """
 
+import json
 import os
 import socket
 import statistics
@@ -24,6 +25,7 @@ import numpy
 from handson import linux
 from handson.cluster.nodes import current_node, job_nodes
 from handson.errors import OneSentence
+from handson.files import written_aside
 
 SIZES = [4**k for k in range(3, 13)]  # bytes: 64 B to 16 MB
 LONGEST = 4  # seconds: no message is sent that would take longer
@@ -96,6 +98,7 @@ def network(figure, largest=SIZES[-1], say=print):
             say(line)
         try:
             say("Figure: " + " and ".join(map(str, draw(series, nodes, rate, Path(figure)))))
+            say(f"Numbers, for python -m handson predict: {write(series, nodes, rate, Path(figure))}")
         except OneSentence as error:
             problem = error
             print(f"handson network: {problem}", file=sys.stderr)
@@ -220,6 +223,18 @@ def measure(operation, sizes):
         if 4 * statistics.median(times[size]) > LONGEST:
             break
     return times
+
+
+def write(series, nodes, rate, figure):
+    """Write the measured times beside the figure, as .json; returns the path. Raises NetworkError."""
+    path = figure.with_suffix(".json")
+    content = {"ranks": len(nodes), "nodes": len(set(nodes)), "rate": rate, "series": [{"name": one.name, "times": one.times} for one in series]}
+    try:
+        with written_aside(path) as file:
+            file.write(json.dumps(content).encode() + b"\n")
+    except OSError as error:
+        raise NetworkError(f"{path} cannot be written ({error.strerror}): give another place with -o") from None
+    return path
 
 
 def text(series, nodes, rate):

@@ -10,7 +10,7 @@ from pytorch_pfn_extras.training import extension, extensions
 
 from handson.profiling.timeline import EVALUATION
 from handson.pytorch.workers import stop_together
-from handson.training import watchdog
+from handson.training import step_times, watchdog
 from handson.training.banner import COLUMNS, TableOutput, on_terminal
 
 
@@ -34,6 +34,7 @@ class Evaluator(extensions.Evaluator):
     @torch.profiler.record_function(EVALUATION)
     def evaluate(self):
         start = time.perf_counter()
+        step_times.interrupted()
         model = self.get_target("main")
         model.eval()
         loss_sum, correct, images_seen = 0.0, 0.0, 0

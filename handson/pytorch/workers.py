@@ -18,13 +18,19 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from handson.errors import EndTogether, OneSentence, WorkerError, in_a_sentence, say
 from handson.profiling import recording
 from handson.pytorch.batches import check_division
-from handson.training import gpu_memory, watchdog
+from handson.training import gpu_memory, step_times, watchdog
 from handson.training.banner import name_devices
 from handson.training.worker_processes import deaf_to_ctrl_c, end_with_parent, kill_all
 
 TIMEOUT = timedelta(minutes=5)  # for any one collective; a step takes well under a second
 
-register_optimizer_step_post_hook(lambda *_: watchdog.progress())
+
+def _step_ended(optimizer, *_):
+    watchdog.progress()
+    step_times.ended(lambda: sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"]))
+
+
+register_optimizer_step_post_hook(_step_ended)
 
 
 def spawn(worker, args, train_set, test_set):

@@ -4,7 +4,7 @@ import copy
 import time
 from pathlib import Path
 
-from handson.training import gpu_memory, options, results
+from handson.training import gpu_memory, options, results, step_times
 
 
 def add_options(methods):
@@ -33,6 +33,7 @@ def one_run(args, method, seed):
     args.out = args.out / f"{method}_{seed}"
     args.out.mkdir(parents=True, exist_ok=True)
     gpu_memory.begin(args)
+    step_times.forget()
     return args
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from handson.errors import OneSentence
 from handson.files import written_aside
 from handson.profiling import recording, usage
-from handson.training import gpu_memory, identity
+from handson.training import gpu_memory, identity, step_times
 from handson.training.options import LEARNING_RATE
 
-OPTIONAL = ("usage", "memory")  # what a run can lack
+OPTIONAL = ("usage", "memory", "steps", "parameters")  # what a run can lack
 SINCE = {"script": "which script was run", "network": "how its workers communicated"}  # fields that older versions of the course did not write
 LARGEST_FILE = 16 * 2**20  # bytes; ours have a few thousand
 LARGEST_NUMBER = 1e15
@@ -61,6 +61,8 @@ class Result:
     versions: dict = field(default_factory=dict)  # software -> version
     usage: dict | None = None  # of devices during the run, as handson.profiling.usage.read has it
     memory: list | None = None  # of each rank's GPU, as handson.training.gpu_memory.summary has it; None where it was not counted
+    steps: list | None = None  # seconds of rank 0's last steps, without the first of each epoch; None: they were not measured
+    parameters: int | None = None  # numbers that the gradient of a step consists of
     folder: str | None = field(default=None, compare=False)  # where it was read; not part of the file
 
     def __post_init__(self):
@@ -174,6 +176,11 @@ def _what_is_wrong(content):
     memory = content.get("memory")
     if memory is not None and not (isinstance(memory, list) and all(gpu_memory.is_account(one, step=False) for one in memory)):
         return "memory is not what ranks have counted"
+    steps, parameters = content.get("steps"), content.get("parameters")
+    if steps is not None and not (isinstance(steps, list) and all(_is_number(step) and step > 0 for step in steps)):
+        return "steps is not a list of positive numbers"
+    if parameters is not None and not (_is_number(parameters, int) and parameters > 0):
+        return "parameters is not a positive whole number"
     for epoch in content["log"]:
         if not isinstance(epoch, dict) or not all(value is None or _is_number(value) for value in epoch.values()):
             return "log is not a list of numbers by name"
@@ -226,6 +233,6 @@ def report(args, throughput, images, seconds, log, evaluation_seconds=0):
     result = Result(
         **run, profiled=recording.plan() is not None, workers=args.workers, nodes=args.nodes, device=args.devices, epochs=args.epoch, images=images,
         seconds=seconds, train_seconds=train_seconds, log=log, versions=versions, usage=usage.read(args.out),
-        memory=gpu_memory.summary(args.out),
+        memory=gpu_memory.summary(args.out), steps=step_times.seconds() or None, parameters=step_times.parameters or None,
     )  # fmt: skip
     return write(result, args.out)

@@ -351,6 +351,36 @@ def _lost_share(chance):
     return {"interval": chance.uniform(10, 10_000), "checkpoint": chance.uniform(0.1, 300), "between": chance.uniform(1e4, 1e7)}
 
 
+def _amdahl(chance):
+    return {"serial": chance.uniform(0, 1), "workers": chance.randint(1, 4096)}
+
+
+_gustafson = _amdahl
+
+
+def _slowest(chance):
+    return {"steps": [chance.uniform(0.01, 1) for _ in range(chance.randint(1, 100))], "workers": chance.randint(1, 512)}
+
+
+def _ring(chance):
+    return {"size": chance.uniform(1, 1e9), "ranks": chance.randint(1, 4096), "alpha": chance.uniform(0, 0.1), "beta": chance.uniform(1e5, 1e11)}
+
+
+def _step_time(chance):
+    return {"computing": chance.uniform(0, 2), "all_reduce": chance.uniform(0, 2), "double_buffering": chance.random() < 0.5}
+
+
+def _cloud_step(chance):
+    seconds = {name: chance.uniform(0, 5) for name in ("loading", "compute", "network")}
+    return seconds | {"workers": chance.randint(1, 512), "double_buffering": chance.random() < 0.5}
+
+
+def _order(chance):
+    prices = [chance.randint(10, 99) for _ in range(chance.randint(1, 4))]
+    throughputs = [[chance.uniform(1, 1000) for _ in range(chance.randint(1, 20))] for _ in prices]
+    return {"budget": chance.randint(100, 2000), "prices": prices, "throughputs": throughputs}
+
+
 def _raise(error):
     raise error
 
@@ -361,6 +391,7 @@ KINDS = {
         "workers", "throughput", "smallest_batch", "limit", "speed_up", "efficiency", "waiting", "updates", "learning_rate",
         "intra_rank", "total_accuracy", "scaling", "most_workers", "allreduce_seconds", "who_waits", "waiting_share", "overlap",
         "bytes_sent", "alpha_beta", "ring_wins_from", "hook_bytes", "block_bytes", "lost_share",
+        "amdahl", "gustafson", "slowest", "ring", "step_time", "cloud_step", "order",
     )
 }  # fmt: skip
 

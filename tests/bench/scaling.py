@@ -1,7 +1,8 @@
-"""Throughput of several workers against the limit: as many independent single-worker runs at the same time."""
+"""Throughput of several workers against the limit, as many independent runs at the same time; and the speed of what predicts more workers."""
 
 import statistics
 
+from tests.bench import predictions
 from tests.bench.runs import finish, rate, start
 
 ROUNDS = 3
@@ -32,4 +33,5 @@ def measure(folder, track="pytorch"):
         ("speed-up of 4 workers on 2 nodes", f"{four / one:.2f}", LECTURE.format("3.37, on 4 GPUs")),
         ("2 workers / 2 independent runs, training iterations", f"{median([rate(t) / l for t, l in zip(twos, limit)]):.3f}", "at least 0.90"),
         ("2 workers / 2 independent runs, with evaluation on main", f"{median([t.throughput / l for t, l in zip(twos, whole)]):.3f}", ""),
+        *(predictions.quick(folder) if track == "pytorch" else ()),
     ]

@@ -63,6 +63,8 @@ def test_a_script_prints_what_the_lecture_shows_and_writes_its_result(task, bann
     assert (result.size, result.batchsize, result.epochs, result.images) == (SIZE, 32, 2, 400)
     assert (result.throughput, result.seconds) == (pytest.approx(float(match[2])), pytest.approx(float(match[3])))
     assert 0 < result.train_seconds < result.seconds and "chainer" in result.versions
+    assert result.parameters and len(result.steps) == -(-400 // (32 * workers)) - 2, "all but the first, and the one after an evaluation"
+    assert sum(result.steps) < result.train_seconds
     assert f"{workers} virtual GPU" in result.device and result.dataset.endswith("squares.npz")
     assert [epoch["epoch"] for epoch in result.log] == [1, 2]
     assert result.log[1]["main/loss"] < result.log[0]["main/loss"] and "validation/main/accuracy" in result.log[1]

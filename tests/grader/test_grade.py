@@ -106,6 +106,7 @@ def test_what_is_graded_is_not_graded_again_unless_it_changes(graded, tmp_path):
     said.clear()
     grading.grade(tmp_path / "handed_in", out, engines=1, units=[UNIT], say=said.append)
     assert f" 1 of {graded[2]} units to grade." in said[0]
+    assert said[1].startswith("Estimate: ") and said[1].endswith(" on 1 engine."), "the units were graded before"
     found = results(out)
     assert [row[3] for row in found["bob", UNIT]] == [row[3] for row in found["ann", UNIT]]
 

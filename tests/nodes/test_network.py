@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from handson.cluster import network, virtual_nodes
+from handson.scaling.runs import measured_network
 
 pytestmark = pytest.mark.slow
 
@@ -57,6 +58,8 @@ def test_a_job_sees_the_rate_of_its_network(jobs):
     assert (figures / "seen.png").read_bytes().startswith(b"\x89PNG")
     description = " ".join(ElementTree.parse(figures / "seen.svg").getroot().itertext())
     assert "Time and bandwidth against message size, 2 ranks on 2 nodes, network 50mbit." in description
+    measured = measured_network(figures / "seen.json")
+    assert (measured.ranks, measured.nodes, measured.rate) == (2, 2, "50mbit") and len(measured.times) > 3
 
 
 def test_ranks_of_one_node_are_told_that_it_is_no_network(jobs):

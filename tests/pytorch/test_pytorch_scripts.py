@@ -108,6 +108,8 @@ def test_under_torchrun_the_result_tells_ranks_and_nodes(torchrun):
     out, done = torchrun
     result = json.loads((out / "result.json").read_text())
     assert (result["workers"], result["nodes"], result["epochs"], result["images"]) == (2, 1, 2, 3000)
+    assert len(result["steps"]) == 2 * 24 - 2 and sum(result["steps"]) < result["train_seconds"], "all but the first, and the one after an evaluation"
+    assert result["parameters"] == sum(parameter.numel() for parameter in ConvNet().parameters())
     assert done.stdout.splitlines()[-1] == f"Throughput: {result['throughput']} [images/sec.] (3000 / {result['seconds']})"
     left = sorted(name for name in os.listdir(out) if not name.startswith("usage_"))
     assert left == ["log", "memory_rank0.json", "memory_rank1.json", "result.json", "snapshot_epoch_1", "snapshot_epoch_2"]

@@ -14,7 +14,7 @@ from grader import sandbox
 from grader.course import UNITS
 from grader.instructors import rules, worksheet
 from grader.instructors.collect import Listed, collect, names, newest, unpacked
-from grader.instructors.grade import cluster, digest, seeds, work
+from grader.instructors.grade import cluster, digest, estimate, seeds, work
 from grader.instructors.grade.placing import ControllerLost, EnginesLost, Placer
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import PROGRESS, note_absent, scores_of, tell
@@ -160,12 +160,17 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
     seconds = {}
     handed_in = (part.file for submission, unit in missing for part in UNITS[unit] if (submission.path / part.file).is_file())
     libraries = loaded_for(handed_in)
+    jobs, took, began = estimate.jobs_of(missing), {}, time.monotonic()
+    if not (profile or cluster_file):
+        say(estimate.sentence(jobs, [engines]))
     with _progress(len(missing), book.folder, say) as tick:
         for _ in range(RESTARTS):
             place = cluster.running(profile, cluster_file) if profile or cluster_file else cluster.started(engines, libraries)
             with place as there:
                 try:
-                    _grade_on(there, left, book, versions, resources, secret, trusted, seconds, tick)
+                    _grade_on(there, left, book, versions, resources, secret, trusted, seconds, took, tick)
+                    if not (profile or cluster_file):
+                        estimate.remember(took, jobs, [engines], time.monotonic() - began)
                     return
                 except ControllerLost:
                     if profile or cluster_file:
@@ -183,7 +188,7 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
     raise cluster.ClusterError(f"the cluster's controller ended {RESTARTS} times; {len(left)} units are left: run the same command again")
 
 
-def _grade_on(engines, left, book, versions, resources, secret, trusted, seconds, tick):
+def _grade_on(engines, left, book, versions, resources, secret, trusted, seconds, took, tick):
     open_pieces, verdicts, finished = {}, defaultdict(list), []
     kept = 0.0
 
@@ -214,7 +219,7 @@ def _grade_on(engines, left, book, versions, resources, secret, trusted, seconds
         finished.clear()
 
     try:
-        for piece, found in Placer(engines, pieces(), trusted, seconds).results():
+        for piece, found in Placer(engines, pieces(), trusted, seconds, took).results():
             take(piece, found)
             if finished and time.monotonic() - kept > KEEPING:
                 keep()

@@ -32,8 +32,10 @@ class Placer:
     `seconds` has the time that each kind of piece took so far.
     """
 
-    def __init__(self, engines, pieces, trusted=False, seconds=None):
+    def __init__(self, engines, pieces, trusted=False, seconds=None, took=None):
+        """took: gets the seconds of each piece that has run: {kind: [seconds, ...]}."""
         self.engines, self.trusted = engines, trusted
+        self.took = {} if took is None else took
         self.seconds = {} if seconds is None else seconds
         self.pieces, self.waiting = iter(pieces), []
         self.running = {}  # engine -> (piece, AsyncResult, engines taken, since)
@@ -115,6 +117,7 @@ class Placer:
         except Exception as problem:  # the engine raised it
             yield from self._again(piece, _reason(problem))
         else:
+            self.took.setdefault(piece.kind, []).append(seconds)
             self.seconds[piece.kind] = 0.7 * self.seconds.get(piece.kind, seconds) + 0.3 * seconds
             if any(verdict.points is None for verdict in verdicts) and self.tries.get(piece, 0) + 1 < TRIES:
                 yield from self._again(piece, "")
@@ -152,6 +155,12 @@ def chosen(ranks, free, hosts):
         there.setdefault(hosts[engine], []).append(engine)
     enough = [engines for engines in there.values() if len(engines) >= number]
     return min(enough, key=len)[:number] if enough else None
+
+
+def chosen_host(ranks, free):
+    """The number of the host that `chosen` would take for `ranks` engines; free: how many are free on each host. None if none has enough."""
+    enough = [(count, host) for host, count in enumerate(free) if count >= ranks]
+    return min(enough)[1] if enough else None
 
 
 def _reason(problem):

@@ -49,13 +49,22 @@ def pieces(submission, unit, secret):
     for number, part in enumerate(UNITS[unit]):
         path = submission.path / part.file
         data = path.read_bytes() if path.is_file() else None
-        by_ranks = {}
-        for check in part.checks:
-            by_ranks.setdefault(max((case.get("ranks", 1) for case in check.cases), default=1), []).append(check.gap)
-        made += [
-            Piece(submission.student, submission.digest, unit, number, tuple(gaps), ranks, data, of_inputs) for ranks, gaps in sorted(by_ranks.items())
-        ]
+        made += [Piece(submission.student, submission.digest, unit, number, gaps, ranks, data, of_inputs) for ranks, gaps in by_ranks(part)]
     return made
+
+
+def by_ranks(part):
+    """[(ranks, gaps), ...] of the pieces that a part of a unit is graded in."""
+    found = {}
+    for check in part.checks:
+        found.setdefault(max((case.get("ranks", 1) for case in check.cases), default=1), []).append(check.gap)
+    return [(ranks, tuple(gaps)) for ranks, gaps in sorted(found.items())]
+
+
+def handed_in(submission, unit):
+    """(kind, ranks) of each piece of a unit whose file was handed in."""
+    parts = [(number, part) for number, part in enumerate(UNITS[unit]) if (submission.path / part.file).is_file()]
+    return [((unit, number, gaps), ranks) for number, part in parts for ranks, gaps in by_ranks(part)]
 
 
 def patience(piece):

@@ -1,0 +1,1 @@
+"""Scaling: what many workers would do, predicted from a few measured steps."""

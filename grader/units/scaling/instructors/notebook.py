@@ -1,0 +1,179 @@
+"""The answers to the gaps in notebook 08_scaling: inputs, what is right, and typical mistakes. recorded.json is made of them."""
+
+from grader.instructors.notebook_answers import Function
+
+
+def _law(chance):
+    return {"serial": chance.uniform(0.02, 0.6), "workers": chance.randint(3, 500)}
+
+
+def _amdahl(serial, workers):
+    return 1 / (serial + (1 - serial) / workers)
+
+
+def _gustafson(serial, workers):
+    return serial + (1 - serial) * workers
+
+
+def _steps(chance):
+    """Steps in no order, so that who does not sort them is seen."""
+    steps = [chance.uniform(0.05, 0.2) for _ in range(chance.randint(4, 6))]
+    return {"steps": [max(steps), *steps], "workers": chance.randint(2, 9)}
+
+
+def _slowest(steps, workers, of_order=sorted):
+    n = len(steps)
+    return sum(step * ((k / n) ** workers - ((k - 1) / n) ** workers) for k, step in enumerate(of_order(steps), 1))
+
+
+def _message(chance):
+    return {"size": chance.uniform(1e5, 1e8), "ranks": chance.randint(3, 64), "alpha": chance.uniform(1e-4, 1e-2), "beta": chance.uniform(1e7, 1e9)}
+
+
+def _ring(size, ranks, alpha, beta):
+    return 2 * (ranks - 1) * (alpha + size / ranks / beta)
+
+
+def _parts(chance):
+    long, short = chance.uniform(0.5, 1), chance.uniform(0.05, 0.4)
+    computing, all_reduce = (long, short) if chance.turn([True, True, False]) else (short, long)
+    return {"computing": computing, "all_reduce": all_reduce, "double_buffering": chance.turn([True, False])}
+
+
+def _step_time(computing, all_reduce, double_buffering):
+    return max(computing, all_reduce) if double_buffering else computing + all_reduce
+
+
+def _cloud(chance):
+    """In turns, another part is the longest, with and without double buffering."""
+    longest, workers = chance.turn(["loading", "compute", "network"]), chance.randint(3, 12)
+    seconds = {name: chance.uniform(0.5, 1) * (4 if name == longest else 1) for name in ("loading", "compute")}
+    seconds["network"] = chance.uniform(0.5, 1) * (4 if longest == "network" else 0.3) / workers
+    return seconds | {"workers": workers, "double_buffering": chance.call >= 3}
+
+
+def _cloud_step(loading, compute, network, workers, double_buffering, volume=lambda ranks: 2 * (ranks - 1) / ranks, of_late=None, of_each=None):
+    loading, compute, sent = loading / workers, compute / workers, network * volume(workers)
+    late, each = of_late or max, of_each or (lambda loading, compute, sent: max(loading, compute + sent))
+    return late(loading, compute, sent) if double_buffering else each(loading, compute, sent)
+
+
+def _but(**changes):
+    return lambda loading, compute, network, workers, double_buffering: _cloud_step(loading, compute, network, workers, double_buffering, **changes)
+
+
+def _offers(chance):
+    """In turns, throughput falls again before the budget is spent, and grows beyond what it buys."""
+    falls = chance.turn([True, False])
+    prices = [chance.randint(40, 60), chance.randint(61, 90)]
+    budget = chance.randint(280, 360)
+    throughputs = []
+    for price in prices:
+        peak = chance.randint(3, max(4, budget // price - 2)) if falls else 9
+        rate = chance.randint(80, 120)
+        grown = [round(rate * nodes * (1 - 0.02 * nodes)) for nodes in range(1, 10)]  # so that one node has the most images/s for its price
+        throughputs.append(grown[:peak] + [grown[peak - 1] - 20 * more for more in range(1, 10 - peak)])
+    return {"budget": budget, "prices": prices, "throughputs": throughputs}
+
+
+def _order(budget, prices, throughputs, allowed=lambda nodes, price, budget: nodes * price <= budget, value=lambda images, nodes, price: images):
+    found = [(value(images, nodes, price), offer, nodes) for offer, (price, rates) in enumerate(zip(prices, throughputs))
+             for nodes, images in enumerate(rates, 1) if allowed(nodes, price, budget)]  # fmt: skip
+    return list(max(found)[1:])
+
+
+ANSWERS = {
+    "amdahl": Function(
+        _law,
+        _amdahl,
+        {
+            "that is more work in the same time (Gustafson); here the work stays the same": _gustafson,
+            "that is the time of N workers; the speed-up is the time of one divided by it": lambda serial, workers: 1 / _amdahl(serial, workers),
+            "the serial part is not divided by N": lambda serial, workers: 1 / (serial / workers + 1 - serial),
+            "the serial share must be added: it takes its time whatever N is": lambda serial, workers: workers / (1 - serial),
+        },
+    ),
+    "gustafson": Function(
+        _law,
+        _gustafson,
+        {
+            "that is the speed-up for the same work (Amdahl); here N workers do more": _amdahl,
+            "one worker needs N times as long for the divided part, not for the serial part": lambda serial, workers: serial * workers + 1 - serial,
+            "one worker does the serial part, too: it is part of the work": lambda serial, workers: (1 - serial) * workers,
+        },
+    ),
+    "slowest": Function(
+        _steps,
+        _slowest,
+        {
+            "the steps must be sorted: the k-th shortest step has that probability": lambda steps, workers: _slowest(steps, workers, of_order=list),
+            "the shortest step comes first: sorted the other way round, this is the fastest of N": lambda steps, workers: (
+                _slowest(steps, workers, of_order=lambda steps: sorted(steps, reverse=True))
+            ),
+            "that is the mean of the steps: N workers wait for the slowest": lambda steps, workers: sum(steps) / len(steps),
+            "that is the longest step; N workers do not always draw it": lambda steps, workers: max(steps),
+            "k counts from 1 to n, not from 0: the probabilities are those of the next shorter step": lambda steps, workers: (
+                sum(step * ((k / len(steps)) ** workers - (max(k - 1, 0) / len(steps)) ** workers) for k, step in enumerate(sorted(steps)))
+            ),
+        },
+    ),
+    "ring": Function(
+        _message,
+        _ring,
+        {
+            "a ring has 2 (N - 1) messages: a reduce-scatter and an all-gather": lambda size, ranks, alpha, beta: _ring(size, ranks, alpha, beta) / 2,
+            "each message has 1/N of the bytes": lambda size, ranks, alpha, beta: 2 * (ranks - 1) * (alpha + size / beta),
+            "each message costs alpha, not only the first one": lambda size, ranks, alpha, beta: alpha + 2 * (ranks - 1) * size / ranks / beta,
+            "there are N - 1 messages of each kind, not N": lambda size, ranks, alpha, beta: 2 * ranks * (alpha + size / ranks / beta),
+            "beta is bytes a second: divide by it": lambda size, ranks, alpha, beta: 2 * (ranks - 1) * (alpha + size / ranks * beta),
+        },
+    ),
+    "step_time": Function(
+        _parts,
+        _step_time,
+        {
+            "with double buffering both go on at the same time: the longer one counts": lambda computing, all_reduce, double_buffering: computing + all_reduce,
+            "without double buffering, the all-reduce begins when the computation has ended: they add up": lambda computing, all_reduce, double_buffering: (
+                max(computing, all_reduce)
+            ),
+            "it is the other way round: double buffering hides the shorter part": lambda computing, all_reduce, double_buffering: (
+                _step_time(computing, all_reduce, not double_buffering)
+            ),
+            "double buffering hides the all-reduce only while the next step computes; a longer one counts": lambda computing, all_reduce, double_buffering: (
+                computing if double_buffering else computing + all_reduce
+            ),
+        },
+    ),
+    "cloud_step": Function(
+        _cloud,
+        _cloud_step,
+        {
+            "images are loaded meanwhile, by other processes: loading does not add to the rest": _but(of_each=lambda *parts: sum(parts)),
+            "without double buffering, network and computation add up": _but(of_each=max),
+            "with double buffering, computation and network go on at the same time": _but(of_late=lambda loading, compute, sent: max(loading, compute + sent)),
+            "loading counts, too, where it takes longer than the rest": _but(of_late=lambda loading, *rest: max(rest), of_each=lambda loading, *rest: sum(rest)),
+            "the ring sends 2 (N - 1) / N of the gradients' bytes": _but(volume=lambda ranks: 1),
+            "the batch is divided: each worker loads and computes an N-th of it": lambda loading, compute, network, workers, double_buffering: (
+                _cloud_step(loading * workers, compute * workers, network, workers, double_buffering)
+            ),
+        },
+    ),
+    "order": Function(
+        _offers,
+        _order,
+        {
+            "the price counts: that order costs more than the budget": lambda budget, prices, throughputs: (
+                _order(budget, prices, throughputs, allowed=lambda nodes, price, budget: True)
+            ),
+            "more nodes can be slower: that is all that the budget buys, not the most images/s": lambda budget, prices, throughputs: (
+                max(([offer, budget // price] for offer, price in enumerate(prices)), key=lambda one: throughputs[one[0]][one[1] - 1])
+            ),
+            "that has the most images/s for its price; the budget allows more images/s": lambda budget, prices, throughputs: (
+                _order(budget, prices, throughputs, value=lambda images, nodes, price: images / nodes / price)
+            ),
+            "count nodes from 1": lambda budget, prices, throughputs: [_order(budget, prices, throughputs)[0], _order(budget, prices, throughputs)[1] - 1],
+            "the offer comes first, then the nodes": lambda budget, prices, throughputs: _order(budget, prices, throughputs)[::-1],
+            "offers count from 0": lambda budget, prices, throughputs: [_order(budget, prices, throughputs)[0] + 1, _order(budget, prices, throughputs)[1]],
+        },
+    ),
+}

@@ -1,0 +1,187 @@
+"""The model of a data-parallel step, fitted to measured runs, and what it predicts for more workers, with a band.
+
+    step = slowest of N workers + overhead + communication that computation does not hide
+
+`fit` draws the parameters DRAWS times, each time from resampled steps (a bootstrap), so each prediction is a distribution.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy
+
+from handson.cluster import network as measuring
+from handson.scaling import network, steps
+from handson.scaling.runs import RunsError, check
+
+DRAWS = 300
+KEPT = 500  # steps of each run that are resampled; more change nothing but the time
+WITHIN = network.Cluster.within  # between two processes of a node, where nothing was measured
+BAND = (0.0025, 0.9975)  # of the draws; a bootstrap of short runs is too narrow, and so wide a one held the truth in 95 of 100 synthetic cases
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to predict for. None: as in the runs."""
+
+    rate: float | None = None  # bytes/s of each node's network; None: not limited
+    per_node: int = 1
+    algorithm: str = "ring"
+    dtype: str = "float32"
+    double_buffering: bool = False
+    batchsize: int | None = None  # per worker
+    latency: float | None = None  # seconds of a message between nodes
+
+
+@dataclass
+class Model:
+    """Parameters, in as many draws as `overhead` has numbers."""
+
+    compute: list  # of each draw, resampled seconds of a step of one worker
+    overhead: numpy.ndarray  # seconds that a step takes longer as soon as there are two workers, however many
+    latency: numpy.ndarray  # seconds of a message of an all-reduce
+    share: numpy.ndarray  # of a network's rate, which an all-reduce gets
+    parameters: int
+    batchsize: int
+    fixed: float  # share of a step's computation that does not grow with the batch
+    overlap: bool
+    evaluation: float  # seconds of one worker after each epoch
+    images: int  # of an epoch
+    told_apart: bool  # whether the runs tell overhead from latency
+
+    def intervals(self):
+        """name -> (median, low, high) of each parameter: seconds, or a share."""
+        drawn = {"step of one worker": numpy.array([one.mean() for one in self.compute]), "overhead of a step": self.overhead,
+                 "latency of a message": self.latency, "share of the network's rate": self.share}  # fmt: skip
+        return {name: (float(numpy.median(values)), *map(float, numpy.quantile(values, BAND))) for name, values in drawn.items()}
+
+
+@dataclass
+class Prediction:
+    """What the model says of one number of workers; arrays have a number for each draw."""
+
+    workers: int
+    nodes: int
+    compute: numpy.ndarray  # mean seconds of a worker's step
+    waiting: numpy.ndarray  # seconds for the slowest worker
+    overhead: numpy.ndarray
+    communication: numpy.ndarray  # seconds that nothing hides
+    evaluation: numpy.ndarray  # seconds of an epoch's evaluation, shared among its steps
+    batch: int  # images of all workers in a step
+
+    @property
+    def step(self):
+        """Seconds of a training step."""
+        return self.compute + self.waiting + self.overhead + self.communication
+
+    @property
+    def throughput(self):
+        """images/s, with evaluation."""
+        return self.batch / (self.step + self.evaluation)
+
+
+def fit(runs, networks=(), parameters=None, seed=0):
+    """The Model of measured Runs, and of MeasuredNetworks where there are any. parameters: of the network, where no run says.
+
+    The computation comes from the runs of one worker, overhead and latency from what those of several workers take longer. Runs of one
+    number of workers cannot tell overhead from latency: then each draw divides them at random, and the band shows what this means for
+    many workers. Raises RunsError.
+    """
+    single, several = check(runs)
+    known = parameters or next((run.parameters for run in runs if run.parameters), None)
+    if not known:
+        raise RunsError("the runs do not say how many numbers a gradient has: repeat them, or give --parameters")
+    random = numpy.random.default_rng(seed)
+    base = max(single, key=lambda run: len(run.steps))
+    fixed = _fixed_share(single, base.batchsize)
+    same = [run for run in single if run.batchsize == base.batchsize]
+    model = Model([], numpy.zeros(DRAWS), numpy.zeros(DRAWS), numpy.ones(DRAWS), known, base.batchsize, fixed, several[0].overlap, base.evaluation, base.images, True)
+    rounds = [_rounds(run, model) for run in several]
+    model.told_apart = bool(networks) or len(set(rounds)) > 1
+    for draw in range(DRAWS):
+        model.compute.append(_drawn(same[random.integers(len(same))], random))
+        if networks:
+            model.latency[draw], model.share[draw] = _of_network(networks[random.integers(len(networks))], random)
+        chosen = random.integers(0, len(several), len(several)) if model.told_apart and len(several) > 3 else range(len(several))
+        rests = numpy.array([_drawn(several[at], random).mean() - _without_rest(several[at], model, draw) for at in chosen])
+        of_rounds = numpy.array([rounds[at] for at in chosen], float)
+        if networks:
+            model.overhead[draw] = rests.mean()
+        elif len(set(of_rounds.tolist())) > 1:
+            model.latency[draw], model.overhead[draw] = _line(of_rounds, rests)
+        else:
+            divided = random.uniform()
+            model.latency[draw] = max(divided * rests.mean(), 0) / of_rounds[0]
+            model.overhead[draw] = rests.mean() - model.latency[draw] * of_rounds[0]
+    return model
+
+
+def _drawn(run, random):
+    """Resampled seconds of a run's steps."""
+    return steps.resample(run.steps[-KEPT:], random)
+
+
+def _fixed_share(single, batchsize):
+    """The share of a step of one worker that does not depend on the batch, from runs with several batch sizes; 0 where there is one only."""
+    sizes = [run.batchsize for run in single]
+    if len(set(sizes)) < 2:
+        return 0.0
+    slope, constant = numpy.polyfit(sizes, [run.step for run in single], 1)
+    return float(numpy.clip(constant / (constant + slope * batchsize), 0, 1))
+
+
+def _rounds(run, model):
+    """How many messages follow each other in the all-reduces of a step."""
+    sizes = network.buckets(model.parameters * network.DTYPES[run.dtype])
+    return len(sizes) * 2 * (run.workers - 1)
+
+
+def _without_rest(run, model, draw):
+    """Seconds of a step of `run` by what is known: the slowest worker, and the bytes on a network of known rate."""
+    plan = Plan(network.rate(run.network) if run.network else None, run.per_node, "ring", run.dtype, run.double_buffering, run.batchsize)
+    return float(predict(model, run.workers, plan, draws=[draw], rest=False).step[0])
+
+
+def _of_network(measured, random):
+    """(latency, share of the rate) of a MeasuredNetwork, from resampled repeats; the share is 1 where no rate is stated."""
+    medians = {size: float(numpy.median(random.choice(times, len(times)))) for size, times in measured.times.items()}
+    seconds, carried = measuring.fit(medians)
+    latency = seconds / (2 * (measured.ranks - 1))
+    if measured.rate == "none":
+        return latency, 1.0
+    return latency, min(1.0, carried * measuring.all_reduce_volume(measured.ranks) / network.rate(measured.rate))
+
+
+def _line(rounds, rests):
+    """(seconds a round, seconds whatever the rounds) by least squares; neither is negative where the other can explain the rests."""
+    slope, constant = numpy.polyfit(rounds, rests, 1)
+    if slope < 0:
+        return 0.0, rests.mean()
+    if constant < 0:
+        return max(0.0, (rounds * rests).sum() / (rounds**2).sum()), 0.0
+    return slope, constant
+
+
+def predict(model, workers, plan=Plan(), draws=None, rest=True):
+    """The Prediction for a number of workers. draws: indices of the model's draws, all by default; rest: with overhead and latency.
+
+    Raises NetworkError where the workers do not fill their nodes.
+    """
+    draws = range(len(model.compute)) if draws is None else draws
+    batchsize = plan.batchsize or model.batchsize
+    factor = model.fixed + (1 - model.fixed) * batchsize / model.batchsize
+    mean = factor * numpy.array([model.compute[draw].mean() for draw in draws])
+    slowest = factor * numpy.array([steps.expected_maximum(model.compute[draw], workers) if workers > 1 else model.compute[draw].mean() for draw in draws])
+    overhead = (model.overhead[list(draws)] if rest else numpy.zeros(len(mean))) * (workers > 1)
+    sizes = network.buckets(model.parameters * network.DTYPES[plan.dtype])
+    hidden = numpy.zeros(len(mean))
+    for at, draw in enumerate(draws):
+        latency = plan.latency if plan.latency is not None else model.latency[draw]
+        within = replace(WITHIN, latency=model.latency[draw])
+        between = network.Link(latency, plan.rate * model.share[draw]) if plan.rate else within
+        cluster = network.Cluster(*((between, within) if rest else (replace(between, latency=0), replace(within, latency=0))), plan.per_node)
+        durations = [network.all_reduce(size, workers, cluster, plan.algorithm) for size in sizes]
+        overlap = model.overlap and len(sizes) > 1
+        hidden[at] = network.exposed(mean[at], durations, overlap, plan.double_buffering) if workers > 1 else 0
+    batch = workers * batchsize
+    evaluation = numpy.full(len(mean), model.evaluation / workers / max(1, model.images / batch))
+    return Prediction(workers, network.nodes(workers, plan.per_node), mean, slowest - mean, overhead, hidden, evaluation, batch)

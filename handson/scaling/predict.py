@@ -1,0 +1,181 @@
+"""``python -m handson predict RUNS... --workers 1,2,4,...,512 --network 25gbit``: what many workers would do, from measured runs of a few.
+
+A table with a band for each number, sentences on what limits the training, and a figure. The model is in handson.scaling.model.
+"""
+
+from pathlib import Path
+
+import numpy
+
+from handson import figures
+from handson.scaling import batch_size, network, runs
+from handson.scaling.model import BAND, Plan, fit, predict
+
+MOST = 4096  # workers
+HEADINGS = ("workers", "nodes", "ms a step", "images/s", "95 % band", "speed-up", "efficiency", "compute", "waiting", "overhead", "communication", "evaluation")
+PARTS = {"compute": "compute", "waiting": "waiting", "overhead": "overhead", "communication": "communication", "evaluation": "evaluate"}  # -> as figures draw it
+
+
+class PredictError(runs.RunsError):
+    """An option that cannot be."""
+
+
+def command(paths, workers, rate, latency, per_node, algorithm, dtype, double_buffering, batchsize, parameters, accuracy, efficiency, start_up, figure, say=print):
+    """Read the runs, `say` the table and what follows from it, draw the figure. Raises OneSentence errors."""
+    workers = numbers(workers)
+    found, networks, remarks = runs.read(paths)
+    single, several = runs.check(found)
+    own = several[0]
+    plan = Plan(network.rate(rate) if rate else network.rate(own.network) if own.network else None, per_node or own.per_node, algorithm,
+                dtype or own.dtype, double_buffering or own.double_buffering, batchsize, None if latency is None else latency / 1e6)  # fmt: skip
+    for number in workers:
+        network.nodes(number, plan.per_node)
+    model = fit(found, networks, parameters)
+    predictions = [predict(model, number, plan) for number in workers]
+    one = predict(model, 1, plan)
+    for line in [*described(model, plan, rate or own.network), "", *table(predictions, one), "", *limits(model, plan, predictions, one, efficiency)]:
+        say(line)
+    if accuracy:
+        for line in to_accuracy([run.result for run in found if run.result], accuracy, predictions, start_up):
+            say(line)
+    for line in remarks:
+        say(line)
+    drawing, words = draw(predictions, one, found)
+    say("Figure: " + " and ".join(map(str, figures.save(drawing, Path(figure), words))))
+
+
+def numbers(text):
+    """[1, 2, 4] of "1,2,4"; "..." between two numbers goes on doubling: "1,...,512". Raises PredictError."""
+    found, going_on = [], False
+    for word in text.replace(" ", "").split(","):
+        if word == "...":
+            going_on = bool(found)
+            continue
+        if not word.isdigit() or not 1 <= int(word) <= MOST:
+            raise PredictError(f"--workers {text} has {word!r}: give whole numbers from 1 to {MOST:,}, such as 1,2,4,...,512")
+        while going_on and 2 * found[-1] < int(word):
+            found.append(2 * found[-1])
+        found.append(int(word))
+        going_on = False
+    return sorted(set(found))
+
+
+def described(model, plan, rate):
+    """The conditions of a prediction, and the fitted parameters with their uncertainty, as lines."""
+    size = model.parameters * network.DTYPES[plan.dtype]
+    lines = [f"Predicted: {plan.algorithm} all-reduce of {size / 1e6:.3g} MB ({plan.dtype}), network {rate or 'not limited'}, {plan.per_node} "
+             f"worker{'s' * (plan.per_node > 1)} a node, batch {plan.batchsize or model.batchsize} per worker" + ", double buffering" * plan.double_buffering]  # fmt: skip
+    for name, (median, low, high) in model.intervals().items():
+        factor, unit = (1000, " ms") if not name.startswith("share") else (1, "")
+        lines.append(f"  {name}: {factor * median:.4g}{unit} ({factor * low:.4g} to {factor * high:.4g})")
+    if not model.told_apart:
+        lines.append("  Runs with one number of workers cannot tell overhead from latency, which widens the band: add a run with more workers, "
+                     "or the .json that jobs/pbs/run_network.sh writes.")  # fmt: skip
+    return lines
+
+
+def table(predictions, one):
+    """The predictions as lines of aligned text; parts of the step are shares of its time with evaluation."""
+    rows = [HEADINGS]
+    for found in predictions:
+        rate, low, high = middle(found.throughput)
+        speedup = float(numpy.median(found.throughput / one.throughput))
+        whole = found.step + found.evaluation
+        shares = [f"{100 * numpy.median(getattr(found, part) / whole):.0f} %" for part in PARTS]
+        rows.append((str(found.workers), str(found.nodes), f"{1000 * numpy.median(found.step):.2f}", f"{rate:.1f}", f"{low:.1f} to {high:.1f}",
+                     f"{speedup:.2f}", f"{speedup / found.workers:.3f}", *shares))  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
+
+
+def middle(values):
+    """(median, low, high) of drawn values."""
+    return float(numpy.median(values)), *map(float, numpy.quantile(values, BAND))
+
+
+def limits(model, plan, predictions, one, efficiency):
+    """Where the network becomes the limit, and how many workers the wanted efficiency allows, as sentences."""
+    doubled = [number * plan.per_node for number in _doubling(MOST // plan.per_node)]
+    some = range(0, len(model.compute), 4)  # draws, enough for numbers that double
+    ladder = [predict(model, number, plan, some) for number in ([1] if plan.per_node > 1 else []) + doubled]
+    single = one.throughput[::4]
+    lines = []
+    limited = next((found for found in ladder if numpy.median(found.communication) > numpy.median(found.compute)), None)
+    lines.append(f"The network is the limit from about {limited.workers} workers on: communication then takes longer than computation." if limited
+                 else f"Up to {MOST:,} workers, communication takes less time than computation.")  # fmt: skip
+    reached = [found.workers for found in ladder if numpy.median(found.throughput / single) / found.workers >= efficiency]
+    sure = [found.workers for found in ladder if numpy.quantile(found.throughput / single, BAND[0]) / found.workers >= efficiency]
+    lines.append(f"An efficiency of {efficiency:g} allows up to {max(reached, default=1):,} workers; {max(sure, default=1):,}, if it is to hold at the band's lower end "
+                 "(numbers that double).")  # fmt: skip
+    return lines
+
+
+def _doubling(most):
+    number = 1
+    while number <= most:
+        yield number
+        number *= 2
+
+
+def to_accuracy(results, accuracy, predictions, start_up=0.0):
+    """Seconds and node-hours to an accuracy, as lines: how many images it takes grows with the total batch. start_up: seconds before the first step.
+
+    Raises RunsError where the runs have not reached the accuracy with two sizes of the total batch.
+    """
+    needed = {}
+    for run in results:
+        epochs = next((row["epoch"] for row in run.log if (row.get("validation/main/accuracy") or 0) >= accuracy), None)
+        if epochs:
+            needed.setdefault(run.batchsize * run.workers, []).append(epochs * run.images / run.epochs)
+    if len(needed) < 2:
+        reached = f"with a total batch of {', '.join(map(str, needed))} only" if needed else "in none of the runs"
+        raise runs.RunsError(f"an accuracy of {accuracy:g} was reached {reached}, and the price of a bigger batch needs two sizes: "
+                             "train with another batch size, too, by -b, and with more epochs, by -e")  # fmt: skip
+    least, critical = batch_size.critical_batch(list(needed), [float(numpy.mean(images)) for images in needed.values()])
+    words = f"the critical batch is {critical:.0f} images" if numpy.isfinite(critical) else "bigger batches needed no more images in these runs"
+    lines = [f"To an accuracy of {accuracy:g}: {words} (fitted to {len(needed)} sizes of the total batch).",
+             f"{'workers':>9}  {'total batch':>11}  {'images':>10}  {'seconds':>9}  {'95 % band':>20}  {'node-hours':>10}"]  # fmt: skip
+    for found in predictions:
+        images = batch_size.images_to_accuracy(least, critical, found.batch)
+        seconds, low, high = middle(start_up + images / found.throughput)
+        lines.append(f"{found.workers:>9}  {found.batch:>11}  {images:>10.0f}  {seconds:>9.4g}  {f'{low:.4g} to {high:.4g}':>20}  {seconds * found.nodes / 3600:>10.3g}")
+    return lines
+
+
+def draw(predictions, one, measured=()):
+    """A matplotlib Figure, and a description of it: throughput with its band, the ideal line and measured runs; the parts of a step as areas."""
+    from matplotlib.figure import Figure
+
+    workers = [found.workers for found in predictions]
+    drawing = Figure(figsize=(10, 4.6), layout="constrained")
+    left, right = drawing.subplots(1, 2)
+    rates = [middle(found.throughput) for found in predictions]
+    single = float(numpy.median(one.throughput))
+    left.fill_between(workers, [low for _, low, _ in rates], [high for _, _, high in rates], color=figures.PREDICTED, alpha=0.25, linewidth=0, label="95 % band")
+    left.plot(workers, [rate for rate, _, _ in rates], color=figures.PREDICTED, marker="^", markersize=4, label="predicted")
+    left.plot(workers, [single * number for number in workers], **figures.IDEAL)
+    points = [(run.workers, run.result.throughput) for run in measured if run.result]
+    if points:
+        left.plot(*zip(*points), color="black", marker="o", linestyle="", markerfacecolor="none", label="measured")
+    below = numpy.zeros(len(workers))
+    for part, name in PARTS.items():
+        seconds = 1000 * numpy.array([numpy.median(getattr(found, part)) for found in predictions])
+        right.fill_between(workers, below, below + numpy.maximum(seconds, 0), label=part, **figures.part(name))
+        below = below + numpy.maximum(seconds, 0)
+    left.set(xscale="log", yscale="log", ylabel="throughput [images/s]")
+    right.set(xscale="log", ylim=(0, None), ylabel="time of a step [ms]")
+    for axes in (left, right):
+        axes.set_xticks(workers, [str(number) for number in workers], rotation=45 if len(workers) > 8 else 0)
+        axes.minorticks_off()
+        axes.set(xlabel="workers")
+        axes.grid(color="0.92")
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(loc="upper left", fontsize="small", edgecolor="none")
+    words = [f"{number} workers: {rate:.1f} images/s, between {low:.1f} and {high:.1f}." for number, (rate, low, high) in zip(workers, rates)]
+    return drawing, "Predicted throughput, and the parts of a step, against workers. " + " ".join(words)
+
+
+def picture(predictions, one, measured=()):
+    """The same figure for a notebook."""
+    return figures.picture(*draw(predictions, one, measured))

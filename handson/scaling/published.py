@@ -1,0 +1,124 @@
+"""The tables that were published before this course, each row predicted without that row: from the other rows, or from named facts of hardware.
+
+`table` gives all rows, also those that the model gets wrong. docs/scaling.md has the table, the sources and the reasons.
+"""
+
+from dataclasses import dataclass
+
+import numpy
+
+from handson.scaling.network import Cluster, Link, hierarchical
+
+RESNET_50 = 4 * 25_557_032  # bytes of gradients in float32 (torchvision's resnet50; He, Zhang, Ren, Sun, arXiv 1512.03385)
+FDR = Link(2e-6, 54.3e9 / 8)  # InfiniBand FDR 4x: 14.0625 Gbit/s on each of 4 lanes, of which 64/66 are data
+PCIE = Link(1e-5, 12e9)  # PCIe 3.0 x16: 15.75 GB/s, of which copies get about 12
+TITAN_X = 109.98  # images/s of ResNet-50 with batch 30 on a Maxwell TITAN X (github.com/knjcode/mxnet-finetuner, docs/benchmark.md)
+
+LECTURE = {1: 10_000 / 195.6037125121802, 2: 10_000 / 114.11609242390841, 4: 10_000 / 58.09866848913953}  # workers -> images/s; batch 32 each
+CHAINERMN = 0.78  # efficiency of 128 GPUs
+EKS = {  # (instance, table) -> workers -> iterations/s; the batch of 32 images is divided among the workers
+    ("p2", "plain"): {2: 0.3347, 4: 0.4565, 8: 0.8147},
+    ("p3", "plain"): {2: 1.5555, 4: 1.7036, 8: 1.7719},
+    ("p3", "placement group"): {2: 1.5474, 4: 1.8987, 8: 1.8405},
+    ("p2", "float16, double buffering"): {2: 0.36025, 4: 0.53916, 8: 1.5635},
+    ("p3", "float16, double buffering"): {2: 1.6732, 4: 2.9366, 8: 4.0316},
+}
+START = {"input": 0.5, "compute p2": 5.0, "compute p3": 0.8, "network p2": 0.3, "network p3": 0.3, "network p3 placement group": 0.3}  # seconds
+TRIALS, STARTS = 3000, 4  # of each search
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of a published table, and what the model says of it."""
+
+    table: str
+    workers: int
+    measured: float
+    predicted: float
+    unit: str
+    source: str  # from what it was predicted
+
+    @property
+    def error(self):
+        """The relative error of the prediction."""
+        return self.predicted / self.measured - 1
+
+
+def eks_step(seconds, instance, table, workers):
+    """Seconds of an iteration of the SSD training on `workers` instances.
+
+    seconds: name -> seconds of a whole batch in one place, as in START. Loading and computing take their Nth part on each of N workers; a
+    ring takes 2 (N - 1) / N of what the gradients take in one direction. Two processes load the next batch meanwhile, so the longer of
+    both counts (chainercv, examples/ssd: batchsize // comm.size, n_processes=2). With double buffering, so do computation and network.
+    """
+    loading, compute = seconds["input"] / workers, seconds[f"compute {instance}"] / workers
+    name = f"network {instance}" + " placement group" * (table == "placement group")
+    network = seconds[name] * 2 * (workers - 1) / workers
+    if "double buffering" in table:
+        return max(loading, compute, network / 2)
+    return max(loading, compute + network)
+
+
+def fit_eks(rows):
+    """The seconds of START that fit rows (instance, table, workers, iterations/s) best: least sum of relative errors, by random searches."""
+    names = list(START)
+
+    def cost(logarithms):
+        seconds = dict(zip(names, numpy.exp(logarithms)))
+        return sum(abs(numpy.log(eks_step(seconds, *row[:3]) * row[3])) for row in rows)
+
+    _, best = min((_search(cost, numpy.log(list(START.values())), seed) for seed in range(STARTS)), key=lambda found: found[0])
+    return dict(zip(names, map(float, numpy.exp(best))))
+
+
+def _search(cost, best, seed):
+    """(least cost, its arguments): steps in random directions, longer after a success and shorter after a failure."""
+    random, least, width = numpy.random.default_rng(seed), cost(best), 0.5
+    for _ in range(TRIALS):
+        tried = best + width * random.standard_normal(len(best)) * (random.random(len(best)) < 0.4)
+        if (found := cost(tried)) < least:
+            best, least, width = tried, found, width * 1.5
+        else:
+            width = max(width * 0.99, 1e-3)
+    return least, best
+
+
+def eks():
+    """The Rows of the EKS tables, each predicted by the parameters that fit the other 14 best."""
+    rows = [(*key, workers, rate) for key, of_table in EKS.items() for workers, rate in of_table.items()]
+    found = []
+    for row in rows:
+        seconds = fit_eks([other for other in rows if other is not row])
+        found.append(Row(f"EKS {row[0]}, {row[1]}", row[2], row[3], 1 / eks_step(seconds, *row[:3]), "iterations/s", "the other 14 rows of EKS"))
+    return found
+
+
+def lecture():
+    """The Rows of the lecture, Reedbush-H with two GPUs a node: what its hierarchical communicator sends between nodes takes 2 % of a step."""
+    step = {workers: 32 * workers / rate for workers, rate in LECTURE.items()}
+    inside = hierarchical(RESNET_50, 2, Cluster(FDR, PCIE, 2))
+    between = hierarchical(RESNET_50, 4, Cluster(FDR, PCIE, 2)) - inside
+    predicted = {1: step[2] - inside, 2: step[4] - between, 4: step[2] + between}
+    source = {1: "the row of 2 and PCIe", 2: "the row of 4 and InfiniBand FDR", 4: "the row of 2 and InfiniBand FDR"}
+    return [Row("lecture", workers, LECTURE[workers], 32 * workers / predicted[workers], "images/s", source[workers]) for workers in LECTURE]
+
+
+def chainermn():
+    """The Row of 128 GPUs: 32 nodes of four TITAN X with InfiniBand FDR, ResNet-50, batch 32 on each (arXiv 1710.11351)."""
+    compute = 32 / TITAN_X
+    step = compute + hierarchical(RESNET_50, 128, Cluster(FDR, PCIE, 4))
+    return [Row("ChainerMN", 128, CHAINERMN, compute / step, "efficiency", "hardware alone: TITAN X, PCIe, InfiniBand FDR")]
+
+
+def table():
+    """All Rows."""
+    return lecture() + chainermn() + eks()
+
+
+def text(rows):
+    """The rows as lines of aligned text, with the median of the errors."""
+    cells = [("table", "workers", "measured", "predicted", "error", "predicted from")]
+    cells += [(row.table, str(row.workers), f"{row.measured:.4g} {row.unit}", f"{row.predicted:.4g}", f"{100 * row.error:+.1f} %", row.source) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells]
+    return [*lines, f"median error {100 * numpy.median([abs(row.error) for row in rows]):.1f} %"]

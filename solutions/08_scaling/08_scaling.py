@@ -1,0 +1,265 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Will it scale?
+#
+# You have two cores. What would 512 workers do? This notebook builds a prediction from a few measured steps, part by part, and compares it
+# with runs and with tables that others published.
+#
+# **In about 60 minutes you will**
+#
+# - say what a part of the work that cannot be divided costs (Amdahl), and when it does not matter (Gustafson),
+# - compute how long the slowest of N workers takes,
+# - predict the step of 16 workers, then run it,
+# - explain the tables of a report from the cloud, row by row,
+# - decide which machines to order.
+#
+# Words that are new to you are in the [glossary](../docs/glossary.md).
+
+# %%
+EXERCISES = "../exercises"
+FOLDER = f"{EXERCISES}/08_scaling"
+NETWORK = "50mbit"  # of each of the two virtual nodes
+STEPS = 20  # of each run
+
+# %%
+from handson.cluster import virtual_nodes
+
+if why := virtual_nodes.why_not():
+    NETWORK = "none"
+    print("There are no virtual nodes here, so the network can't be slowed down. Everything runs, but messages cost little:", why)
+
+# %% [markdown]
+# ## What cannot be divided
+#
+# Suppose the share `serial` of the work of one worker cannot be divided: reading a file, say. The rest is shared by N workers. How much faster do
+# they finish the *same* work?
+
+
+# %%
+def amdahl(serial, workers):
+    """The speed-up of `workers` workers over one, for the same work; `serial` is a share, 0 to 1."""
+    ### BEGIN SOLUTION amdahl: return the time of one worker, which is 1, divided by the time of `workers` workers
+    return 1 / (serial + (1 - serial) / workers)
+    ### END SOLUTION
+
+
+# %% [markdown]
+# With more workers you mostly do *more* work: each has a batch of its own. Now `serial` is a share of the time that N workers take. One worker would
+# need N times as long for the rest. How much more do N workers do in the same time?
+
+
+# %%
+def gustafson(serial, workers):
+    """How many times as much work `workers` workers do in the time of one; `serial` is the share of that time in which they can't divide it."""
+    ### BEGIN SOLUTION gustafson: return the time that one worker would need, divided by the time of `workers` workers, which is 1
+    return serial + (1 - serial) * workers
+    ### END SOLUTION
+
+
+# %%
+from handson.notebook import scaling
+
+scaling.curves({"the same work, 5 % serial": lambda n: amdahl(0.05, n), "more work, 5 % serial": lambda n: gustafson(0.05, n)}, "speed-up")
+
+# %% [markdown]
+# Data-parallel training with a fixed batch per worker is the upper curve. With a fixed *total* batch it is the lower one: 20 workers gain a factor of 10, and
+# 500 hardly twice as much.
+#
+# ## The slowest of N
+#
+# All workers wait for the slowest one in each step. These are measured steps of one worker: your last run of task 1, or some that are made now.
+
+# %%
+from handson.scaling import runs
+
+one = scaling.one_worker(EXERCISES, f"{FOLDER}/results/one")
+[[single], _, _] = runs.read([one])
+print(f"{len(single.steps)} steps of {single.name}: mean {1000 * single.step:.1f} ms, longest {1000 * max(single.steps):.1f} ms; {single.parameters:,} parameters")
+
+# %% [markdown]
+# Draw one of your n steps for each of N workers, at random. The k-th shortest (k from 1 to n) is the slowest of them with the probability
+# (k/n)^N - ((k-1)/n)^N: all are among the k shortest, but not all among the k-1 shortest. So what do N workers wait for, on average?
+
+
+# %%
+def slowest(steps, workers):
+    """The mean of the slowest of `workers` steps, each drawn at random from the list `steps` (seconds, in any order)."""
+    ### BEGIN SOLUTION slowest: return the sum of each step, the shortest first, times the probability that it is the slowest
+    n = len(steps)
+    return sum(step * ((k / n) ** workers - ((k - 1) / n) ** workers) for k, step in enumerate(sorted(steps), 1))
+    ### END SOLUTION
+
+
+# %%
+import random
+
+steps = single.steps.tolist()
+for workers in (1, 4, 16, 64):
+    drawn = [max(random.choices(steps, k=workers)) for _ in range(2000)]
+    print(f"{workers:3} workers: {1000 * slowest(steps, workers):7.2f} ms; drawn 2,000 times: {1000 * sum(drawn) / 2000:7.2f} ms")
+
+# %% [markdown]
+# With 512 workers you wait for your longest measured step in nearly every step, and would wait for longer ones, had you measured them.
+#
+# ## A ring of messages
+#
+# A message of m bytes takes alpha + m / beta seconds. A ring of N ranks has 2 (N - 1) of them, one after the other, each with 1/N of the bytes.
+
+
+# %%
+def ring(size, ranks, alpha, beta):
+    """Seconds of an all-reduce of `size` bytes; alpha: seconds, beta: bytes/s."""
+    ### BEGIN SOLUTION ring: return the seconds; 1 rank has nothing to send
+    return 2 * (ranks - 1) * (alpha + size / ranks / beta)
+    ### END SOLUTION
+
+
+# %%
+size = 100e6  # of a network with 25 million parameters
+networks = {"1 Gbit/s": (50e-6, 1e9 / 8), "25 Gbit/s": (10e-6, 25e9 / 8), "100 Gbit/s": (2e-6, 100e9 / 8)}
+series = {name: lambda n, link=link: 1000 * ring(size, n, *link) for name, link in networks.items()}
+scaling.curves(series, "all-reduce of 100 MB [ms]", [2**power for power in range(1, 13)], ideal=False)
+
+# %% [markdown]
+# The bytes cost about the same for any N: 2 n / beta. What grows is the number of messages. At 4,096 ranks, alpha decides, and libraries take a
+# tree instead.
+#
+# ## Predict 16, then run it
+#
+# A step is the slowest worker, plus the all-reduce, if nothing hides it. With double buffering the all-reduce of a step goes on while the next step computes:
+# then the longer of the two counts.
+
+
+# %%
+def step_time(computing, all_reduce, double_buffering):
+    """Seconds of a step: `computing` of the slowest worker, `all_reduce` of the gradients."""
+    ### BEGIN SOLUTION step_time: return the seconds, with double buffering (True) or without it (False)
+    return max(computing, all_reduce) if double_buffering else computing + all_reduce
+    ### END SOLUTION
+
+
+# %% [markdown]
+# 16 workers do not fit on two cores. So the ranks of the next jobs *sleep* for measured steps of one worker, and all-reduce real gradients over the network. First two ranks.
+# What they take longer than your formula says is divided into what each message costs.
+
+# %%
+two = scaling.rehearse(FOLDER, one, 2, NETWORK, steps=STEPS)
+rate = {"none": float("inf")}.get(NETWORK) or virtual_nodes.bits_per_second(NETWORK) / 8 * 0.956  # 4.4 % are headers
+bytes_sent = 4 * single.parameters
+rest = two.step - step_time(slowest(steps, 2), ring(bytes_sent, 2, 0, rate), False)
+alpha = max(0, rest / 2)
+print(f"2 ranks: {1000 * two.step:.1f} ms a step; {1000 * rest:.1f} ms are not explained, so alpha is {1000 * alpha:.2f} ms")
+
+# %%
+print(f"Your functions say {1000 * step_time(slowest(steps, 16), ring(bytes_sent, 16, alpha, rate), False):.0f} ms for 16 workers.")
+### BEGIN SOLUTION prediction_16: write `prediction_16 = ` and the milliseconds that you expect; 16 processes share your cores, which no formula above knows
+prediction_16 = 250
+### END SOLUTION
+print(f"I expect {prediction_16} ms.")
+
+# %%
+sixteen = scaling.rehearse(FOLDER, one, 16, NETWORK, per_node=8, steps=STEPS)
+print(f"16 ranks: {1000 * sixteen.step:.1f} ms a step; you expected {prediction_16} ms")
+
+# %% [markdown]
+# Faster than your functions say? Part of what two ranks take longer is paid once a step, not once a message, and two ranks cannot show which part. Slower? More processes than
+# cores wait for a core in each message.
+#
+# `python -m handson predict` does the same with a band. It draws your steps again and again, and fits anew each time: what the runs leave open makes the band wide.
+
+# %%
+from handson.scaling import model, network, predict
+
+found = [single, two]
+fitted = model.fit(found)
+plan = model.Plan(None if NETWORK == "none" else network.rate(NETWORK), per_node=8)
+predictions = [model.predict(fitted, workers, plan) for workers in (1, 2, 4, 8, 16, 32, 64)]
+print(*predict.table(predictions, predictions[0]), sep="\n")
+predict.picture(predictions, predictions[0], [*found, sixteen])
+
+# %% [markdown]
+# ## A report from the cloud
+#
+# ChainerMN trained SSD on Amazon's EKS with 2, 4 and 8 instances. The example divides a batch of 32 images among the N workers. So each worker loads its images in
+# loading / N seconds and computes in compute / N. The ring takes network * 2 (N - 1) / N. Images for the next step are loaded *meanwhile*, by other processes.
+
+
+# %%
+def cloud_step(loading, compute, network, workers, double_buffering):
+    """Seconds of an iteration; loading, compute: seconds of the whole batch on one worker; network: seconds in which the gradients leave a node once."""
+    ### BEGIN SOLUTION cloud_step: return the seconds; what goes on at the same time does not add up: with double buffering, that is all three
+    loading, compute, communication = loading / workers, compute / workers, network * 2 * (workers - 1) / workers
+    if double_buffering:
+        return max(loading, compute, communication)
+    return max(loading, compute + communication)
+    ### END SOLUTION
+
+
+# %%
+scaling.eks(cloud_step)
+
+# %% [markdown]
+# Which rows does loading limit, which the network? Only p2 with 4 instances is far off: it is slower than any such model says. Something was wrong on that day, and nobody
+# would have noticed without a prediction.
+#
+# ## Which machines would you order?
+#
+# You have a budget and offers: nodes with a faster network cost more. For each offer you know the price of a node and have predicted the images/s of 1, 2, 3, ... nodes.
+
+
+# %%
+def order(budget, prices, throughputs):
+    """[number of the offer, from 0; number of nodes] with the most images/s for at most `budget`.
+
+    prices: of a node, for each offer. throughputs: for each offer a list of the images/s of 1, 2, 3, ... nodes.
+    """
+    ### BEGIN SOLUTION order: return the list of two numbers; a node more can be slower, and the whole budget need not be spent
+    affordable = [
+        (images, offer, nodes)
+        for offer, (price, of_offer) in enumerate(zip(prices, throughputs))
+        for nodes, images in enumerate(of_offer, 1)
+        if nodes * price <= budget
+    ]
+    _, offer, nodes = max(affordable)
+    return [offer, nodes]
+    ### END SOLUTION
+
+
+# %%
+BUDGET, PRICES = 1_000_000, {"25gbit": 60_000, "100gbit": 75_000}  # a node with 4 GPUs
+COMPUTE, IMAGES = 0.12, 32  # seconds of a step on a GPU, images per GPU
+offers = []
+for name in PRICES:
+    cluster = network.Cluster(network.Link(10e-6, network.rate(name)), per_node=4)
+    step = [step_time(COMPUTE, network.all_reduce(size, 4 * nodes, cluster, "hierarchical"), False) for nodes in range(1, 33)]
+    offers.append([4 * nodes * IMAGES / seconds for nodes, seconds in enumerate(step, 1)])
+offer, nodes = order(BUDGET, list(PRICES.values()), offers)
+print(f"{nodes} nodes with {list(PRICES)[offer]}: {offers[offer][nodes - 1]:,.0f} images/s")
+
+# %% [markdown]
+# Change the budget, the size of the network and COMPUTE. When does the faster network pay?
+#
+# ## Check
+#
+# Save the notebook (Ctrl-S) and run the cell.
+
+# %%
+from grader import check
+
+check("scaling")
+
+# %% [markdown]
+# `python -m handson predict RUNS... --network 25gbit --workers 1,2,4,...,512` predicts from the result folders of any of your runs.
+#
+# ## What you can do now
+#
+# - Predict what many workers will do from a few measured steps, and say what the prediction leaves open.
+# - Say whether images, computation or the network limit a training.
+# - Order machines by what they do for their price.
