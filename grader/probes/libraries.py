@@ -25,6 +25,8 @@ import handson.pytorch.compared_methods  # noqa: F401
 import handson.pytorch.extensions  # noqa: F401
 import handson.pytorch.model  # noqa: F401
 import handson.pytorch.steps  # noqa: F401
+import handson.pytorch.transformer  # noqa: F401
+import handson.pytorch.transformer_runs  # noqa: F401
 import handson.pytorch.wire  # noqa: F401
 import handson.pytorch.workers  # noqa: F401
 import handson.training.all_ranks  # noqa: F401

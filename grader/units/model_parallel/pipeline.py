@@ -1,0 +1,4 @@
+"""The checks of the gaps on pipelines."""
+
+CHECKS = {}
+NOTEBOOK = ()
