@@ -5,7 +5,7 @@ import itertools
 import pytest
 from IPython.display import Image
 
-from handson.notebook.pipelines import ScheduleError, gpipe, one_forward_one_backward, simulate
+from handson.pipelines import ScheduleError, gpipe, one_forward_one_backward, simulate
 
 SIZES = list(itertools.product(range(1, 6), range(1, 10)))
 

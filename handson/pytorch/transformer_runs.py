@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from handson.errors import TrackError
-from handson.pytorch.transformer import Transformer
+from handson.pytorch import transformer
 from handson.training import compared_methods, data, options, results
 from handson.training.compared_methods import interface_bytes, one_run, runs  # noqa: F401 - for scripts
 
@@ -28,12 +28,23 @@ def add_options(methods):
 
 def network(args, classes):
     """The transformer that the options `args` describe, on the CPU; it begins alike on all ranks. Raises TrackError."""
+    return torch.nn.Sequential(*layers(args, classes, range(args.blocks + 2)))
+
+
+def layers(args, classes, numbers):
+    """Those layers of the network whose numbers, from 0 on, are in `numbers`, with the parameters that they have in the whole network."""
     if args.width % args.heads:
         raise TrackError(f"--width {args.width} cannot be divided among {args.heads} heads: take a multiple of --heads")
     if args.size % args.patch:
         raise TrackError(f"--size {args.size} cannot be cut into patches of {args.patch} pixels: take a multiple of --patch")
     torch.manual_seed(args.seed)
-    return Transformer(classes, args.size, args.patch, args.width, args.heads, args.blocks)
+    everything = transformer.layers(classes, args.size, args.patch, args.width, args.heads, args.blocks)
+    return [layer for number, layer in enumerate(everything) if number in numbers]
+
+
+def tokens(args, images):
+    """A tensor with the shape and type of what one layer gives to the next for so many images: (images, tokens, width)."""
+    return torch.empty(images, (args.size // args.patch) ** 2, args.width)
 
 
 def batches(loader, args, device):
