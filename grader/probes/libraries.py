@@ -24,6 +24,7 @@ import handson.pytorch.communicator  # noqa: F401
 import handson.pytorch.compared_methods  # noqa: F401
 import handson.pytorch.extensions  # noqa: F401
 import handson.pytorch.model  # noqa: F401
+import handson.pytorch.products  # noqa: F401
 import handson.pytorch.steps  # noqa: F401
 import handson.pytorch.transformer  # noqa: F401
 import handson.pytorch.transformer_runs  # noqa: F401
