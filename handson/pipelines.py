@@ -44,6 +44,27 @@ def simulate(schedule, forward=1.0, backward=2.0, transfer=0.0):
     return Timeline(schedule, operations)
 
 
+def division_problem(stages, layers, batchsize, micro_batches):
+    """Why layers or a batch cannot be divided among stages and micro-batches, as a sentence; or None."""
+    if stages > layers:
+        return f"{stages} stages cannot share {layers} layers: start {layers} rank{'s' * (layers > 1)} at most, or give the network more --blocks"
+    if batchsize % micro_batches:
+        return f"a batch of {batchsize} images cannot be cut into {micro_batches} equal micro-batches: --micro-batches must divide --batchsize"
+    return None
+
+
+def schedule_problem(schedule, micro_batches):
+    """Why a schedule cannot be carried out with the micro-batches 0 to `micro_batches` - 1, as a sentence; or None."""
+    try:
+        simulate(schedule)
+    except ScheduleError as error:
+        return str(error)
+    numbers = sorted({int(name[1:]) for name in schedule[0]})
+    if numbers != list(range(micro_batches)):
+        return f"the schedule has the micro-batches {numbers}, and the batch is cut into {micro_batches}: it needs each number below {micro_batches} once"
+    return None
+
+
 @dataclass
 class Timeline:
     """When each stage does what: `operations`, in an order in which they can be done. unit: of their times, in words."""

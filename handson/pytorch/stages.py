@@ -9,45 +9,19 @@ import torch
 import torch.distributed as dist
 
 from handson.files import written_aside
-from handson.pipelines import Operation, ScheduleError, simulate
-from handson.pytorch import transformer_runs, wire
+from handson.pipelines import Operation, division_problem, schedule_problem
+from handson.pytorch import wire
 from handson.pytorch.workers import stop_together
-from handson.training import options
+from handson.training.transformer_options import add_pipeline as add_options  # noqa: F401 - for the script
 
 FILE = "pipeline.json"  # in a run's folder
 _done = None  # [name, begin, end] of each operation of this rank's step, while one is noted
 
 
-def add_options(methods):
-    """Options of train_pipeline.py, for options.parse. methods: the names that --method takes."""
-
-    def add(parser):
-        transformer_runs.add_options(methods)(parser)
-        parser.add_argument("--micro-batches", type=options.positive(int, 1024), default=8, metavar="N", help="into which each batch is cut (%(default)s)")
-
-    return add
-
-
 def check(schedule, layers, batchsize, micro_batches):
     """End all ranks with a sentence where the schedule (a list of operations for each rank) cannot be carried out, or where the layers or the
-    batch cannot be divided."""
-    stop_together(problem(schedule, layers, batchsize, micro_batches))
-
-
-def problem(schedule, layers, batchsize, micro_batches):
-    """What `check` says, or None."""
-    if len(schedule) > layers:
-        return f"{len(schedule)} stages cannot share {layers} layers: start {layers} ranks at most, or give the network more --blocks"
-    if batchsize % micro_batches:
-        return f"a batch of {batchsize} images cannot be cut into {micro_batches} equal micro-batches: --micro-batches must divide --batchsize"
-    try:
-        simulate(schedule)
-    except ScheduleError as error:
-        return str(error)
-    numbers = {int(name[1:]) for name in schedule[0]}
-    if numbers != set(range(micro_batches)):
-        return f"the schedule has the micro-batches {sorted(numbers)}, and the batch is cut into {micro_batches}: it needs each number below {micro_batches} once"
-    return None
+    batch cannot be divided. All ranks call it."""
+    stop_together(division_problem(len(schedule), layers, batchsize, micro_batches) or schedule_problem(schedule, micro_batches))
 
 
 @contextmanager

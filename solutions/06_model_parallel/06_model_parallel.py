@@ -398,6 +398,22 @@ print(f"{images_of_equal_bytes(BLOCKS, TOKENS, WIDTH, BLOCKS * block_parameters(
 
 # %% [markdown]
 # ## Chainer's way
+#
+# ChainerMN had model parallelism in 2018. Its `send` and `recv` are functions of the computational graph: backward goes through them and sends the
+# gradients the other way, so nobody writes a backward. `MultiNodeChainList` hides even these: it is told from which rank a link has its inputs,
+# and to which rank the outputs go. Fill the two gaps of `chainer/pipeline.py`, then compare it with yours:
+
+# %%
+# !cd {FOLDER} && wc -l pytorch/pipeline.py chainer/pipeline.py
+
+# %%
+of_chainer = run("train_pipeline.py", "chainer", "--method naive gpipe --epoch 1", select=TWO_RANKS, track="chainer")
+for method, [result] in of_chainer.items():
+    print(f"{method:6} {result.throughput:6.0f} images/s, loss {result.log[-1]['main/loss']:.4f}")
+
+# %% [markdown]
+# Why is there no 1F1B? A message of ChainerMN waits until it is taken. In 1F1B, stage 0 sends the outputs of micro-batch 1 while stage 1
+# sends back the gradient of micro-batch 0: each would wait for the other to receive. Your `send` only begins to send, and waits at the end of the step.
 
 # %% [markdown]
 # ## Check

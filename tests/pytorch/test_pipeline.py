@@ -116,24 +116,6 @@ def test_1f1b_holds_the_activations_of_as_many_micro_batches_as_stages_follow_an
     assert last_eight > 4 * last_one
 
 
-SCHEDULE = [["F0", "F1", "B0", "B1"]] * 2
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({}, None),
-        ({"layers": 1}, "2 stages cannot share 1 layers: start 1 ranks at most, or give the network more --blocks"),
-        ({"batchsize": 63}, "a batch of 63 images cannot be cut into 2 equal micro-batches: --micro-batches must divide --batchsize"),
-        ({"schedule": [["F0", "B0", "F1", "B1"], ["F1", "B1", "F0", "B0"]]},
-         "the schedule is a deadlock: stage 0 waits for B0 of stage 1 to begin B0, stage 1 waits for F1 of stage 0 to begin F1"),
-        ({"schedule": [["F0", "B0"]] * 2}, "the schedule has the micro-batches [0], and the batch is cut into 2: it needs each number below 2 once"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_done_is_one_sentence_before_anybody_waits(changes, sentence):
-    assert stages.problem(**{"schedule": SCHEDULE, "layers": 6, "batchsize": 64, "micro_batches": 2} | changes) == sentence
-
-
 def script(out, ranks, *words):
     command = [MPIEXEC, "-n", str(ranks), sys.executable, "pytorch/train_pipeline.py", "-o", out, "--width", "16", "--epoch", "1", *words]
     return subprocess.run(command, cwd=SCRIPTS.parent, capture_output=True, text=True, timeout=LIMIT)

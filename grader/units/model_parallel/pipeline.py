@@ -11,6 +11,7 @@ from grader.units.model_parallel.stage_sizes import IMAGES, WIDTH
 from handson.pipelines import ScheduleError, simulate
 
 PROBES, ORACLES = "grader.units.model_parallel.probes.pipeline", "grader.units.model_parallel.oracles.pipeline"
+OF_CHAINER = "grader.units.model_parallel.probes.chainer_pipeline"
 
 
 def _size(stages, micro_batches):
@@ -211,8 +212,10 @@ def _step(case):
 DONE, BUBBLE = "a schedule that can be carried out", "no idle time but the bubble"
 SIZES = [[2, 3], [3, 5], [4, 4], [4, 2], [1, 2]]  # stages and micro-batches
 ALTERNATING = {"stages": 2, "micro_batches": 3, "operations": [["F0", "F1", "B0", "F2", "B1", "B2"], ["F0", "B0", "F1", "B1", "F2", "B2"]]}
+WHOLE = {"stages": 3, "micro_batches": 1, "operations": [["F0", "B0"]] * 3}
+GPIPE = {"stages": 3, "micro_batches": 2, "operations": [["F0", "F1", "B0", "B1"]] * 3}
 BACKWARDS = {"stages": 3, "micro_batches": 2, "operations": [["F1", "F0", "B0", "B1"]] * 3}
-ALL = "the gradients of the whole batch"
+ALL, SENT_ON = "the gradients of the whole batch", "inputs arrive, outputs are sent on"
 CHECKS = {
     "pytorch/schedules.py": (
         Check(
@@ -243,7 +246,7 @@ CHECKS = {
         Check(
             "forward", f"{PROBES}:step", (ALTERNATING, BACKWARDS),
             (
-                Criterion("inputs arrive, outputs are sent on", 2, outputs_travel, "Stage 0 takes images[number]; other stages receive(like, stage - 1, number)."),
+                Criterion(SENT_ON, 2, outputs_travel, "Stage 0 takes images[number]; other stages receive(like, stage - 1, number)."),
                 Criterion(ALL, 2, as_the_whole_batch, "Backward begins at what you hold: outputs with their graph, or the loss divided by the number of micro-batches."),
             ), f"{ORACLES}:step", observed=_step,
         ),
@@ -253,6 +256,22 @@ CHECKS = {
                 Criterion(ALL, 2, as_the_whole_batch, "outputs.backward(gradient), with the gradient from stage + 1; the last stage has its loss."),
                 Criterion("the stage before gets its gradient", 2, gradients_travel, "send(inputs.grad, stage - 1, number), on all stages but the first."),
                 Criterion("activations are let go", 1, let_go, "held.pop(number) returns the pair and forgets it.", needs=ALL),
+            ), f"{ORACLES}:step", observed=_step,
+        ),
+    ),
+    "chainer/pipeline.py": (
+        Check(
+            "chain_list", f"{OF_CHAINER}:chain_list", (WHOLE, WHOLE | {"stages": 1, "operations": [["F0", "B0"]]}),
+            (
+                Criterion(SENT_ON, 2, outputs_travel, "rank_in is the rank before, None on rank 0; rank_out is the next one, None on the last rank."),
+                Criterion(ALL, 1, as_the_whole_batch, "One link, `part`, and both of its ranks.", needs=SENT_ON),
+            ), f"{ORACLES}:step", observed=_step,
+        ),
+        Check(
+            "micro_batch", f"{OF_CHAINER}:micro_batch", (GPIPE, GPIPE | {"stages": 1, "operations": GPIPE["operations"][:1]}),
+            (
+                Criterion(SENT_ON, 2, outputs_travel, "recv(comm, comm.rank - 1), then part(inputs), then send(outputs, comm, comm.rank + 1)."),
+                Criterion(ALL, 2, as_the_whole_batch, "Backward begins at what `send` returned, or at the loss divided by the number of micro-batches."),
             ), f"{ORACLES}:step", observed=_step,
         ),
     ),

@@ -9,6 +9,7 @@ from grader.units.model_parallel.probes.pipeline import Part, labels, random
 
 SUMMED = "the losses of the micro-batches are added up: divide each by their number, and the sum is the batch's mean"
 ONLY_LAST = "only the gradients of the last micro-batch are there: backward adds up those of all, so nothing may be set to zero"
+NONE = "there are none: backward does not reach these parameters"
 LAST_MISSING = "the gradients of the last micro-batch are missing"
 ONES = "the gradient that arrives from the next stage is not used: outputs.backward(gradient)"
 
@@ -30,7 +31,7 @@ def whole(rank, ranks, case):
     for stage, part in enumerate(parts):
         begin = sum(len(list(one.parameters())) for one in parts[:stage])
         mine = [flat(of_loss[begin : begin + len(list(part.parameters()))]) for of_loss in own]
-        gradients = {"right": sum(mine), SUMMED: micro_batches * sum(mine), ONLY_LAST: mine[-1], LAST_MISSING: sum(mine[:-1])}
+        gradients = {"right": sum(mine), NONE: 0 * mine[0], SUMMED: micro_batches * sum(mine), ONLY_LAST: mine[-1], LAST_MISSING: sum(mine[:-1])}
         found.append({"loss": total if stage == case["stages"] - 1 else 0.0, "gradients": gradients})
     return found
 
@@ -51,6 +52,6 @@ def _stage(case, stage):
         outputs.append(gives.detach().numpy())
         before.append(found[0].numpy())
         own.append(flat(found[1:]))
-    gradients = {"right": sum(own), ONLY_LAST: own[-1], LAST_MISSING: sum(own[:-1], numpy.zeros_like(own[0]))}
+    gradients = {"right": sum(own), NONE: 0 * own[0], ONLY_LAST: own[-1], LAST_MISSING: sum(own[:-1], numpy.zeros_like(own[0]))}
     gradients |= {SUMMED: micro_batches * sum(own)} if last else {ONES: sum(ones)}
     return {"loss": float(sum(map(numpy.sum, outputs))) if last else 0.0, "inputs": inputs, "outputs": outputs, "before": before, "gradients": gradients}
