@@ -25,6 +25,7 @@ import handson.pytorch.communicator  # noqa: F401
 import handson.pytorch.compared_methods  # noqa: F401
 import handson.pytorch.extensions  # noqa: F401
 import handson.pytorch.model  # noqa: F401
+import handson.pytorch.products  # noqa: F401
 import handson.pytorch.stages  # noqa: F401
 import handson.pytorch.steps  # noqa: F401
 import handson.pytorch.transformer  # noqa: F401

@@ -57,3 +57,4 @@ def step(shards):
     dist.all_gather(list(values), shard.detach())
     ### END SOLUTION
     gradients.zero_()
+    shard.grad = None  # its memory is free during the next forward

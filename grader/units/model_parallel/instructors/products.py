@@ -1,3 +1,86 @@
 """The answers to the notebook's gaps on networks split in their products: inputs, what is right, and typical mistakes."""
 
-ANSWERS = {}
+from grader.instructors.notebook_answers import Choice, Function
+
+
+def _ring(ranks):
+    return 2 * (ranks - 1) / ranks
+
+
+def _tokens(blocks, images, tokens, width, ranks, all_reduces=4, ring=_ring, number=4):
+    return all_reduces * blocks * ring(ranks) * number * images * tokens * width
+
+
+def _but(**wrong):
+    """products_bytes with another value of `all_reduces`, `ring` or `number`."""
+    return lambda blocks, images, tokens, width, ranks: _tokens(blocks, images, tokens, width, ranks, **wrong)
+
+
+def _equal(blocks, tokens, width, parameters, part=2, all_reduces=4):
+    return 4 * parameters / part / (all_reduces * blocks * 4 * tokens * width)
+
+
+ANSWERS = {
+    "products_bytes": Function(
+        lambda chance: {
+            "blocks": chance.randint(1, 12), "images": chance.randint(5, 64), "tokens": chance.randint(3, 70),
+            "width": 8 * chance.randint(2, 40), "ranks": chance.randint(3, 9),
+        },
+        _tokens,
+        {
+            "the attention and the MLP of a block each have an all-reduce in both directions: 4 in a block": _but(all_reduces=2),
+            "a block has two split parts, the attention and the MLP": _but(all_reduces=1),
+            "that is one for each of the six matrices; between two products nothing is sent": _but(all_reduces=12),
+            "a float32 has 4 bytes": _but(number=1),
+            "a float32 has 4 bytes, not 8": _but(number=8),
+            "that is what is added up; a ring sends 2 (N - 1) / N of it": _but(ring=lambda ranks: 1),
+            "a ring has a reduce-scatter and an all-gather, each sends (N - 1) / N": _but(ring=lambda ranks: (ranks - 1) / ranks),
+            "a ring sends 2 (N - 1) / N of the bytes: in each step 1/N": _but(ring=lambda ranks: 2 * (ranks - 1)),
+            "the tokens do not become fewer on each rank: all ranks have all of them": _but(ring=lambda ranks: _ring(ranks) / ranks),
+        },
+    ),
+    "images_bytes": Function(
+        lambda chance: {"parameters": 1000 * chance.randint(10, 9999), "network_ranks": chance.randint(2, 5), "image_ranks": chance.randint(6, 9)},
+        lambda parameters, network_ranks, image_ranks: _ring(image_ranks) * 4 * parameters / network_ranks,
+        {
+            "a rank has a part of the network, and sends the gradients of this part only": lambda parameters, network_ranks, image_ranks: _ring(image_ranks) * 4 * parameters,
+            "a float32 has 4 bytes": lambda parameters, network_ranks, image_ranks: _ring(image_ranks) * parameters / network_ranks,
+            "that is what is added up; a ring sends 2 (N - 1) / N of it": lambda parameters, network_ranks, image_ranks: 4 * parameters / network_ranks,
+            "the ring has the ranks that share the images; the other number says how the network is divided": lambda parameters, network_ranks, image_ranks: (
+                _ring(network_ranks) * 4 * parameters / image_ranks
+            ),
+            "the ring has the ranks that share the images, not all ranks": lambda parameters, network_ranks, image_ranks: (
+                _ring(network_ranks * image_ranks) * 4 * parameters / network_ranks
+            ),
+        },
+    ),
+    "step_seconds": Function(
+        lambda chance: {"computing": chance.uniform(0.05, 0.5), "sent": 1000 * chance.randint(200, 9000), "ranks": chance.randint(2, 8), "rate": chance.randint(50, 1000)},
+        lambda computing, sent, ranks, rate: computing + 8 * ranks * sent / (rate * 1e6),
+        {
+            "all ranks of a node send over its one network": lambda computing, sent, ranks, rate: computing + 8 * sent / (rate * 1e6),
+            "the rate is in bits: a byte has 8 of them": lambda computing, sent, ranks, rate: computing + ranks * sent / (rate * 1e6),
+            "the ranks compute before they send: the seconds are added": lambda computing, sent, ranks, rate: 8 * ranks * sent / (rate * 1e6),
+            "the network is shared by the ranks, so it takes longer, not shorter": lambda computing, sent, ranks, rate: computing + 8 * sent / ranks / (rate * 1e6),
+            "a Mbit is a million bits": lambda computing, sent, ranks, rate: computing + 8 * ranks * sent / rate,
+        },
+    ),
+    "inside": Choice(
+        "network",
+        {"images": "then the ranks that share a network are on different nodes, and the tokens of each block go through the slow network: more bytes than the gradients"},
+        "{!r} is neither \"network\" nor \"images\"",
+    ),
+    "images_of_equal_bytes": Function(
+        lambda chance: {"blocks": chance.randint(1, 12), "tokens": chance.randint(3, 70), "width": 8 * chance.randint(2, 40), "parameters": 1000 * chance.randint(10, 9999)},
+        _equal,
+        {
+            "a rank has half of the parameters, and sends the gradients of these": lambda blocks, tokens, width, parameters: _equal(blocks, tokens, width, parameters, part=1),
+            "a block has 4 all-reduces of its tokens: of the attention and of the MLP, forward and backward": lambda blocks, tokens, width, parameters: (
+                _equal(blocks, tokens, width, parameters, all_reduces=2)
+            ),
+            "that is the other way round: divide the gradients' bytes by those of one image": lambda blocks, tokens, width, parameters: (
+                1 / _equal(blocks, tokens, width, parameters)
+            ),
+        },
+    ),
+}  # fmt: skip

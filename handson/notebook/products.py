@@ -1,0 +1,59 @@
+"""Figures of notebook 06_model_parallel about a network that is split in its products."""
+
+import numpy
+
+from handson.figures import PREDICTED, SERIES
+from handson.notebook.drawings import LAYERS, LINE, _canvas
+from handson.notebook.plots import _axes, picture
+
+
+def parts(ranks, width=4.0):
+    """The matrices of a block, (outputs, inputs) as torch has them, and the part of each that one of `ranks` ranks holds."""
+    from matplotlib.patches import Rectangle
+
+    drawing, axes = _canvas(23, 8.2)
+    small = 0.5 * width
+    matrices = [(name, small, small, 0) for name in ("query", "key", "value")] + [("out", small, small, 1), ("up", small, 2 * width, 0), ("down", 2 * width, small, 1)]
+    left = 0.6
+    for name, across, high, divided in matrices:
+        bottom = 4.2 - high / 2
+        for rank in range(ranks):
+            size = (across / ranks, high) if divided else (across, high / ranks)
+            corner = (left + rank * size[0], bottom) if divided else (left, bottom + high - (rank + 1) * size[1])
+            axes.add_patch(Rectangle(corner, *size, facecolor=LAYERS[-2] if rank == 0 else "white", edgecolor=LINE, hatch=None if rank == 0 else "...", linewidth=1))
+        axes.text(left + across / 2, bottom + high + 0.15, name, ha="center", va="bottom", fontsize=9.5)
+        left += across + (1.5 if name == "out" else 0.5)
+    axes.text(0.6, 0.1, "blue: what rank 0 holds; query, key, value and up are divided in columns (of their outputs), out and down in rows (of their inputs)", fontsize=8.5)
+    words = f"The six matrices of a block, divided among {ranks} ranks: query, key, value and up in their outputs, out and down in their inputs."
+    return picture(drawing, words)
+
+
+def step_seconds(run, batch):
+    """The seconds of a step of a run, on average. batch: the images of all ranks in a step."""
+    return run.seconds / -(-run.images // batch)
+
+
+def node_bytes(run, batch):
+    """The bytes that a node has sent in a step, on average. batch: as for `step_seconds`."""
+    return run.log[-1]["bytes"] / -(-run.images // batch)
+
+
+def steps(measured, predicted, fastest):
+    """Seconds of a step against the rate of the network.
+
+    measured: arrangement -> {rate in Mbit/s: seconds}; predicted(arrangement, rate) gives seconds, drawn as a line; fastest: the rate at which
+    the prediction has taken its seconds of computing from what was measured.
+    """
+    drawing, (axes,) = _axes(7, 3.4)
+    rates = sorted({rate for of_one in measured.values() for rate in of_one})
+    between = numpy.geomspace(rates[0], rates[-1], 50)
+    for (colour, marker, line), (arrangement, of_one) in zip(SERIES, measured.items()):
+        axes.plot(between, [predicted(arrangement, rate) for rate in between], color=colour, linestyle=line, linewidth=1)
+        axes.plot(list(of_one), list(of_one.values()), color=colour, marker=marker, markersize=7, markerfacecolor="white", linestyle="none", label=arrangement)
+    axes.plot([], [], color=PREDICTED, linestyle="none", label=f"lines: predicted from {fastest:g} Mbit/s")
+    axes.set(xscale="log", yscale="log", xlabel="rate of the network between the nodes [Mbit/s]", ylabel="time of a step [s]")
+    axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
+    axes.minorticks_off()
+    axes.legend(fontsize="small", edgecolor="none")
+    shown = "; ".join(f"{name}: " + ", ".join(f"{of_one[rate]:.2f} s at {rate:g} Mbit/s" for rate in rates) for name, of_one in measured.items())
+    return picture(drawing, f"Time of a step against the network's rate. {shown}.")

@@ -1,0 +1,85 @@
+"""What products.py and products_dtensor.py (unit model_parallel) need beside their lessons: they split a Transformer, and this compares it with the whole one."""
+
+import argparse
+import copy
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.tensor.debug import CommDebugMode
+
+from handson.errors import TrackError
+from handson.pytorch.communicator import meet
+from handson.pytorch.memory_formulas import size
+from handson.pytorch.transformer import Transformer
+from handson.pytorch.workers import TIMEOUT
+from handson.training import options
+
+STEPS, IMAGES, RATE = 3, 16, 0.1  # of the comparison: steps of SGD, images in each, learning rate
+
+
+def linear(weight, bias):
+    """An nn.Linear with copies of a weight (outputs, inputs) and of a bias (outputs), which may be None."""
+    outputs, inputs = weight.shape
+    layer = nn.Linear(inputs, outputs, bias is not None, weight.device, weight.dtype)
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        if bias is not None:
+            layer.bias.copy_(bias)
+    return layer
+
+
+def check_heads(heads, ranks):
+    """Refuse heads that can't be divided among `ranks` ranks. Raises TrackError."""
+    if heads % ranks:
+        fitting = ", ".join(str(number) for number in range(1, heads + 1) if heads % number == 0)
+        raise TrackError(f"the {heads} heads of an attention can't be divided among {ranks} ranks: split them among {fitting} ranks, or choose another --heads", True)
+
+
+def compare(split):
+    """The main program of a script that splits a network: train the whole one and the split one alike, and print both losses.
+
+    split(model): splits a Transformer among all ranks, in place.
+    """
+    parser = options.OneSentenceParser(description="Compare a network that is split with the whole one.", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    add = parser.add_argument
+    add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="accepted as by the training scripts; not used")
+    add("--width", type=options.positive(int, 4096), default=128, metavar="N", help="numbers for each token")
+    add("--heads", type=options.positive(int, 64), default=4, metavar="N", help="heads of each attention")
+    add("--blocks", type=options.positive(int, 64), default=2, metavar="N", help="blocks of the transformer")
+    add("--patience", type=options.natural, default=30, metavar="SECONDS", help="end ranks that wait for so long; 0: never")
+    args = parser.parse_args()
+    if args.width % args.heads:
+        parser.error(f"--width {args.width} can't be divided among {args.heads} heads: give a multiple of --heads")
+    torch.set_num_threads(1)
+    with meet(args) as comm:
+        dist.init_process_group("gloo", store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
+        torch.manual_seed(0)
+        whole = Transformer(width=args.width, heads=args.heads, blocks=args.blocks)
+        part = split(copy.deepcopy(whole))
+        found = [trained(model) for model in (whole, part)]
+        if comm.rank == 0:
+            print(f"{'':28} whole  split among {comm.size} ranks")
+            for name, of_whole in found[0].items():
+                print(f"{name:24} {in_words(of_whole):>8}  {in_words(found[1][name])}")
+
+
+def trained(model):
+    """Make some steps, with the same images for each model. Returns the losses, the all-reduces in the last step, and the bytes of this rank's parameters."""
+    chance, optimizer, found = torch.Generator().manual_seed(1), torch.optim.SGD(model.parameters(), RATE), {}
+    for step in range(STEPS):
+        images, labels = torch.randn(IMAGES, 3, 8, 8, generator=chance, requires_grad=True), torch.randint(10, (IMAGES,), generator=chance)
+        optimizer.zero_grad()
+        with CommDebugMode() as forward:
+            loss = F.cross_entropy(model(images), labels)
+        with CommDebugMode() as backward:
+            loss.backward()
+        optimizer.step()
+        found[f"loss of step {step + 1}"] = loss.item()
+    found["all-reduces in forward"], found["all-reduces in backward"] = forward.get_total_counts(), backward.get_total_counts()
+    return found | {"KB of parameters": sum(map(size, model.parameters())) / 1000}
+
+
+def in_words(number):
+    return f"{number:.6f}" if number < 100 and isinstance(number, float) else f"{number:,.0f}"
