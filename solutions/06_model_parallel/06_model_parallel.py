@@ -94,7 +94,8 @@ def block_parameters(width):
 #   have to be added up.
 #
 # One after the other they fit together: the part of the first is what the second needs, and between them nothing is sent. An MLP is such a
-# pair, `up` and `down`. An attention is one, too, if each rank has some of the heads. This is what one of two ranks holds of a block:
+# pair, `up` and `down`. An attention is one, too, if each rank has some of the heads. This is what one of two ranks holds of a block. (Torch
+# keeps W as (outputs, inputs), so a column of these matrices is a row of `layer.weight`.)
 
 # %%
 from handson.notebook import products
@@ -240,7 +241,7 @@ for rate in RATES:
 # Points are measured, lines predicted by your `step_seconds`. It gets the seconds of computing from the fastest network.
 
 # %%
-steps = {name: {rate: products.step_seconds(of_rate[name][0], 2 * IMAGES) for rate, of_rate in meshes.items()} for name in sends}
+steps = {name: {rate: products.seconds_of_a_step(of_rate[name][0], 2 * IMAGES) for rate, of_rate in meshes.items()} for name in sends}
 computing = {name: of_one[RATES[0]] - step_seconds(0, sends[name], 2, RATES[0]) for name, of_one in steps.items()}
 products.steps(steps, lambda name, rate: step_seconds(computing[name], sends[name], 2, rate), RATES[0])
 
