@@ -86,11 +86,11 @@ def block_parameters(width):
 # %% [markdown]
 # ## Split in the products
 #
-# A pipeline gives whole layers to the ranks. The other way divides each layer: every rank holds a part of every matrix, and all ranks work
+# A pipeline gives whole layers to the ranks. The other way, *tensor parallel*, divides each layer: every rank holds a part of every matrix, and all ranks work
 # on the same images at the same time. A product `x @ W.T` of a layer with inputs and outputs can be divided in two ways:
 #
 # - *column-parallel*: each rank has some of the outputs. It needs all of x, and computes a part of the result;
-# - *row-parallel*: each rank has some of the inputs. It needs that part of x, and computes a *term* of the result: the terms of all ranks
+# - *row-parallel*: each rank has some of the inputs. It needs that part of x, and computes a term of the result: the terms of all ranks
 #   have to be added up.
 #
 # One after the other they fit together: the part of the first is what the second needs, and between them nothing is sent. An MLP is such a
@@ -107,8 +107,8 @@ products.parts(ranks=2)
 #
 # | | going forward | going backward |
 # |---|---|---|
-# | *f*, `Enter` | the same x on all ranks: nothing to do | each rank has a term of the gradient of x |
-# | *g*, `Leave` | each rank has a term of the sum | the same gradient on all ranks: nothing to do |
+# | f, `Enter` | the same x on all ranks: nothing to do | each rank has a term of the gradient of x |
+# | g, `Leave` | each rank has a term of the sum | the same gradient on all ranks: nothing to do |
 #
 # Where ranks have terms, an all-reduce adds them up. Fill the gaps of `pytorch/products.py`.
 
@@ -159,8 +159,8 @@ print(f"I expect {prediction_forward} all-reduces in forward.")
 # %% [markdown]
 # ### The same, by PyTorch
 #
-# `parallelize_module` takes a plan: which layer is divided in which way. The parameters become *DTensors*, which know how they are
-# divided, and their products communicate by themselves. Fill the gap of `pytorch/products_dtensor.py`.
+# `parallelize_module` takes a plan: which layer is divided in which way. Each parameter becomes a *DTensor*, which knows how it is
+# divided, and whose products communicate by themselves. Fill the gap of `pytorch/products_dtensor.py`.
 
 # %%
 # !cd {FOLDER} && mpiexec -n 2 python pytorch/products_dtensor.py
