@@ -2,8 +2,10 @@
 
 import copy
 import importlib.util
+import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy
@@ -157,6 +159,20 @@ def test_a_mesh_trains_as_one_process_with_all_images(inside):
 def test_heads_that_can_not_be_divided_are_refused():
     with pytest.raises(TrackError, match=r"the 6 heads of an attention can't be divided among 4 ranks: split them among 1, 2, 3, 6 ranks"):
         products.check_heads(6, 4)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "problem"),
+    [
+        (["node1", "node1", "node2"], "no mesh (2 on node1, 1 on node2)"),
+        (["node1", "node2", "node1", "node2"], "those of a node must follow each other"),
+    ],
+)
+def test_ranks_that_are_no_mesh_are_refused(nodes, problem):
+    comm = SimpleNamespace(allgather=lambda mine: nodes, size=len(nodes))
+    with pytest.raises(TrackError, match=re.escape(problem)):
+        products.ranks_of_a_node(comm)
+    assert products.ranks_of_a_node(SimpleNamespace(allgather=lambda mine: sorted(nodes)[:2], size=2)) == 2
 
 
 def test_linear_copies_what_it_gets():
