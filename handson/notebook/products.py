@@ -7,34 +7,32 @@ from handson.notebook.drawings import LAYERS, LINE, _canvas
 from handson.notebook.plots import _axes, picture
 
 
-def parts(ranks, width=4.0):
-    """The matrices of a block, (outputs, inputs) as torch has them, and the part of each that one of `ranks` ranks holds."""
+def parts(ranks, width=1.7):
+    """The matrices of a block as they stand in a product x @ W.T, (inputs, outputs), and the part of each that one of `ranks` ranks holds."""
     from matplotlib.patches import Rectangle
 
-    drawing, axes = _canvas(23, 8.2)
-    small = 0.5 * width
-    matrices = [(name, small, small, 0) for name in ("query", "key", "value")] + [("out", small, small, 1), ("up", small, 2 * width, 0), ("down", 2 * width, small, 1)]
-    left = 0.6
-    for name, across, high, divided in matrices:
-        bottom = 4.2 - high / 2
+    drawing, axes = _canvas(23, 8.6)
+    left, middle = 0.6, 4.6
+    for name, high, across in (*((name, width, width) for name in ("query", "key", "value", "out")), ("up", width, 4 * width), ("down", 4 * width, width)):
+        by_columns = name not in ("out", "down")
         for rank in range(ranks):
-            size = (across / ranks, high) if divided else (across, high / ranks)
-            corner = (left + rank * size[0], bottom) if divided else (left, bottom + high - (rank + 1) * size[1])
-            axes.add_patch(Rectangle(corner, *size, facecolor=LAYERS[-2] if rank == 0 else "white", edgecolor=LINE, hatch=None if rank == 0 else "...", linewidth=1))
-        axes.text(left + across / 2, bottom + high + 0.15, name, ha="center", va="bottom", fontsize=9.5)
-        left += across + (1.5 if name == "out" else 0.5)
-    axes.text(0.6, 0.1, "blue: what rank 0 holds; query, key, value and up are divided in columns (of their outputs), out and down in rows (of their inputs)", fontsize=8.5)
-    words = f"The six matrices of a block, divided among {ranks} ranks: query, key, value and up in their outputs, out and down in their inputs."
+            size = (across / ranks, high) if by_columns else (across, high / ranks)
+            corner = (left + rank * size[0], middle - high / 2) if by_columns else (left, middle + high / 2 - (rank + 1) * size[1])
+            axes.add_patch(Rectangle(corner, *size, facecolor="white" if rank else LAYERS[-2], edgecolor=LINE, hatch="..." if rank else None, linewidth=1))
+        axes.text(left + across / 2, middle + high / 2 + 0.1, name, ha="center", va="bottom", fontsize=9.5)
+        left += across + (1.6 if name == "out" else 0.6)
+    axes.text(0.6, 0.5, "blue: what rank 0 holds. query, key, value, up: columns;\nout, down: rows", fontsize=9, va="center")
+    words = f"The six matrices of a block, divided among {ranks} ranks: query, key, value and up in columns, out and down in rows."
     return picture(drawing, words)
 
 
-def step_seconds(run, batch):
+def seconds_of_a_step(run, batch):
     """The seconds of a step of a run, on average. batch: the images of all ranks in a step."""
     return run.seconds / -(-run.images // batch)
 
 
 def node_bytes(run, batch):
-    """The bytes that a node has sent in a step, on average. batch: as for `step_seconds`."""
+    """The bytes that a node has sent in a step, on average. batch: as for `seconds_of_a_step`."""
     return run.log[-1]["bytes"] / -(-run.images // batch)
 
 

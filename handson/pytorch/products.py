@@ -1,7 +1,9 @@
-"""What products.py and products_dtensor.py (unit model_parallel) need beside their lessons: they split a Transformer, and this compares it with the whole one."""
+"""What products.py, products_dtensor.py and mesh.py (unit model_parallel) need beside their lessons: parts of layers, refusals of what can't be
+divided, and a comparison of the network that they split with the whole one."""
 
 import argparse
 import copy
+from collections import Counter
 
 import torch
 import torch.distributed as dist
@@ -9,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributed.tensor.debug import CommDebugMode
 
+from handson.cluster.nodes import current_node
 from handson.errors import TrackError
 from handson.pytorch.communicator import meet
 from handson.pytorch.memory_formulas import size
@@ -35,6 +38,18 @@ def check_heads(heads, ranks):
     if heads % ranks:
         fitting = ", ".join(str(number) for number in range(1, heads + 1) if heads % number == 0)
         raise TrackError(f"the {heads} heads of an attention can't be divided among {ranks} ranks: split them among {fitting} ranks, or choose another --heads", True)
+
+
+def ranks_of_a_node(comm):
+    """How many ranks each node has. Raises TrackError where they are not equally many, or where the ranks of a node do not follow each other."""
+    nodes = comm.allgather(current_node())
+    counts = Counter(nodes)
+    if len(set(counts.values())) > 1:
+        shown = ", ".join(f"{count} on {node}" for node, count in counts.items())
+        raise TrackError(f"the ranks are no mesh ({shown}): give each node equally many, with mpiprocs in `select`", True)
+    if nodes != list(counts.elements()):
+        raise TrackError(f"the ranks are on {', '.join(nodes)}: those of a node must follow each other, so sort the lines of the hostfile", True)
+    return comm.size // len(counts)
 
 
 def compare(split):

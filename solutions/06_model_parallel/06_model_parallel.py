@@ -74,11 +74,213 @@ def block_parameters(width):
     ### END SOLUTION
 
 
-# %% [markdown]
-# ## Before you split
+# %%
+from handson.notebook import memory_runs
+
+WIDTH, BLOCKS, TOKENS, BATCH = 128, 4, 16, 64
+network = transformer.Transformer(width=WIDTH, blocks=BLOCKS)
+parameters = sum(parameter.numel() for parameter in network.parameters())
+print(f"{BLOCKS} blocks: {BLOCKS * block_parameters(WIDTH):,} parameters; together with patches and head: {parameters:,}")
 
 # %% [markdown]
+# Backward gives each parameter a gradient. The optimizer here is Adam, which keeps two numbers for each parameter: a mean of its gradients,
+# and a mean of their squares. All numbers are float32.
+
+
+# %%
+def state_bytes(parameters):
+    """[bytes of the parameters, of their gradients, of Adam's state]; `parameters` is their number."""
+    ### BEGIN SOLUTION state_bytes: return a list with the three numbers of bytes
+    return [4 * parameters, 4 * parameters, 2 * 4 * parameters]
+    ### END SOLUTION
+
+
+# %% [markdown]
+# And the activations? Backward needs what each layer got, so forward keeps it. For each token, a block keeps, in multiples of the width:
+#
+# | kept for the backward of | what | widths |
+# |---|---|---|
+# | norm1 | its input | 1 |
+# | query, key, value | their input, which all three share | 1 |
+# | attention | query, key, value and what was taken | 4 |
+# | norm2 | its input | 1 |
+# | up | its input | 1 |
+# | GELU | its input | 4 |
+# | down | its input | 4 |
+#
+# `out` needs what attention keeps already. Patches, head and what a norm remembers are small.
+
+
+# %%
+def activation_bytes(batch, tokens, width, blocks):
+    """Bytes that the blocks keep from forward to backward; `tokens`: of one image."""
+    ### BEGIN SOLUTION activation_bytes: return the bytes; add up the table
+    widths = 1 + 1 + 4 + 1 + 1 + 4 + 4
+    return widths * width * 4 * blocks * tokens * batch
+    ### END SOLUTION
+
+
+# %%
+predicted = dict(zip(("parameters", "gradients", "optimizer"), state_bytes(parameters)), activations=activation_bytes(BATCH, TOKENS, WIDTH, BLOCKS))
+print({part: f"{size / 2**20:.1f} MB" for part, size in predicted.items()})
+
+# %% [markdown]
+# `--gpu-memory` has the tensors of a run counted. Left: one step. Right: what was in use at the fullest moment, the most of each part, and
+# your prediction.
+
+# %%
+from handson import memory
+
+plain = run("train_memory.py", "counted", f"--method plain --epoch 1 --batchsize {BATCH} --gpu-memory unlimited")
+memory.picture([f"{FOLDER}/results/counted/plain_0"], predicted)
+
+# %% [markdown]
+# The parts are not full at the same time: gradients appear while backward gives activations free. So this network needs less than the sum.
+#
+# Now let the GPU have 32 MB. Read the sentence with which the job ends: what was asked for, and what holds the memory?
+
+# %%
+from handson.cluster.follow import JobFailed
+
+LIMIT = 32 * 2**20
+try:
+    run("train_memory.py", "too_large", f"--method plain --epoch 1 --batchsize {BATCH} --gpu-memory 32MB")
+except JobFailed as error:
+    print(error)
+
+# %% [markdown]
+# Which batch fits? At the fullest moment, parameters, optimizer state and activations are there. Some operations need room for a moment, so
+# allow a tenth more for each image.
+
+
+# %%
+def largest_batch(limit, network, of_an_image):
+    """The largest batch that fits a GPU with `limit` bytes, if the network takes `network` bytes, and each image `of_an_image` bytes."""
+    ### BEGIN SOLUTION largest_batch: return the number of images, a whole number
+    return (limit - network) // of_an_image
+    ### END SOLUTION
+
+
+# %%
+fits = largest_batch(LIMIT, predicted["parameters"] + predicted["optimizer"], round(1.1 * activation_bytes(1, TOKENS, WIDTH, BLOCKS)))
+print("largest batch:", fits)
+fitted = run("train_memory.py", "fits", f"--method plain --epoch 1 --batchsize {fits} --gpu-memory 32MB")
+memory.picture([f"{FOLDER}/results/fits/plain_0"])
+
+# %% [markdown]
+# ## Before you split
+#
+# A smaller batch is another training. Two ways keep the batch as it is, and need less memory:
+#
+# - **Gradient accumulation**: the batch goes through the network in *micro-batches*, and their gradients are added up. Only one
+#   micro-batch has activations at a time.
+# - **Activation checkpointing**: each block keeps its input alone. Backward computes the block once again (Chen et al., "Training deep nets with
+#   sublinear memory cost", 2016).
+#
+# Fill the gaps of `pytorch/save_memory.py`.
+
+# %%
+# !cd {FOLDER} && grep -n "# PUT YOUR CODE" pytorch/save_memory.py pytorch/zero.py
+
+# %% [markdown]
+# What do activations need with checkpointing?
+
+
+# %%
+def checkpointed_bytes(batch, tokens, width, blocks):
+    """The most bytes of activations at any moment, if each block keeps only its input, and one block at a time is computed again."""
+    ### BEGIN SOLUTION checkpointed_bytes: return the bytes; the inputs of all blocks are there, and all that one block keeps
+    widths = blocks + 16
+    return widths * width * 4 * tokens * batch
+    ### END SOLUTION
+
+
+# %%
+# How many times as long as without checkpointing will a step take?
+### BEGIN SOLUTION prediction_slower: write `prediction_slower = ` and your number; a backward takes about twice as long as a forward
+prediction_slower = 4 / 3
+### END SOLUTION
+print(f"I expect {prediction_slower:.2f} times the time, and {checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS) / 2**20:.1f} MB of activations.")
+
+# %%
+SAVING = "plain accumulate-2 accumulate-4 accumulate-8 checkpoint torch-checkpoint checkpoint-and-accumulate-4"
+saving = run("train_memory.py", "saving", f"--method {SAVING} --epoch 1 --batchsize {BATCH} --gpu-memory unlimited")
+memory_runs.bytes_against_time(saving, predicted={"plain": predicted["activations"], "checkpoint": checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS)})
+
+# %%
+slower = memory_runs.step_seconds(saving["checkpoint"][0]) / memory_runs.step_seconds(saving["plain"][0])
+print(f"checkpointing: predicted {prediction_slower:.2f} times the time, measured {slower:.2f}")
+print("losses:", {method: round(result.log[-1]["main/loss"], 4) for method, [result] in saving.items()})
+
+# %% [markdown]
+# All train the same: the losses are equal. Accumulation costs little as long as a micro-batch keeps the GPU busy; checkpointing costs one
+# more forward, and helps even where a single image does not fit. PyTorch's own `checkpoint` does what yours does, and repeats dropout's random numbers.
+# Neither helps against parameters and optimizer state.
+#
 # ## Split the state
+#
+# In data-parallel training each rank has all parameters, all gradients, and Adam's state of all of them: 16 bytes for each parameter, on
+# every rank the same. **ZeRO** divides them:
+#
+# - stage 1: each rank keeps the optimizer's state of its *shard* of the parameters. A *reduce-scatter* gives it the mean gradients of the shard; it
+#   updates the shard; an *all-gather* gives all ranks all shards;
+# - stages 2 and 3 also divide the gradients and the parameters. PyTorch calls stage 3 *FSDP*: a block's parameters are gathered when they are needed.
+#
+# A ring all-reduce is a reduce-scatter and an all-gather, so stage 1 sends not a byte more than DDP. FSDP gathers twice, for forward and for
+# backward: half as much again.
+
+
+# %%
+def sharded_bytes(method, parameters, ranks):
+    """Bytes of parameters, gradients and Adam's state on each of `ranks` ranks, together; `method` is "ddp", "zero" (stage 1) or "fsdp".
+
+    parameters: their number. What is there only for a moment does not count.
+    """
+    ### BEGIN SOLUTION sharded_bytes: return the bytes; what is divided, is divided by `ranks`
+    weights = gradients = 4 * parameters
+    state = 8 * parameters
+    if method == "ddp":
+        return weights + gradients + state
+    if method == "zero":
+        return weights + gradients + state / ranks
+    return (weights + gradients + state) / ranks
+    ### END SOLUTION
+
+
+# %%
+for ranks in (1, 2, 4, 64):
+    print(f"{ranks:2} ranks, a network of 7 billion parameters:", {method: f"{sharded_bytes(method, 7e9, ranks) / 2**30:.0f} GB" for method in ("ddp", "zero", "fsdp")})
+
+# %% [markdown]
+# Fill the three gaps of `pytorch/zero.py`. All parameters lie in one tensor with a row for each rank, so a shard is a row.
+#
+# The runs below also have PyTorch's own: `ZeroRedundancyOptimizer`, which divides whole tensors and not rows, and `fully_shard`. On gloo, as here, both
+# run; but nothing overlaps, as only GPUs have streams. The network is wider here, and the batch smaller.
+
+# %%
+# From how many ranks on does Adam's state take less memory than the parameters, with ZeRO stage 1?
+### BEGIN SOLUTION prediction_ranks: write `prediction_ranks = ` and your number of ranks
+prediction_ranks = 3
+### END SOLUTION
+print(f"I expect it from {prediction_ranks} ranks on.")
+
+# %%
+SELECTS = {1: "1:ngpus=1:mpiprocs=1:ompthreads=1", 2: "1:ngpus=2:mpiprocs=2:ompthreads=1", 4: "2:ngpus=2:mpiprocs=2:ompthreads=1"}
+options = "--method all --epoch 1 --batchsize 16 --width 192 --blocks 2 --gpu-memory unlimited"
+sharded = {ranks: run("train_sharded.py", f"sharded_{ranks}", options, select=select) for ranks, select in SELECTS.items()}
+
+# %%
+wide = sum(parameter.numel() for parameter in transformer.Transformer(width=192, blocks=2).parameters())
+memory_runs.against_ranks(sharded, {"ddp": "ddp", "zero": "zero", "torch-zero": "zero", "fsdp": "fsdp"}, lambda method, ranks: sharded_bytes(method, wide, ranks))
+
+# %% [markdown]
+# DDP has its buckets beside the gradients, a second time as much. Your ZeRO has them in one tensor, which is the bucket. In the step itself, on two ranks:
+
+# %%
+memory.picture([f"{FOLDER}/results/sharded_2/{method}_0" for method in ("ddp", "zero", "fsdp")])
+
+# %% [markdown]
+# FSDP has a block's parameters only while they are used: they count as activations here, as nobody keeps them.
 
 # %% [markdown]
 # ## Split between layers
@@ -210,15 +412,16 @@ pipelined.activations({method: f"{FOLDER}/results/four_stages/{method}_0" for me
 # %% [markdown]
 # ## Split in the products
 #
-# A pipeline gives whole layers to the ranks. The other way divides each layer: every rank holds a part of every matrix, and all ranks work
+# A pipeline gives whole layers to the ranks. The other way, *tensor parallel*, divides each layer: every rank holds a part of every matrix, and all ranks work
 # on the same images at the same time. A product `x @ W.T` of a layer with inputs and outputs can be divided in two ways:
 #
 # - *column-parallel*: each rank has some of the outputs. It needs all of x, and computes a part of the result;
-# - *row-parallel*: each rank has some of the inputs. It needs that part of x, and computes a *term* of the result: the terms of all ranks
+# - *row-parallel*: each rank has some of the inputs. It needs that part of x, and computes a term of the result: the terms of all ranks
 #   have to be added up.
 #
 # One after the other they fit together: the part of the first is what the second needs, and between them nothing is sent. An MLP is such a
-# pair, `up` and `down`. An attention is one, too, if each rank has some of the heads. This is what one of two ranks holds of a block:
+# pair, `up` and `down`. An attention is one, too, if each rank has some of the heads. This is what one of two ranks holds of a block. (Torch
+# keeps W as (outputs, inputs), so a column of these matrices is a row of `layer.weight`.)
 
 # %%
 from handson.notebook import products
@@ -230,8 +433,8 @@ products.parts(ranks=2)
 #
 # | | going forward | going backward |
 # |---|---|---|
-# | *f*, `Enter` | the same x on all ranks: nothing to do | each rank has a term of the gradient of x |
-# | *g*, `Leave` | each rank has a term of the sum | the same gradient on all ranks: nothing to do |
+# | f, `Enter` | the same x on all ranks: nothing to do | each rank has a term of the gradient of x |
+# | g, `Leave` | each rank has a term of the sum | the same gradient on all ranks: nothing to do |
 #
 # Where ranks have terms, an all-reduce adds them up. Fill the gaps of `pytorch/products.py`.
 
@@ -282,8 +485,8 @@ print(f"I expect {prediction_forward} all-reduces in forward.")
 # %% [markdown]
 # ### The same, by PyTorch
 #
-# `parallelize_module` takes a plan: which layer is divided in which way. The parameters become *DTensors*, which know how they are
-# divided, and their products communicate by themselves. Fill the gap of `pytorch/products_dtensor.py`.
+# `parallelize_module` takes a plan: which layer is divided in which way. Each parameter becomes a *DTensor*, which knows how it is
+# divided, and whose products communicate by themselves. Fill the gap of `pytorch/products_dtensor.py`.
 
 # %%
 # !cd {FOLDER} && mpiexec -n 2 python pytorch/products_dtensor.py
@@ -364,7 +567,7 @@ for rate in RATES:
 # Points are measured, lines predicted by your `step_seconds`. It gets the seconds of computing from the fastest network.
 
 # %%
-steps = {name: {rate: products.step_seconds(of_rate[name][0], 2 * IMAGES) for rate, of_rate in meshes.items()} for name in sends}
+steps = {name: {rate: products.seconds_of_a_step(of_rate[name][0], 2 * IMAGES) for rate, of_rate in meshes.items()} for name in sends}
 computing = {name: of_one[RATES[0]] - step_seconds(0, sends[name], 2, RATES[0]) for name, of_one in steps.items()}
 products.steps(steps, lambda name, rate: step_seconds(computing[name], sends[name], 2, rate), RATES[0])
 

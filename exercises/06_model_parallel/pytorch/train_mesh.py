@@ -9,6 +9,7 @@ import mesh as of_ranks
 import products
 from handson.pytorch import compared_methods, transformer_runs
 from handson.pytorch.communicator import meet
+from handson.pytorch.products import ranks_of_a_node
 from handson.pytorch.workers import TIMEOUT
 from handson.training import data, options
 from handson.training.banner import announce
@@ -21,7 +22,7 @@ METHODS = {  # name -> what the ranks of one node do together; what is left to d
 
 def train(comm, args, method, train_set):
     device = compared_methods.device(comm, args)
-    mesh = of_ranks.make_mesh(device.type, comm.inter_size, comm.size // comm.inter_size, METHODS[method])
+    mesh = of_ranks.make_mesh(device.type, comm.inter_size, ranks_of_a_node(comm), METHODS[method])
     sampler = of_ranks.make_sampler(train_set, mesh, args.seed)
     train_loader = DataLoader(train_set, args.batchsize, sampler=sampler)
 
