@@ -125,13 +125,13 @@ def script(out, ranks, *words):
 def test_the_script_trains_and_measures_a_step(tmp_path):
     ended = script(tmp_path, 2, "--method", "1f1b", "--blocks", "1", "--gpu-memory", "unlimited")
     assert ended.returncode == 0, ended.stderr
-    result = json.loads((tmp_path / "1f1b_42/result.json").read_text())
+    result = json.loads((tmp_path / "1f1b_0/result.json").read_text())
     assert result["images"] == 1472 and len(result["memory"]) == 2
-    timeline = pipelined.measured(tmp_path / "1f1b_42")
+    timeline = pipelined.measured(tmp_path / "1f1b_0")
     assert [[name for stage, name, *_ in timeline.operations if stage == one] for one in range(2)] == timeline.schedule
     assert 0 < timeline.bubble < 1 and "ms" in timeline.unit
     assert all(0 <= one.begin < one.end for one in timeline.operations)
-    assert len(pipelined.held(tmp_path / "1f1b_42")) == 2
+    assert len(pipelined.held(tmp_path / "1f1b_0")) == 2
 
 
 @pytest.mark.slow
