@@ -381,8 +381,8 @@ print(f"I expect {prediction_pipeline} times the throughput; the bubble allows {
 
 # %%
 TWO_RANKS, FOUR_RANKS = "1:ngpus=2:mpiprocs=2:ompthreads=1", "2:ngpus=2:mpiprocs=2:ompthreads=1"
-one_process = run("train_pipeline.py", "one_process", "--method naive --epoch 1")
-two_stages = run("train_pipeline.py", "two_stages", "--method all --epoch 1", select=TWO_RANKS)
+one_process = run("train_pipeline.py", "one_process", "--epoch 1 --method naive")
+two_stages = run("train_pipeline.py", "two_stages", "--epoch 1 --method all", select=TWO_RANKS)
 
 # %%
 from handson.notebook import pipelined
@@ -604,13 +604,13 @@ print(f"{images_of_equal_bytes(BLOCKS, TOKENS, WIDTH, BLOCKS * block_parameters(
 #
 # ChainerMN had model parallelism in 2018. Its `send` and `recv` are functions of the computational graph: backward goes through them and sends the
 # gradients the other way, so nobody writes a backward. `MultiNodeChainList` hides even these: it is told from which rank a link has its inputs,
-# and to which rank the outputs go. Fill the two gaps of `chainer/pipeline.py`, then compare it with yours:
+# and to which rank the outputs go. Fill the two gaps of `chainer/chain_list.py`, then compare it with yours:
 
 # %%
-# !cd {FOLDER} && wc -l pytorch/pipeline.py chainer/pipeline.py
+# !cd {FOLDER} && wc -l pytorch/pipeline.py chainer/chain_list.py
 
 # %%
-of_chainer = run("train_pipeline.py", "chainer", "--method naive gpipe --epoch 1", select=TWO_RANKS, track="chainer")
+of_chainer = run("train_pipeline.py", "chainer", "--epoch 1 --method naive gpipe", select=TWO_RANKS, track="chainer")
 for method, [result] in of_chainer.items():
     print(f"{method:6} {result.throughput:6.0f} images/s, loss {result.log[-1]['main/loss']:.4f}")
 

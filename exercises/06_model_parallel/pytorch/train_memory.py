@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
+from handson.errors import TrackError
 from handson.pytorch import compared_methods, transformer_runs
 from handson.pytorch.communicator import meet
 from handson.pytorch.transformer import Block
@@ -40,6 +41,8 @@ def train(comm, args, method, train_set):
     model = transformer_runs.network(args, len(train_set.classes)).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     micro_batches, forward = METHODS[method]
+    if micro_batches > args.batchsize:
+        raise TrackError(f"{args.batchsize} images are too few for {micro_batches} micro-batches: take a larger --batchsize")
 
     progress = transformer_runs.Progress(comm, method)
     for epoch in range(args.epoch):

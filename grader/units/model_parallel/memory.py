@@ -8,16 +8,16 @@ from grader.checks.forms import Array
 from grader.checks.notebook_functions import function, prediction
 
 PROBES, ORACLES = "grader.units.model_parallel.probes.", "grader.units.model_parallel.oracles."
-TOLERANCE = 1e-6  # of trainings; gradients of one batch agree to far more digits
+TOLERANCE = 1e-6  # of what is computed in single precision
 
 
 def whole_batch(seen, case, expected):
     found = seen[0]["gradients"], seen[0]["loss"]
     for what, kind in (("the gradients are", 0), ("the gradients are right, but `total` is", 1)):
-        if criteria.close(found[kind], expected["right"][kind]):
+        if criteria.close(found[kind], expected["right"][kind], TOLERANCE):
             continue
         known = {sentence: values[kind] for sentence, values in expected.items() if sentence != "right"}
-        if sentence := next((sentence for sentence, value in known.items() if criteria.close(found[kind], value)), None):
+        if sentence := next((sentence for sentence, value in known.items() if criteria.close(found[kind], value, TOLERANCE)), None):
             return sentence if not kind else f"{what} not the mean loss of the batch: {sentence}"
         return f"{what} not {'those' if not kind else 'that'} of the whole batch in one pass"
     return "`total` still has a graph, which keeps memory: add loss.detach()" if seen[0]["graph"] else None
@@ -87,9 +87,9 @@ def its_state(seen, case, expected):
 def _as_expected(field, otherwise):
     def judge(seen, case, expected):
         found = [of_rank[field] for of_rank in seen]
-        if criteria.close(found, expected["right"]):
+        if criteria.close(found, expected["right"], TOLERANCE):
             return None
-        sentences = (sentence for sentence, values in expected.items() if sentence != "right" and criteria.close(found, values))
+        sentences = (sentence for sentence, values in expected.items() if sentence != "right" and criteria.close(found, values, TOLERANCE))
         return next(sentences, None) or otherwise
 
     return judge

@@ -1,5 +1,7 @@
 """The checks of mesh.py: which ranks share a network, and which share the images."""
 
+import itertools
+
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
@@ -23,15 +25,14 @@ def two_groups(seen, case, expected):
     return None
 
 
-def _where(seen, case):
-    """{part of the images: the ranks that take it}, by the case's layout."""
-    rows = case["layout"] if case["names"][0] == "data" else list(map(list, zip(*case["layout"])))
-    return dict(enumerate(rows))
+def _where(case):
+    """The ranks that take each part of the images, by the case's layout."""
+    return case["layout"] if case["names"][0] == "data" else list(zip(*case["layout"]))
 
 
 def same_images(seen, case, expected):
     images = [of_rank["images"] for of_rank in seen]
-    for ranks in _where(seen, case).values():
+    for ranks in _where(case):
         other = next((rank for rank in ranks if images[rank] != images[ranks[0]]), None)
         if other is not None:
             return f"ranks {ranks[0]} and {other} have different images, but they share a network: each would compute its part for other images"
@@ -39,13 +40,11 @@ def same_images(seen, case, expected):
 
 
 def other_images(seen, case, expected):
-    images, parts = [set(of_rank["images"]) for of_rank in seen], [ranks[0] for ranks in _where(seen, case).values()]
-    for place, rank in enumerate(parts):
-        if twin := next((other for other in parts[:place] if images[other] & images[rank]), None):
-            return f"ranks {twin} and {rank} have the same images; they have the same part of the network, and divide the images"
-        if parts[:place] and images[parts[0]] & images[rank]:
-            return f"ranks {parts[0]} and {rank} have the same images; they have the same part of the network, and divide the images"
-    missing = set(range(case["images"])) - set().union(*images)
+    first = {ranks[0]: set(seen[ranks[0]]["images"]) for ranks in _where(case)}
+    for (one, of_one), (other, of_other) in itertools.combinations(first.items(), 2):
+        if of_one & of_other:
+            return f"ranks {one} and {other} have the same images; they have the same part of the network, and divide the images"
+    missing = set(range(case["images"])) - set().union(*first.values())
     return f"{len(missing)} of {case['images']} images are on no rank" if missing else None
 
 

@@ -259,7 +259,7 @@ CHECKS = {
             ), f"{ORACLES}:step", observed=_step,
         ),
     ),
-    "chainer/pipeline.py": (
+    "chainer/chain_list.py": (
         Check(
             "chain_list", f"{OF_CHAINER}:chain_list", (WHOLE, WHOLE | {"stages": 1, "operations": [["F0", "B0"]]}),
             (
