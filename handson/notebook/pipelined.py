@@ -56,7 +56,7 @@ def activations(folders, held_bytes, stages, micro_batches):
         axes.bar(places, [size / MB for size in found[schedule]], width=0.4, facecolor=shade, edgecolor="0.25", hatch=hatch, label=schedule)
     axes.plot([stage + 0.2 for stage in range(stages)], [size / MB for size in predicted], color="#D55E00", marker="_", markersize=26, markeredgewidth=2,
               linestyle="none", label="1f1b, predicted")  # fmt: skip
-    axes.set(xticks=range(stages), xticklabels=[f"stage {stage}" for stage in range(stages)], ylabel="activations held [MB]")
-    axes.legend(fontsize="small", edgecolor="none")
+    axes.set(xticks=range(stages), xticklabels=[f"stage {stage}" for stage in range(stages)], ylabel="activations held [MB]", ylim=(0, 1.2 * max(found["gpipe"]) / MB))
+    axes.legend(fontsize="small", edgecolor="none", loc="upper right", ncols=3)
     words = [f"stage {stage}: GPipe {found['gpipe'][stage] / MB:.1f}, 1F1B {found['1f1b'][stage] / MB:.1f}, predicted {predicted[stage] / MB:.1f}" for stage in range(stages)]
     return picture(drawing, f"The most activations that each stage has held, in MB. {'; '.join(words)}.")
