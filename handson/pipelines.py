@@ -30,7 +30,7 @@ def simulate(schedule, forward=1.0, backward=2.0, transfer=0.0):
     ended, free, done = {}, [0.0] * len(schedule), [0] * len(schedule)  # (stage, operation) -> its end; of each stage
     operations = []
     while remaining := [stage for stage, names in enumerate(schedule) if done[stage] < len(names)]:
-        ready = [stage for stage in remaining if _source(schedule, stage, schedule[stage][done[stage]]) in (None, *ended)]
+        ready = [stage for stage in remaining if (source := _source(schedule, stage, schedule[stage][done[stage]])) is None or source in ended]
         if not ready:
             raise ScheduleError(_deadlock(schedule, done, remaining))
         for stage in ready:
