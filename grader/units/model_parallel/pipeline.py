@@ -21,8 +21,9 @@ def _size(stages, micro_batches):
 def _timelines(seen, case):
     """(stages, micro-batches, Timeline) of those of a case's sizes whose schedule can be carried out."""
     for (stages, micro_batches), schedule in zip(case["sizes"], seen[0]["schedules"]):
-        with contextlib.suppress(ScheduleError):
-            yield stages, micro_batches, simulate(schedule)
+        if len(schedule) == stages:
+            with contextlib.suppress(ScheduleError):
+                yield stages, micro_batches, simulate(schedule)
 
 
 def can_be_done(seen, case, expected):
