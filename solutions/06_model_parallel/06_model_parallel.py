@@ -205,7 +205,7 @@ print(f"I expect {prediction_slower:.2f} times the time, and {checkpointed_bytes
 # %%
 SAVING = "plain accumulate-2 accumulate-4 accumulate-8 checkpoint torch-checkpoint checkpoint-and-accumulate-4"
 saving = run("train_memory.py", "saving", f"--method {SAVING} --epoch 1 --batchsize {BATCH} --gpu-memory unlimited")
-memory_runs.bytes_against_time(saving, predicted={"plain": predicted["activations"], "checkpoint": checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS)})
+memory_runs.bytes_and_time(saving, predicted={"plain": predicted["activations"], "checkpoint": checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS)})
 
 # %%
 slower = memory_runs.step_seconds(saving["checkpoint"][0]) / memory_runs.step_seconds(saving["plain"][0])
@@ -274,7 +274,8 @@ wide = sum(parameter.numel() for parameter in transformer.Transformer(width=192,
 memory_runs.against_ranks(sharded, {"ddp": "ddp", "zero": "zero", "torch-zero": "zero", "fsdp": "fsdp"}, lambda method, ranks: sharded_bytes(method, wide, ranks))
 
 # %% [markdown]
-# DDP has its buckets beside the gradients, a second time as much. Your ZeRO has them in one tensor, which is the bucket. In the step itself, on two ranks:
+# DDP has its buckets beside the gradients, a second time as much. Your ZeRO has all gradients in one tensor, which is the bucket, and for a
+# moment the mean of its shard. On one rank nothing can be divided. In the step itself, on two ranks:
 
 # %%
 memory.picture([f"{FOLDER}/results/sharded_2/{method}_0" for method in ("ddp", "zero", "fsdp")])
