@@ -391,7 +391,8 @@ from handson.notebook import pipelined
 pipelined.throughputs({"one process": one_process["naive"]} | two_stages, {name: 2 * (1 - bubble(2, m)) for name, m in (("naive", 1), ("gpipe", 8), ("1f1b", 8))})
 
 # %% [markdown]
-# The script has measured when each operation began and ended, in one step. Do you find your schedules again?
+# The script has measured when each operation began and ended, in one step. Do you find your schedules again? What is idle beyond the bubble are stages
+# that do not take the same time (count their layers), and messages.
 
 # %%
 pipelined.measured(f"{FOLDER}/results/two_stages/gpipe_0").picture("GPipe, measured")
@@ -399,11 +400,16 @@ pipelined.measured(f"{FOLDER}/results/two_stages/gpipe_0").picture("GPipe, measu
 # %%
 pipelined.measured(f"{FOLDER}/results/two_stages/1f1b_0").picture("1F1B, measured")
 
+# %%
+for method, micro_batches in (("naive", 1), ("gpipe", 8), ("1f1b", 8)):
+    idle = pipelined.measured(f"{FOLDER}/results/two_stages/{method}_0").bubble
+    print(f"{method:6} idle: {idle:4.0%} measured, {bubble(2, micro_batches):4.0%} by your formula")
+
 # %% [markdown]
 # And the activations, on four stages? Each rank's tensors are counted now. What does your `held_bytes` predict for stage 0 with 1F1B, from what it holds with GPipe?
 
 # %%
-four_stages = run("train_pipeline.py", "four_stages", "--method gpipe 1f1b --epoch 1 --gpu-memory unlimited", select=FOUR_RANKS)
+four_stages = run("train_pipeline.py", "four_stages", "--method gpipe 1f1b --epoch 1 --blocks 8 --gpu-memory unlimited", select=FOUR_RANKS)
 pipelined.activations({method: f"{FOLDER}/results/four_stages/{method}_0" for method in ("gpipe", "1f1b")}, held_bytes, stages=4, micro_batches=8)
 
 # %% [markdown]
