@@ -17,7 +17,7 @@ class Patches(nn.Module):
         self.place = nn.Parameter(0.02 * torch.randn((size // patch) ** 2, width))
 
     def forward(self, images):
-        return self.project(images).flatten(2).transpose(1, 2) + self.place
+        return self.project(images).flatten(2).transpose(1, 2).contiguous() + self.place  # contiguous, as messages between stages are
 
 
 class Attention(nn.Module):
@@ -73,12 +73,16 @@ class Head(nn.Module):
         return self.scores(self.norm(tokens).mean(dim=1))
 
 
-class Transformer(nn.Sequential):
-    """Images (N, 3, size, size) to class scores (N, classes), in blocks + 2 layers."""
+def layers(classes=10, size=8, patch=2, width=128, heads=4, blocks=4, dropout=0.0):
+    """The layers of a Transformer, each made when it is asked for: a stage of a pipeline keeps its own, and never holds all of them."""
+    yield Patches(size, patch, width)
+    for _ in range(blocks):
+        yield Block(width, heads, dropout)
+    yield Head(width, classes)
 
-    def __init__(self, classes=10, size=8, patch=2, width=128, heads=4, blocks=4, dropout=0.0):
-        super().__init__(
-            Patches(size, patch, width),
-            *[Block(width, heads, dropout) for _ in range(blocks)],
-            Head(width, classes),
-        )
+
+class Transformer(nn.Sequential):
+    """Images (N, 3, size, size) to class scores (N, classes), in blocks + 2 layers, which are those of `layers` with the same options."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*layers(*arguments, **options))

@@ -74,14 +74,340 @@ def block_parameters(width):
     ### END SOLUTION
 
 
-# %% [markdown]
-# ## Before you split
+# %%
+from handson.notebook import memory_runs
+
+WIDTH, BLOCKS, TOKENS, BATCH = 128, 4, 16, 64
+network = transformer.Transformer(width=WIDTH, blocks=BLOCKS)
+parameters = sum(parameter.numel() for parameter in network.parameters())
+print(f"{BLOCKS} blocks: {BLOCKS * block_parameters(WIDTH):,} parameters; together with patches and head: {parameters:,}")
 
 # %% [markdown]
+# Backward gives each parameter a gradient. The optimizer here is Adam, which keeps two numbers for each parameter: a mean of its gradients,
+# and a mean of their squares. All numbers are float32.
+
+
+# %%
+def state_bytes(parameters):
+    """[bytes of the parameters, of their gradients, of Adam's state]; `parameters` is their number."""
+    ### BEGIN SOLUTION state_bytes: return a list with the three numbers of bytes
+    return [4 * parameters, 4 * parameters, 2 * 4 * parameters]
+    ### END SOLUTION
+
+
+# %% [markdown]
+# And the activations? Backward needs what each layer got, so forward keeps it. For each token, a block keeps, in multiples of the width:
+#
+# | kept for the backward of | what | widths |
+# |---|---|---|
+# | norm1 | its input | 1 |
+# | query, key, value | their input, which all three share | 1 |
+# | attention | query, key, value and what was taken | 4 |
+# | norm2 | its input | 1 |
+# | up | its input | 1 |
+# | GELU | its input | 4 |
+# | down | its input | 4 |
+#
+# `out` needs what attention keeps already. Patches, head and what a norm remembers are small.
+
+
+# %%
+def activation_bytes(batch, tokens, width, blocks):
+    """Bytes that the blocks keep from forward to backward; `tokens`: of one image."""
+    ### BEGIN SOLUTION activation_bytes: return the bytes; add up the table
+    widths = 1 + 1 + 4 + 1 + 1 + 4 + 4
+    return widths * width * 4 * blocks * tokens * batch
+    ### END SOLUTION
+
+
+# %%
+predicted = dict(zip(("parameters", "gradients", "optimizer"), state_bytes(parameters)), activations=activation_bytes(BATCH, TOKENS, WIDTH, BLOCKS))
+print({part: f"{size / 2**20:.1f} MB" for part, size in predicted.items()})
+
+# %% [markdown]
+# `--gpu-memory` has the tensors of a run counted. Left: one step. Right: what was in use at the fullest moment, the most of each part, and
+# your prediction.
+
+# %%
+from handson import memory
+
+plain = run("train_memory.py", "counted", f"--method plain --epoch 1 --batchsize {BATCH} --gpu-memory unlimited")
+memory.picture([f"{FOLDER}/results/counted/plain_0"], predicted)
+
+# %% [markdown]
+# The parts are not full at the same time: gradients appear while backward gives activations free. So this network needs less than the sum.
+#
+# Now let the GPU have 32 MB. Read the sentence with which the job ends: what was asked for, and what holds the memory?
+
+# %%
+from handson.cluster.follow import JobFailed
+
+LIMIT = 32 * 2**20
+try:
+    run("train_memory.py", "too_large", f"--method plain --epoch 1 --batchsize {BATCH} --gpu-memory 32MB")
+except JobFailed as error:
+    print(error)
+
+# %% [markdown]
+# Which batch fits? At the fullest moment, parameters, optimizer state and activations are there. Some operations need room for a moment, so
+# allow a tenth more for each image.
+
+
+# %%
+def largest_batch(limit, network, of_an_image):
+    """The largest batch that fits a GPU with `limit` bytes, if the network takes `network` bytes, and each image `of_an_image` bytes."""
+    ### BEGIN SOLUTION largest_batch: return the number of images, a whole number
+    return (limit - network) // of_an_image
+    ### END SOLUTION
+
+
+# %%
+fits = largest_batch(LIMIT, predicted["parameters"] + predicted["optimizer"], round(1.1 * activation_bytes(1, TOKENS, WIDTH, BLOCKS)))
+print("largest batch:", fits)
+fitted = run("train_memory.py", "fits", f"--method plain --epoch 1 --batchsize {fits} --gpu-memory 32MB")
+memory.picture([f"{FOLDER}/results/fits/plain_0"])
+
+# %% [markdown]
+# ## Before you split
+#
+# A smaller batch is another training. Two ways keep the batch as it is, and need less memory:
+#
+# - **Gradient accumulation**: the batch goes through the network in *micro-batches*, and their gradients are added up. Only one
+#   micro-batch has activations at a time.
+# - **Activation checkpointing**: each block keeps its input alone. Backward computes the block once again (Chen et al., "Training deep nets with
+#   sublinear memory cost", 2016).
+#
+# Fill the gaps of `pytorch/save_memory.py`.
+
+# %%
+# !cd {FOLDER} && grep -n "# PUT YOUR CODE" pytorch/save_memory.py pytorch/zero.py
+
+# %% [markdown]
+# What do activations need with checkpointing?
+
+
+# %%
+def checkpointed_bytes(batch, tokens, width, blocks):
+    """The most bytes of activations at any moment, if each block keeps only its input, and one block at a time is computed again."""
+    ### BEGIN SOLUTION checkpointed_bytes: return the bytes; the inputs of all blocks are there, and all that one block keeps
+    widths = blocks + 16
+    return widths * width * 4 * tokens * batch
+    ### END SOLUTION
+
+
+# %%
+# How many times as long as without checkpointing will a step take?
+### BEGIN SOLUTION prediction_slower: write `prediction_slower = ` and your number; a backward takes about twice as long as a forward
+prediction_slower = 4 / 3
+### END SOLUTION
+print(f"I expect {prediction_slower:.2f} times the time, and {checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS) / 2**20:.1f} MB of activations.")
+
+# %%
+SAVING = "plain accumulate-2 accumulate-4 accumulate-8 checkpoint torch-checkpoint checkpoint-and-accumulate-4"
+saving = run("train_memory.py", "saving", f"--method {SAVING} --epoch 1 --batchsize {BATCH} --gpu-memory unlimited")
+memory_runs.bytes_against_time(saving, predicted={"plain": predicted["activations"], "checkpoint": checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS)})
+
+# %%
+slower = memory_runs.step_seconds(saving["checkpoint"][0]) / memory_runs.step_seconds(saving["plain"][0])
+print(f"checkpointing: predicted {prediction_slower:.2f} times the time, measured {slower:.2f}")
+print("losses:", {method: round(result.log[-1]["main/loss"], 4) for method, [result] in saving.items()})
+
+# %% [markdown]
+# All train the same: the losses are equal. Accumulation costs little as long as a micro-batch keeps the GPU busy; checkpointing costs one
+# more forward, and helps even where a single image does not fit. PyTorch's own `checkpoint` does what yours does, and repeats dropout's random numbers.
+# Neither helps against parameters and optimizer state.
+#
 # ## Split the state
+#
+# In data-parallel training each rank has all parameters, all gradients, and Adam's state of all of them: 16 bytes for each parameter, on
+# every rank the same. **ZeRO** divides them:
+#
+# - stage 1: each rank keeps the optimizer's state of its *shard* of the parameters. A *reduce-scatter* gives it the mean gradients of the shard; it
+#   updates the shard; an *all-gather* gives all ranks all shards;
+# - stages 2 and 3 also divide the gradients and the parameters. PyTorch calls stage 3 *FSDP*: a block's parameters are gathered when they are needed.
+#
+# A ring all-reduce is a reduce-scatter and an all-gather, so stage 1 sends not a byte more than DDP. FSDP gathers twice, for forward and for
+# backward: half as much again.
+
+
+# %%
+def sharded_bytes(method, parameters, ranks):
+    """Bytes of parameters, gradients and Adam's state on each of `ranks` ranks, together; `method` is "ddp", "zero" (stage 1) or "fsdp".
+
+    parameters: their number. What is there only for a moment does not count.
+    """
+    ### BEGIN SOLUTION sharded_bytes: return the bytes; what is divided, is divided by `ranks`
+    weights = gradients = 4 * parameters
+    state = 8 * parameters
+    if method == "ddp":
+        return weights + gradients + state
+    if method == "zero":
+        return weights + gradients + state / ranks
+    return (weights + gradients + state) / ranks
+    ### END SOLUTION
+
+
+# %%
+for ranks in (1, 2, 4, 64):
+    print(f"{ranks:2} ranks, a network of 7 billion parameters:", {method: f"{sharded_bytes(method, 7e9, ranks) / 2**30:.0f} GB" for method in ("ddp", "zero", "fsdp")})
+
+# %% [markdown]
+# Fill the three gaps of `pytorch/zero.py`. All parameters lie in one tensor with a row for each rank, so a shard is a row.
+#
+# The runs below also have PyTorch's own: `ZeroRedundancyOptimizer`, which divides whole tensors and not rows, and `fully_shard`. On gloo, as here, both
+# run; but nothing overlaps, as only GPUs have streams. The network is wider here, and the batch smaller.
+
+# %%
+# From how many ranks on does Adam's state take less memory than the parameters, with ZeRO stage 1?
+### BEGIN SOLUTION prediction_ranks: write `prediction_ranks = ` and your number of ranks
+prediction_ranks = 3
+### END SOLUTION
+print(f"I expect it from {prediction_ranks} ranks on.")
+
+# %%
+SELECTS = {1: "1:ngpus=1:mpiprocs=1:ompthreads=1", 2: "1:ngpus=2:mpiprocs=2:ompthreads=1", 4: "2:ngpus=2:mpiprocs=2:ompthreads=1"}
+options = "--method all --epoch 1 --batchsize 16 --width 192 --blocks 2 --gpu-memory unlimited"
+sharded = {ranks: run("train_sharded.py", f"sharded_{ranks}", options, select=select) for ranks, select in SELECTS.items()}
+
+# %%
+wide = sum(parameter.numel() for parameter in transformer.Transformer(width=192, blocks=2).parameters())
+memory_runs.against_ranks(sharded, {"ddp": "ddp", "zero": "zero", "torch-zero": "zero", "fsdp": "fsdp"}, lambda method, ranks: sharded_bytes(method, wide, ranks))
+
+# %% [markdown]
+# DDP has its buckets beside the gradients, a second time as much. Your ZeRO has them in one tensor, which is the bucket. In the step itself, on two ranks:
+
+# %%
+memory.picture([f"{FOLDER}/results/sharded_2/{method}_0" for method in ("ddp", "zero", "fsdp")])
+
+# %% [markdown]
+# FSDP has a block's parameters only while they are used: they count as activations here, as nobody keeps them.
 
 # %% [markdown]
 # ## Split between layers
+#
+# When one GPU cannot hold the network, several can: the first GPU takes the first layers, the next GPU those behind them. Each such part is a
+# *stage*. Activations go from stage to stage in forward, gradients go back in backward. Done naively, one stage works while all others wait:
+
+# %%
+from handson.pipelines import simulate
+
+naive = [["F0", "B0"], ["F0", "B0"], ["F0", "B0"]]  # for each stage its operations: forward and backward of micro-batch 0
+simulate(naive).picture("3 stages, the batch in one piece")
+
+# %% [markdown]
+# If a batch is cut into *micro-batches*, stage 0 can begin with the second one while stage 1 does the first. `F1` is the forward of
+# micro-batch 1, `B1` its backward, which here takes twice as long. The idle time that is left is the *bubble*. A stage holds the activations of a
+# micro-batch from its forward to its backward.
+#
+# First without a computer: write the operations of 3 stages for the micro-batches 0 to 3, each stage a list. No stage may be idle longer than it
+# must, and stage 0 may hold the activations of three micro-batches at once, stage 1 those of two, stage 2 those of one.
+
+# %%
+### BEGIN SOLUTION by_hand: write `by_hand = [[...], [...], [...]]`, three lists of texts such as "F0" and "B0"; the picture shows what they do
+by_hand = [
+    ["F0", "F1", "F2", "B0", "F3", "B1", "B2", "B3"],
+    ["F0", "F1", "B0", "F2", "B1", "F3", "B2", "B3"],
+    ["F0", "B0", "F1", "B1", "F2", "B2", "F3", "B3"],
+]
+### END SOLUTION
+timeline = simulate(by_hand)
+print("activations held at once by each stage:", timeline.held)
+timeline.picture("by hand")
+
+# %% [markdown]
+# How large is the bubble of p stages and m micro-batches? The last stage begins p - 1 forwards late, and the first one waits as long for
+# the gradients at the end.
+
+
+# %%
+def bubble(stages, micro_batches):
+    """The share of the stages' time in which they are idle, if all stages take the same time and no stage waits longer than it must."""
+    ### BEGIN SOLUTION bubble: return the share, a number from 0 to 1
+    return (stages - 1) / (micro_batches + stages - 1)
+    ### END SOLUTION
+
+
+# %%
+print(f"your schedule: {timeline.bubble:.4f} idle; your formula: {bubble(3, 4):.4f}")
+for micro_batches in (1, 2, 4, 8, 32):
+    print(micro_batches, "micro-batches:", {stages: round(bubble(stages, micro_batches), 3) for stages in (2, 4, 8)})
+
+# %% [markdown]
+# Now for any number of stages and micro-batches: fill the gaps of `pytorch/schedules.py`. **GPipe** does all forwards, then all backwards. **1F1B**,
+# one forward one backward, begins as early with a backward as it can. Their bubbles are equal. What does 1F1B gain?
+
+# %%
+import runpy
+
+schedules = runpy.run_path(f"{FOLDER}/pytorch/schedules.py")
+
+
+def of_all_stages(name, stages, micro_batches):
+    return [schedules[name](stage, stages, micro_batches) for stage in range(stages)]
+
+
+simulate(of_all_stages("gpipe", 4, 8)).picture("GPipe")
+
+# %%
+simulate(of_all_stages("one_forward_one_backward", 4, 8)).picture("1F1B")
+
+
+# %%
+def held_bytes(schedule, stage, stages, micro_batches, activations):
+    """The most bytes of activations that a stage holds at once; `schedule` is "gpipe" or "1f1b".
+
+    activations: bytes that the stage holds for one micro-batch, from its forward to its backward.
+    """
+    ### BEGIN SOLUTION held_bytes: return the bytes; stages are numbered from 0; a stage never holds more than there are micro-batches
+    if schedule == "gpipe":
+        return micro_batches * activations
+    return min(stages - stage, micro_batches) * activations
+    ### END SOLUTION
+
+
+# %% [markdown]
+# ## A pipeline of processes
+#
+# Fill the gaps of `pytorch/pipeline.py`: which layers a stage has, a forward and a backward with their messages. Then fill the gap of
+# `pytorch/torch_pipeline.py`, the same with `torch.distributed.pipelining`. The script trains with either; a batch has 8 micro-batches of 8 images.
+#
+# How many times as fast as one process will two stages be, with 1F1B?
+
+# %%
+### BEGIN SOLUTION prediction_pipeline: write `prediction_pipeline = ` and your number: 1 means as fast as one process
+prediction_pipeline = 1.6
+### END SOLUTION
+print(f"I expect {prediction_pipeline} times the throughput; the bubble allows {2 * (1 - bubble(2, 8)):.2f}.")
+
+# %%
+TWO_RANKS, FOUR_RANKS = "1:ngpus=2:mpiprocs=2:ompthreads=1", "2:ngpus=2:mpiprocs=2:ompthreads=1"
+one_process = run("train_pipeline.py", "one_process", "--method naive --epoch 1")
+two_stages = run("train_pipeline.py", "two_stages", "--method all --epoch 1", select=TWO_RANKS)
+
+# %%
+from handson.notebook import pipelined
+
+pipelined.throughputs({"one process": one_process["naive"]} | two_stages, {name: 2 * (1 - bubble(2, m)) for name, m in (("naive", 1), ("gpipe", 8), ("1f1b", 8))})
+
+# %% [markdown]
+# The script has measured when each operation began and ended, in one step. Do you find your schedules again?
+
+# %%
+pipelined.measured(f"{FOLDER}/results/two_stages/gpipe_0").picture("GPipe, measured")
+
+# %%
+pipelined.measured(f"{FOLDER}/results/two_stages/1f1b_0").picture("1F1B, measured")
+
+# %% [markdown]
+# And the activations, on four stages? Each rank's tensors are counted now. What does your `held_bytes` predict for stage 0 with 1F1B, from what it holds with GPipe?
+
+# %%
+four_stages = run("train_pipeline.py", "four_stages", "--method gpipe 1f1b --epoch 1 --gpu-memory unlimited", select=FOUR_RANKS)
+pipelined.activations({method: f"{FOLDER}/results/four_stages/{method}_0" for method in ("gpipe", "1f1b")}, held_bytes, stages=4, micro_batches=8)
+
+# %% [markdown]
+# 1F1B holds as many micro-batches as there are stages behind, whatever their number: so a batch can be cut into many micro-batches, and the bubble
+# becomes small, without more memory.
 
 # %% [markdown]
 # ## Split in the products
@@ -275,6 +601,22 @@ print(f"{images_of_equal_bytes(BLOCKS, TOKENS, WIDTH, BLOCKS * block_parameters(
 
 # %% [markdown]
 # ## Chainer's way
+#
+# ChainerMN had model parallelism in 2018. Its `send` and `recv` are functions of the computational graph: backward goes through them and sends the
+# gradients the other way, so nobody writes a backward. `MultiNodeChainList` hides even these: it is told from which rank a link has its inputs,
+# and to which rank the outputs go. Fill the two gaps of `chainer/pipeline.py`, then compare it with yours:
+
+# %%
+# !cd {FOLDER} && wc -l pytorch/pipeline.py chainer/pipeline.py
+
+# %%
+of_chainer = run("train_pipeline.py", "chainer", "--method naive gpipe --epoch 1", select=TWO_RANKS, track="chainer")
+for method, [result] in of_chainer.items():
+    print(f"{method:6} {result.throughput:6.0f} images/s, loss {result.log[-1]['main/loss']:.4f}")
+
+# %% [markdown]
+# Why is there no 1F1B? A message of ChainerMN waits until it is taken. In 1F1B, stage 0 sends the outputs of micro-batch 1 while stage 1
+# sends back the gradient of micro-batch 0: each would wait for the other to receive. Your `send` only begins to send, and waits at the end of the step.
 
 # %% [markdown]
 # ## Check

@@ -48,6 +48,7 @@ EXPECTED = {  # prediction -> the range of what one can reasonably expect
     "prediction_period": (1, 36),
     "prediction_staleness": (0, 100),
     "prediction_blocks": (0.1, 1000),
+    "prediction_pipeline": (0.2, 2),  # times one process
 }
 NAMED = {  # prediction -> each name once, in any order
     "prediction_order": ("plain", "float16", "1-bit", "top-1-percent", "double-buffering"),
@@ -355,12 +356,23 @@ def _raise(error):
     raise error
 
 
+def _bubble(chance):
+    return {"stages": chance.randint(2, 64), "micro_batches": chance.randint(1, 256)}
+
+
+def _held_bytes(chance):
+    stages = chance.randint(2, 16)
+    sizes = {"micro_batches": chance.randint(1, 32), "activations": chance.randint(1, 10**9)}
+    return {"schedule": chance.choice(["gpipe", "1f1b"]), "stage": chance.randrange(stages), "stages": stages, **sizes}
+
+
 KINDS = {
     name: globals()[f"_{name}"]
     for name in (
         "workers", "throughput", "smallest_batch", "limit", "speed_up", "efficiency", "waiting", "updates", "learning_rate",
         "intra_rank", "total_accuracy", "scaling", "most_workers", "allreduce_seconds", "who_waits", "waiting_share", "overlap",
         "bytes_sent", "alpha_beta", "ring_wins_from", "hook_bytes", "block_bytes", "lost_share",
+        "bubble", "held_bytes",
     )
 }  # fmt: skip
 
