@@ -359,7 +359,7 @@ def _products_bytes(chance):
 
 
 def _images_bytes(chance):
-    return {"parameters": chance.randint(1, 10**8), "network_ranks": chance.randint(1, 16), "image_ranks": chance.randint(1, 16)}
+    return {"parameters": chance.randint(1, 10**8), "model_ranks": chance.randint(1, 16), "image_ranks": chance.randint(1, 16)}
 
 
 def _step_seconds(chance):

@@ -1,4 +1,4 @@
-"""The checks of mesh.py: which ranks share a network, and which share the images."""
+"""The checks of mesh.py: which ranks share a model, and which share the images."""
 
 import itertools
 
@@ -7,7 +7,7 @@ from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 
 PROBES, ORACLES = "grader.units.model_parallel.probes.mesh:", "grader.units.model_parallel.oracles.mesh:"
-TOGETHER = {"tensor": "share a network", "data": "share the images"}
+TOGETHER = {"tensor": "share a model", "data": "share the images"}
 
 
 def two_groups(seen, case, expected):
@@ -35,7 +35,7 @@ def same_images(seen, case, expected):
     for ranks in _where(case):
         other = next((rank for rank in ranks if images[rank] != images[ranks[0]]), None)
         if other is not None:
-            return f"ranks {ranks[0]} and {other} have different images, but they share a network: each would compute its part for other images"
+            return f"ranks {ranks[0]} and {other} have different images, but they share a model: each would compute its part for other images"
     return None
 
 
@@ -89,7 +89,7 @@ def _drawn(case):
 
 LAYOUT = {"ranks": 4, "layout": [[0, 1], [2, 3]], "names": ["data", "tensor"]}
 OTHER = LAYOUT | {"names": ["tensor", "data"]}
-GROUPS, SAME, OWN = "the groups of a mesh", "the same images where ranks share a network", "random numbers of its own"
+GROUPS, SAME, OWN = "the groups of a mesh", "the same images where ranks share a model", "random numbers of its own"
 CHECKS = (
     Check(
         "mesh", f"{PROBES}mesh", (_four("tensor"), _four("data"), {"ranks": 2, "nodes": 2, "ranks_of_a_node": 1, "inside": "tensor"}),

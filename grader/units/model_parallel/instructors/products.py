@@ -38,17 +38,17 @@ ANSWERS = {
         },
     ),
     "images_bytes": Function(
-        lambda chance: {"parameters": 1000 * chance.randint(10, 9999), "network_ranks": chance.randint(2, 5), "image_ranks": chance.randint(6, 9)},
-        lambda parameters, network_ranks, image_ranks: _ring(image_ranks) * 4 * parameters / network_ranks,
+        lambda chance: {"parameters": 1000 * chance.randint(10, 9999), "model_ranks": chance.randint(2, 5), "image_ranks": chance.randint(6, 9)},
+        lambda parameters, model_ranks, image_ranks: _ring(image_ranks) * 4 * parameters / model_ranks,
         {
-            "a rank has a part of the network, and sends the gradients of this part only": lambda parameters, network_ranks, image_ranks: _ring(image_ranks) * 4 * parameters,
-            "a float32 has 4 bytes": lambda parameters, network_ranks, image_ranks: _ring(image_ranks) * parameters / network_ranks,
-            "that is what is added up; a ring sends 2 (N - 1) / N of it": lambda parameters, network_ranks, image_ranks: 4 * parameters / network_ranks,
-            "the ring has the ranks that share the images; the other number says how the network is divided": lambda parameters, network_ranks, image_ranks: (
-                _ring(network_ranks) * 4 * parameters / image_ranks
+            "a rank has a part of the model, and sends the gradients of this part only": lambda parameters, model_ranks, image_ranks: _ring(image_ranks) * 4 * parameters,
+            "a float32 has 4 bytes": lambda parameters, model_ranks, image_ranks: _ring(image_ranks) * parameters / model_ranks,
+            "that is what is added up; a ring sends 2 (N - 1) / N of it": lambda parameters, model_ranks, image_ranks: 4 * parameters / model_ranks,
+            "the ring has the ranks that share the images; the other number says how the model is divided": lambda parameters, model_ranks, image_ranks: (
+                _ring(model_ranks) * 4 * parameters / image_ranks
             ),
-            "the ring has the ranks that share the images, not all ranks": lambda parameters, network_ranks, image_ranks: (
-                _ring(network_ranks * image_ranks) * 4 * parameters / network_ranks
+            "the ring has the ranks that share the images, not all ranks": lambda parameters, model_ranks, image_ranks: (
+                _ring(model_ranks * image_ranks) * 4 * parameters / model_ranks
             ),
         },
     ),
@@ -64,15 +64,15 @@ ANSWERS = {
         },
     ),
     "inside": Choice(
-        "network",
-        {"images": "then the ranks that share a network are on different nodes, and the tokens of each block go through the slow network: more bytes than the gradients"},
-        "{!r} is neither \"network\" nor \"images\"",
+        "model",
+        {"images": "then the ranks that share a model are on different nodes, and the tokens of each block go through the slow network: more bytes than the gradients"},
+        "{!r} is neither \"model\" nor \"images\"",
     ),
     "images_of_equal_bytes": Function(
         lambda chance: {"blocks": chance.randint(1, 12), "tokens": chance.randint(3, 70), "width": 8 * chance.randint(2, 40), "parameters": 1000 * chance.randint(10, 9999)},
         _equal,
         {
-            "that is twice of it: a rank sends the gradients of its half of the network, and a block has 4 all-reduces of its tokens": lambda blocks, tokens, width, parameters: (
+            "that is twice of it: a rank sends the gradients of its half of the model, and a block has 4 all-reduces of its tokens": lambda blocks, tokens, width, parameters: (
                 _equal(blocks, tokens, width, parameters, part=1)
             ),
             "that is the other way round: divide the gradients' bytes by those of one image": lambda blocks, tokens, width, parameters: (
