@@ -43,7 +43,7 @@ def other_images(seen, case, expected):
     first = {ranks[0]: set(seen[ranks[0]]["images"]) for ranks in _where(case)}
     for (one, of_one), (other, of_other) in itertools.combinations(first.items(), 2):
         if of_one & of_other:
-            return f"ranks {one} and {other} have the same images; they have the same part of the network, and divide the images"
+            return f"ranks {one} and {other} have the same images; they have the same part of the model, and divide the images"
     missing = set(range(case["images"])) - set().union(*first.values())
     return f"{len(missing)} of {case['images']} images are on no rank" if missing else None
 
@@ -51,14 +51,14 @@ def other_images(seen, case, expected):
 def means_of_the_same_part(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if not criteria.close(of_rank["parameters"], expected["parameters"][rank]):
-            return f"rank {rank} has lost its part of the network: the replica has broadcast another rank's part to it; give it the group of ranks with the same part"
+            return f"rank {rank} has lost its part of the model: the replica has broadcast another rank's part to it; give it the group of ranks with the same part"
     for rank, of_rank in enumerate(seen):
         found = of_rank["gradients"]
         if criteria.close(found, expected["same_part"][rank]):
             continue
         if criteria.close(found, expected["own"][rank]):
             return f"rank {rank} has the gradients of its own images alone"
-        return f"on rank {rank}, the gradients are not the means over the ranks that have the same part of the network"
+        return f"on rank {rank}, the gradients are not the means over the ranks that have the same part of the model"
     return None
 
 
