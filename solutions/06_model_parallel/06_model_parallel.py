@@ -505,22 +505,22 @@ print(f"I expect {prediction_forward} all-reduces in forward.")
 # %% [markdown]
 # ## Both at once
 #
-# Four GPUs, two on each of two nodes. Two ranks share a network (its products are split), and there are two such pairs, which share the
-# images. The ranks stand in a *mesh* of 2 x 2. The network between the nodes is slow; inside a node it is fast. What should the two
-# ranks of one node do together: share a network, or share the images?
+# Four GPUs, two on each of two nodes. Two ranks share a model (its products are split among them), and there are two such pairs, which
+# share the images. The ranks stand in a *mesh* of 2 x 2. The network between the nodes is slow; inside a node it is fast. What should the two
+# ranks of one node do together: share a model, or share the images?
 #
-# The bytes decide. Ranks that share a network send the tokens of each block; ranks that share the images send their gradients, once in each
-# step. But each of them has only a part of the network.
+# The bytes decide. Ranks that share a model send the tokens of each block; ranks that share the images send their gradients, once in each
+# step. But each of them has only a part of the model.
 
 
 # %%
-def images_bytes(parameters, network_ranks, image_ranks):
+def images_bytes(parameters, model_ranks, image_ranks):
     """Bytes that a rank sends in one step for the means of the gradients, by a ring all-reduce of float32.
 
-    parameters: of the whole network, all of them divided among `network_ranks` ranks; image_ranks: how many ranks share the images.
+    parameters: of the whole model, all of them divided among `model_ranks` ranks; image_ranks: how many ranks share the images.
     """
     ### BEGIN SOLUTION images_bytes: return the bytes; a rank has the gradients of its part only
-    return 2 * (image_ranks - 1) / image_ranks * 4 * parameters / network_ranks
+    return 2 * (image_ranks - 1) / image_ranks * 4 * parameters / model_ranks
     ### END SOLUTION
 
 
@@ -548,9 +548,9 @@ def step_seconds(computing, sent, ranks, rate):
 
 
 # %%
-# What should the two ranks of a node share, for these bytes: "network" or "images"?
+# What should the two ranks of a node share, for these bytes: "model" or "images"?
 ### BEGIN SOLUTION inside: write `inside = ` and the word, in quotes
-inside = "network"
+inside = "model"
 ### END SOLUTION
 # And how many times as long is a step of the other arrangement, at 80 Mbit/s?
 ### BEGIN SOLUTION prediction_times: write `prediction_times = ` and your number, 1 for as long
@@ -586,8 +586,8 @@ ratio = steps["data-inside"][RATES[-1]] / steps["tensor-inside"][RATES[-1]]
 print(f"predicted: {prediction_times} times as long; measured: {ratio:.1f}")
 
 # %% [markdown]
-# So a network is shared inside a node, where bytes are cheap, and images are shared between nodes. That is how large networks are trained:
-# tensor parallel among the GPUs of a node, data parallel (and pipelines, which send least of all) between nodes.
+# So a model is shared inside a node, where bytes are cheap, and images are shared between nodes. That is how large networks are trained:
+# tensor parallel among the GPUs of a node, data parallel (and pipelines, which send only the tokens between two stages) between nodes.
 #
 # The answer is one for these sizes. The tokens' bytes grow with the images, the gradients' bytes do not. With few images in a batch, the
 # other way would win. At how many do both send the same?
