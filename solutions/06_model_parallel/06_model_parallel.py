@@ -26,7 +26,7 @@
 # %%
 EXERCISES = "../exercises"
 FOLDER = f"{EXERCISES}/06_model_parallel"
-NETWORK = "80mbit"  # between the two virtual nodes, where it is the lesson
+RATES = (800, 240, 80)  # Mbit/s of the network between the two virtual nodes, where that is the lesson
 
 # %%
 from handson.cluster import virtual_nodes
@@ -34,14 +34,17 @@ from handson.cluster.follow import follow, submit
 from handson.notebook import communication
 
 if why := virtual_nodes.why_not():
-    NETWORK = "none"
+    RATES = RATES[:1]
     print("There are no virtual nodes here, so the network can't be slowed down. Everything runs, but bytes cost nothing:", why)
 
 
-def run(script, name, options, network="none", select="1:ngpus=1:mpiprocs=1:ompthreads=1", track="pytorch"):
-    """Run a script, into results/`name`; returns its results: method -> a result for each seed."""
+SELECT = {ranks: f"{nodes}:ngpus={ranks // nodes}:mpiprocs={ranks // nodes}:ompthreads=1" for ranks, nodes in ((1, 1), (2, 1), (4, 2))}
+
+
+def run(script, name, options, ranks=1, network="none", track="pytorch"):
+    """Run a script on 1, 2 or 4 ranks, into results/`name`; returns its results: method -> a result for each seed."""
     variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track}
-    follow(submit(FOLDER, "-V", "-l", f"network={network}", "-l", f"select={select}", "-j", "oe", "run_script.sh", **variables))
+    follow(submit(FOLDER, "-V", "-l", f"network={network}", "-l", f"select={SELECT[ranks]}", "-j", "oe", "run_script.sh", **variables))
     return communication.trainings(f"{FOLDER}/results/{name}")
 
 
@@ -205,7 +208,7 @@ print(f"I expect {prediction_slower:.2f} times the time, and {checkpointed_bytes
 # %%
 SAVING = "plain accumulate-2 accumulate-4 accumulate-8 checkpoint torch-checkpoint checkpoint-and-accumulate-4"
 saving = run("train_memory.py", "saving", f"--method {SAVING} --epoch 1 --batchsize {BATCH} --gpu-memory unlimited")
-memory_runs.bytes_against_time(saving, predicted={"plain": predicted["activations"], "checkpoint": checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS)})
+memory_runs.bytes_and_time(saving, predicted={"plain": predicted["activations"], "checkpoint": checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS)})
 
 # %%
 slower = memory_runs.step_seconds(saving["checkpoint"][0]) / memory_runs.step_seconds(saving["plain"][0])
@@ -265,16 +268,16 @@ prediction_ranks = 3
 print(f"I expect it from {prediction_ranks} ranks on.")
 
 # %%
-SELECTS = {1: "1:ngpus=1:mpiprocs=1:ompthreads=1", 2: "1:ngpus=2:mpiprocs=2:ompthreads=1", 4: "2:ngpus=2:mpiprocs=2:ompthreads=1"}
 options = "--method all --epoch 1 --batchsize 16 --width 192 --blocks 2 --gpu-memory unlimited"
-sharded = {ranks: run("train_sharded.py", f"sharded_{ranks}", options, select=select) for ranks, select in SELECTS.items()}
+sharded = {ranks: run("train_sharded.py", f"sharded_{ranks}", options, ranks) for ranks in SELECT}
 
 # %%
 wide = sum(parameter.numel() for parameter in transformer.Transformer(width=192, blocks=2).parameters())
 memory_runs.against_ranks(sharded, {"ddp": "ddp", "zero": "zero", "torch-zero": "zero", "fsdp": "fsdp"}, lambda method, ranks: sharded_bytes(method, wide, ranks))
 
 # %% [markdown]
-# DDP has its buckets beside the gradients, a second time as much. Your ZeRO has them in one tensor, which is the bucket. In the step itself, on two ranks:
+# DDP has its buckets beside the gradients, a second time as much. Your ZeRO has all gradients in one tensor, which is the bucket, and for a
+# moment the mean of its shard. On one rank nothing can be divided. In the step itself, on two ranks:
 
 # %%
 memory.picture([f"{FOLDER}/results/sharded_2/{method}_0" for method in ("ddp", "zero", "fsdp")])
@@ -380,9 +383,8 @@ prediction_pipeline = 1.6
 print(f"I expect {prediction_pipeline} times the throughput; the bubble allows {2 * (1 - bubble(2, 8)):.2f}.")
 
 # %%
-TWO_RANKS, FOUR_RANKS = "1:ngpus=2:mpiprocs=2:ompthreads=1", "2:ngpus=2:mpiprocs=2:ompthreads=1"
 one_process = run("train_pipeline.py", "one_process", "--epoch 1 --method naive")
-two_stages = run("train_pipeline.py", "two_stages", "--epoch 1 --method all", select=TWO_RANKS)
+two_stages = run("train_pipeline.py", "two_stages", "--epoch 1 --method all", ranks=2)
 
 # %%
 from handson.notebook import pipelined
@@ -408,7 +410,7 @@ for method, micro_batches in (("naive", 1), ("gpipe", 8), ("1f1b", 8)):
 # And the activations, on four stages? Each rank's tensors are counted now. What does your `held_bytes` predict for stage 0 with 1F1B, from what it holds with GPipe?
 
 # %%
-four_stages = run("train_pipeline.py", "four_stages", "--method gpipe 1f1b --epoch 1 --blocks 8 --gpu-memory unlimited", select=FOUR_RANKS)
+four_stages = run("train_pipeline.py", "four_stages", "--method gpipe 1f1b --epoch 1 --blocks 8 --gpu-memory unlimited", ranks=4)
 pipelined.activations({method: f"{FOLDER}/results/four_stages/{method}_0" for method in ("gpipe", "1f1b")}, held_bytes, stages=4, micro_batches=8)
 
 # %% [markdown]
@@ -504,22 +506,22 @@ print(f"I expect {prediction_forward} all-reduces in forward.")
 # %% [markdown]
 # ## Both at once
 #
-# Four GPUs, two on each of two nodes. Two ranks share a network (its products are split), and there are two such pairs, which share the
-# images. The ranks stand in a *mesh* of 2 x 2. The network between the nodes is slow; inside a node it is fast. What should the two
-# ranks of one node do together: share a network, or share the images?
+# Four GPUs, two on each of two nodes. Two ranks share a model (its products are split among them), and there are two such pairs, which
+# share the images. The ranks stand in a *mesh* of 2 x 2. The network between the nodes is slow; inside a node it is fast. What should the two
+# ranks of one node do together: share a model, or share the images?
 #
-# The bytes decide. Ranks that share a network send the tokens of each block; ranks that share the images send their gradients, once in each
-# step. But each of them has only a part of the network.
+# The bytes decide. Ranks that share a model send the tokens of each block; ranks that share the images send their gradients, once in each
+# step. But each of them has only a part of the model.
 
 
 # %%
-def images_bytes(parameters, network_ranks, image_ranks):
+def images_bytes(parameters, model_ranks, image_ranks):
     """Bytes that a rank sends in one step for the means of the gradients, by a ring all-reduce of float32.
 
-    parameters: of the whole network, all of them divided among `network_ranks` ranks; image_ranks: how many ranks share the images.
+    parameters: of the whole model, all of them divided among `model_ranks` ranks; image_ranks: how many ranks share the images.
     """
     ### BEGIN SOLUTION images_bytes: return the bytes; a rank has the gradients of its part only
-    return 2 * (image_ranks - 1) / image_ranks * 4 * parameters / network_ranks
+    return 2 * (image_ranks - 1) / image_ranks * 4 * parameters / model_ranks
     ### END SOLUTION
 
 
@@ -547,9 +549,9 @@ def step_seconds(computing, sent, ranks, rate):
 
 
 # %%
-# What should the two ranks of a node share, for these bytes: "network" or "images"?
+# What should the two ranks of a node share, for these bytes: "model" or "images"?
 ### BEGIN SOLUTION inside: write `inside = ` and the word, in quotes
-inside = "network"
+inside = "model"
 ### END SOLUTION
 # And how many times as long is a step of the other arrangement, at 80 Mbit/s?
 ### BEGIN SOLUTION prediction_times: write `prediction_times = ` and your number, 1 for as long
@@ -561,13 +563,11 @@ print(f"I expect the ranks of a node to share the {inside}, and the other way to
 # Fill the gaps of `pytorch/mesh.py`; `train_mesh.py` trains with its functions and with those of `products.py`. Three jobs, at three rates:
 
 # %%
-RATES = (800, 240, 80) if NETWORK != "none" else (800,)  # Mbit/s
-FOUR_RANKS = "2:ngpus=2:mpiprocs=2:ompthreads=1"
 meshes = {}
 for rate in RATES:
-    network = "none" if NETWORK == "none" else f"{rate}mbit"
-    options = f"--method all -e 1 -b {IMAGES} --blocks {BLOCKS} --width {WIDTH}"
-    meshes[rate] = run("train_mesh.py", f"mesh_{rate}", options, network, FOUR_RANKS)
+    network = "none" if why else f"{rate}mbit"
+    options = f"--method all --epoch 1 -b {IMAGES} --blocks {BLOCKS} --width {WIDTH}"
+    meshes[rate] = run("train_mesh.py", f"mesh_{rate}", options, 4, network)
 
 # %% [markdown]
 # Points are measured, lines predicted by your `step_seconds`. It gets the seconds of computing from the fastest network.
@@ -585,8 +585,8 @@ ratio = steps["data-inside"][RATES[-1]] / steps["tensor-inside"][RATES[-1]]
 print(f"predicted: {prediction_times} times as long; measured: {ratio:.1f}")
 
 # %% [markdown]
-# So a network is shared inside a node, where bytes are cheap, and images are shared between nodes. That is how large networks are trained:
-# tensor parallel among the GPUs of a node, data parallel (and pipelines, which send least of all) between nodes.
+# So a model is shared inside a node, where bytes are cheap, and images are shared between nodes. That is how large networks are trained:
+# tensor parallel among the GPUs of a node, data parallel (and pipelines, which send only the tokens between two stages) between nodes.
 #
 # The answer is one for these sizes. The tokens' bytes grow with the images, the gradients' bytes do not. With few images in a batch, the
 # other way would win. At how many do both send the same?
@@ -616,7 +616,7 @@ print(f"{images_of_equal_bytes(BLOCKS, TOKENS, WIDTH, BLOCKS * block_parameters(
 # !cd {FOLDER} && wc -l pytorch/pipeline.py chainer/chain_list.py
 
 # %%
-of_chainer = run("train_pipeline.py", "chainer", "--epoch 1 --method naive gpipe", select=TWO_RANKS, track="chainer")
+of_chainer = run("train_pipeline.py", "chainer", "--epoch 1 --method naive gpipe", ranks=2, track="chainer")
 for method, [result] in of_chainer.items():
     print(f"{method:6} {result.throughput:6.0f} images/s, loss {result.log[-1]['main/loss']:.4f}")
 

@@ -34,7 +34,7 @@ INPUTS = 3000
 WHOLE = ("workers", "intra_rank", "updates")  # functions that return whole numbers, by which lists are repeated or indexed
 MEASURED = (
     "submit", "follow", "timing", "runs", "read", "profiled_runs", "one_worker", "big_batches", "compare", "plots", "drawings", "check", "contents", "doctor",
-    "communication", "schedules", "sessions", "restarts", "run",
+    "communication", "schedules", "sessions", "restarts", "run", "products",
 )  # fmt: skip
 EXPECTED = {  # prediction -> the range of what one can reasonably expect
     "prediction": (0.5, 4),
@@ -49,6 +49,8 @@ EXPECTED = {  # prediction -> the range of what one can reasonably expect
     "prediction_staleness": (0, 100),
     "prediction_blocks": (0.1, 1000),
     "prediction_pipeline": (0.2, 2),  # times one process
+    "prediction_forward": (0, 1000),  # all-reduces
+    "prediction_times": (0.01, 1000),
 }
 NAMED = {  # prediction -> each name once, in any order
     "prediction_order": ("plain", "float16", "1-bit", "top-1-percent", "double-buffering"),
@@ -352,6 +354,22 @@ def _lost_share(chance):
     return {"interval": chance.uniform(10, 10_000), "checkpoint": chance.uniform(0.1, 300), "between": chance.uniform(1e4, 1e7)}
 
 
+def _products_bytes(chance):
+    return {name: chance.randint(1, 256) for name in ("blocks", "images", "tokens", "width", "ranks")}
+
+
+def _images_bytes(chance):
+    return {"parameters": chance.randint(1, 10**8), "model_ranks": chance.randint(1, 16), "image_ranks": chance.randint(1, 16)}
+
+
+def _step_seconds(chance):
+    return {"computing": chance.uniform(0.001, 10), "sent": chance.randint(1, 10**8), "ranks": chance.randint(1, 16), "rate": chance.uniform(1, 10_000)}
+
+
+def _images_of_equal_bytes(chance):
+    return {"blocks": chance.randint(1, 100), "tokens": chance.randint(1, 1000), "width": chance.randint(1, 4096), "parameters": chance.randint(1, 10**8)}
+
+
 def _raise(error):
     raise error
 
@@ -373,6 +391,7 @@ KINDS = {
         "intra_rank", "total_accuracy", "scaling", "most_workers", "allreduce_seconds", "who_waits", "waiting_share", "overlap",
         "bytes_sent", "alpha_beta", "ring_wins_from", "hook_bytes", "block_bytes", "lost_share",
         "bubble", "held_bytes",
+        "products_bytes", "images_bytes", "step_seconds", "images_of_equal_bytes",
     )
 }  # fmt: skip
 

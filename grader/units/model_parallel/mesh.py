@@ -1,4 +1,4 @@
-"""The checks of mesh.py: which ranks share a network, and which share the images."""
+"""The checks of mesh.py: which ranks share a model, and which share the images."""
 
 import itertools
 
@@ -7,7 +7,7 @@ from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 
 PROBES, ORACLES = "grader.units.model_parallel.probes.mesh:", "grader.units.model_parallel.oracles.mesh:"
-TOGETHER = {"tensor": "share a network", "data": "share the images"}
+TOGETHER = {"tensor": "share a model", "data": "share the images"}
 
 
 def two_groups(seen, case, expected):
@@ -35,7 +35,7 @@ def same_images(seen, case, expected):
     for ranks in _where(case):
         other = next((rank for rank in ranks if images[rank] != images[ranks[0]]), None)
         if other is not None:
-            return f"ranks {ranks[0]} and {other} have different images, but they share a network: each would compute its part for other images"
+            return f"ranks {ranks[0]} and {other} have different images, but they share a model: each would compute its part for other images"
     return None
 
 
@@ -43,7 +43,7 @@ def other_images(seen, case, expected):
     first = {ranks[0]: set(seen[ranks[0]]["images"]) for ranks in _where(case)}
     for (one, of_one), (other, of_other) in itertools.combinations(first.items(), 2):
         if of_one & of_other:
-            return f"ranks {one} and {other} have the same images; they have the same part of the network, and divide the images"
+            return f"ranks {one} and {other} have the same images; they have the same part of the model, and divide the images"
     missing = set(range(case["images"])) - set().union(*first.values())
     return f"{len(missing)} of {case['images']} images are on no rank" if missing else None
 
@@ -51,14 +51,14 @@ def other_images(seen, case, expected):
 def means_of_the_same_part(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if not criteria.close(of_rank["parameters"], expected["parameters"][rank]):
-            return f"rank {rank} has lost its part of the network: the replica has broadcast another rank's part to it; give it the group of ranks with the same part"
+            return f"rank {rank} has lost its part of the model: the replica has broadcast another rank's part to it; give it the group of ranks with the same part"
     for rank, of_rank in enumerate(seen):
         found = of_rank["gradients"]
         if criteria.close(found, expected["same_part"][rank]):
             continue
         if criteria.close(found, expected["own"][rank]):
             return f"rank {rank} has the gradients of its own images alone"
-        return f"on rank {rank}, the gradients are not the means over the ranks that have the same part of the network"
+        return f"on rank {rank}, the gradients are not the means over the ranks that have the same part of the model"
     return None
 
 
@@ -89,7 +89,7 @@ def _drawn(case):
 
 LAYOUT = {"ranks": 4, "layout": [[0, 1], [2, 3]], "names": ["data", "tensor"]}
 OTHER = LAYOUT | {"names": ["tensor", "data"]}
-GROUPS, SAME, OWN = "the groups of a mesh", "the same images where ranks share a network", "random numbers of its own"
+GROUPS, SAME, OWN = "the groups of a mesh", "the same images where ranks share a model", "random numbers of its own"
 CHECKS = (
     Check(
         "mesh", f"{PROBES}mesh", (_four("tensor"), _four("data"), {"ranks": 2, "nodes": 2, "ranks_of_a_node": 1, "inside": "tensor"}),

@@ -1,7 +1,7 @@
 """Two kinds of parallelism at once: train_mesh.py calls these functions, in this order.
 
-The ranks stand in a mesh, a row for each node. In one direction they share a network (tensor parallel), in the other one they share the
-images (data parallel): ranks that share a network have the same images, and ranks that share the images have the same part of the network.
+The ranks stand in a mesh, a row for each node. In one direction they share a model (tensor parallel), in the other one they share the
+images (data parallel): ranks that share a model have the same images, and ranks that share the images have the same part of the model.
 """
 
 import torch
@@ -28,7 +28,7 @@ def make_sampler(train_set, mesh, seed):
 
 
 def make_replica(model, mesh):
-    """`model`, this rank's part of the network, with gradients that are means over all images."""
+    """`model`, this rank's part of the model, with gradients that are means over all images."""
     ### BEGIN SOLUTION replica: `replica`: DistributedDataParallel(model, process_group=...), for the ranks with the same part; mesh.get_group(name) is the group of this rank in one direction
     replica = DistributedDataParallel(model, process_group=mesh.get_group("data"))
     ### END SOLUTION
@@ -36,7 +36,7 @@ def make_replica(model, mesh):
 
 
 def seed_dropout(seed, rank):
-    """From now on, this rank draws random numbers for dropout. Ranks that share a network drop other units, since they have other units."""
+    """From now on, this rank draws random numbers for dropout. Ranks that share a model drop other units, since they have other units."""
     ### BEGIN SOLUTION dropout: torch.manual_seed with a number that follows from `seed`, and differs from rank to rank
     torch.manual_seed(1000 * seed + rank)
     ### END SOLUTION

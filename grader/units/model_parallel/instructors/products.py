@@ -28,29 +28,27 @@ ANSWERS = {
         },
         _tokens,
         {
-            "the attention and the MLP of a block each have an all-reduce in both directions: 4 in a block": _but(all_reduces=2),
-            "a block has two split parts, the attention and the MLP": _but(all_reduces=1),
+            "that is half of it: a block has 4 all-reduces (attention and MLP, forward and backward), and a ring sends 2 (N - 1) / N of each": _but(all_reduces=2),
+            "that is a quarter of it: a block has 4 all-reduces, and a float32 has 4 bytes": _but(all_reduces=1),
             "that is one for each of the six matrices; between two products nothing is sent": _but(all_reduces=12),
-            "a float32 has 4 bytes": _but(number=1),
-            "a float32 has 4 bytes, not 8": _but(number=8),
+            "that is twice of it: a float32 has 4 bytes, and a block has 4 all-reduces": _but(number=8),
             "that is what is added up; a ring sends 2 (N - 1) / N of it": _but(ring=lambda ranks: 1),
-            "a ring has a reduce-scatter and an all-gather, each sends (N - 1) / N": _but(ring=lambda ranks: (ranks - 1) / ranks),
             "a ring sends 2 (N - 1) / N of the bytes: in each step 1/N": _but(ring=lambda ranks: 2 * (ranks - 1)),
             "the tokens do not become fewer on each rank: all ranks have all of them": _but(ring=lambda ranks: _ring(ranks) / ranks),
         },
     ),
     "images_bytes": Function(
-        lambda chance: {"parameters": 1000 * chance.randint(10, 9999), "network_ranks": chance.randint(2, 5), "image_ranks": chance.randint(6, 9)},
-        lambda parameters, network_ranks, image_ranks: _ring(image_ranks) * 4 * parameters / network_ranks,
+        lambda chance: {"parameters": 1000 * chance.randint(10, 9999), "model_ranks": chance.randint(2, 5), "image_ranks": chance.randint(6, 9)},
+        lambda parameters, model_ranks, image_ranks: _ring(image_ranks) * 4 * parameters / model_ranks,
         {
-            "a rank has a part of the network, and sends the gradients of this part only": lambda parameters, network_ranks, image_ranks: _ring(image_ranks) * 4 * parameters,
-            "a float32 has 4 bytes": lambda parameters, network_ranks, image_ranks: _ring(image_ranks) * parameters / network_ranks,
-            "that is what is added up; a ring sends 2 (N - 1) / N of it": lambda parameters, network_ranks, image_ranks: 4 * parameters / network_ranks,
-            "the ring has the ranks that share the images; the other number says how the network is divided": lambda parameters, network_ranks, image_ranks: (
-                _ring(network_ranks) * 4 * parameters / image_ranks
+            "a rank has a part of the model, and sends the gradients of this part only": lambda parameters, model_ranks, image_ranks: _ring(image_ranks) * 4 * parameters,
+            "a float32 has 4 bytes": lambda parameters, model_ranks, image_ranks: _ring(image_ranks) * parameters / model_ranks,
+            "that is what is added up; a ring sends 2 (N - 1) / N of it": lambda parameters, model_ranks, image_ranks: 4 * parameters / model_ranks,
+            "the ring has the ranks that share the images; the other number says how the model is divided": lambda parameters, model_ranks, image_ranks: (
+                _ring(model_ranks) * 4 * parameters / image_ranks
             ),
-            "the ring has the ranks that share the images, not all ranks": lambda parameters, network_ranks, image_ranks: (
-                _ring(network_ranks * image_ranks) * 4 * parameters / network_ranks
+            "the ring has the ranks that share the images, not all ranks": lambda parameters, model_ranks, image_ranks: (
+                _ring(model_ranks * image_ranks) * 4 * parameters / model_ranks
             ),
         },
     ),
@@ -66,17 +64,16 @@ ANSWERS = {
         },
     ),
     "inside": Choice(
-        "network",
-        {"images": "then the ranks that share a network are on different nodes, and the tokens of each block go through the slow network: more bytes than the gradients"},
-        "{!r} is neither \"network\" nor \"images\"",
+        "model",
+        {"images": "then the ranks that share a model are on different nodes, and the tokens of each block go through the slow network: more bytes than the gradients"},
+        "{!r} is neither \"model\" nor \"images\"",
     ),
     "images_of_equal_bytes": Function(
         lambda chance: {"blocks": chance.randint(1, 12), "tokens": chance.randint(3, 70), "width": 8 * chance.randint(2, 40), "parameters": 1000 * chance.randint(10, 9999)},
         _equal,
         {
-            "a rank has half of the parameters, and sends the gradients of these": lambda blocks, tokens, width, parameters: _equal(blocks, tokens, width, parameters, part=1),
-            "a block has 4 all-reduces of its tokens: of the attention and of the MLP, forward and backward": lambda blocks, tokens, width, parameters: (
-                _equal(blocks, tokens, width, parameters, all_reduces=2)
+            "that is twice of it: a rank sends the gradients of its half of the model, and a block has 4 all-reduces of its tokens": lambda blocks, tokens, width, parameters: (
+                _equal(blocks, tokens, width, parameters, part=1)
             ),
             "that is the other way round: divide the gradients' bytes by those of one image": lambda blocks, tokens, width, parameters: (
                 1 / _equal(blocks, tokens, width, parameters)

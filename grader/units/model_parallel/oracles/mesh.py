@@ -1,4 +1,4 @@
-"""What mesh.py should give: the gradients of all ranks with the same part of the network, in one process."""
+"""What mesh.py should give: the gradients of all ranks with the same part of the model, in one process."""
 
 import numpy
 

@@ -37,7 +37,7 @@ def sampler(rank, ranks, source, case):
 
 
 def places(rank, case):
-    """(which part of the images, which part of the network) the case's mesh gives to a rank."""
+    """(which part of the images, which part of the model) the case's mesh gives to a rank."""
     where = [row.index(rank) for row in case["layout"] if rank in row][0], next(number for number, row in enumerate(case["layout"]) if rank in row)
     of_dimension = dict(zip(case["names"], reversed(where)))
     return of_dimension["data"], of_dimension["tensor"]
