@@ -9,6 +9,8 @@ from handson.chainer import data, transformer
 from handson.errors import TrackError
 from handson.training import compared_methods, transformer_options, watchdog
 
+chainer.disable_experimental_feature_warning = True  # ChainerMN's links and functions of model parallelism have been "experimental" since 2018
+
 
 def check(comm, args, micro_batches):
     """Raises TrackError, on all ranks, where the layers or the batch cannot be divided."""
