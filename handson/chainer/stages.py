@@ -44,4 +44,4 @@ class Progress(compared_methods.Losses):
         super().__init__(comm, method, comm.mpi_comm.Barrier)
 
     def add(self, loss):
-        super().add(self.comm.bcast_obj(loss, root=self.comm.size - 1))
+        super().add(self.comm.mpi_comm.bcast(loss, root=self.comm.size - 1))

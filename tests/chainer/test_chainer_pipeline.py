@@ -1,6 +1,11 @@
 """ChainerMN's pipelines: equal to the unsplit network over mpiexec, whose layers are those of the PyTorch track."""
 
 import importlib.util
+import json
+import os
+import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -81,6 +86,18 @@ def test_both_steps_train_as_the_unsplit_network(size):
         assert of_ranks[-1][method][0] == pytest.approx(losses, abs=1e-5)
         for of_rank, part in zip(of_ranks, parts):
             numpy.testing.assert_allclose(of_rank[method][1], part, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_script_writes_a_result_with_the_last_ranks_loss(tmp_path):
+    scripts = sysconfig.get_path("scripts")
+    options = "--method naive gpipe -e 1 -b 500 --micro-batches 4 --width 8 --heads 2 --blocks 1"
+    command = [f"{scripts}/mpiexec", "-n", "2", sys.executable, PIPELINE.with_name("train_pipeline.py"), "-o", tmp_path, *options.split()]
+    ended = subprocess.run(command, env=os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}"}, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    naive, gpipe = (json.loads((tmp_path / f"{method}_0/result.json").read_text()) for method in ("naive", "gpipe"))
+    assert naive["images"] == 1500 and naive["track"] == "chainer"
+    assert 1 < naive["log"][0]["main/loss"] == pytest.approx(gpipe["log"][0]["main/loss"], abs=1e-4)
 
 
 def test_the_layers_are_those_of_the_pytorch_track():
