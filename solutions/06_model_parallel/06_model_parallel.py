@@ -545,7 +545,7 @@ def step_seconds(computing, sent, ranks, rate):
 ### BEGIN SOLUTION inside: write `inside = ` and the word, in quotes
 inside = "model"
 ### END SOLUTION
-# And how many times as long is a step of the other arrangement, at 80 Mbit/s?
+# And how many times as long is a step of the other arrangement, at 160 Mbit/s?
 ### BEGIN SOLUTION prediction_times: write `prediction_times = ` and your number, 1 for as long
 prediction_times = 4
 ### END SOLUTION
@@ -555,16 +555,17 @@ print(f"I expect the ranks of a node to share the {inside}, and the other way to
 # Fill the gaps of `pytorch/mesh.py`; `train_mesh.py` trains with its functions and with those of `products.py`. Three jobs, at three rates:
 
 # %%
-RATES = (800, 240, 80) if NETWORK != "none" else (800,)  # Mbit/s
+RATES = (800, 400, 160) if NETWORK != "none" else (800,)  # Mbit/s
 FOUR_RANKS = "2:ngpus=2:mpiprocs=2:ompthreads=1"
 meshes = {}
 for rate in RATES:
     network = "none" if NETWORK == "none" else f"{rate}mbit"
-    options = f"--method all -e 1 -b {IMAGES} --blocks {BLOCKS} --width {WIDTH}"
+    options = f"--method all -e 2 -b {IMAGES} --blocks {BLOCKS} --width {WIDTH}"
     meshes[rate] = run("train_mesh.py", f"mesh_{rate}", options, network, FOUR_RANKS)
 
 # %% [markdown]
-# Points are measured, lines predicted by your `step_seconds`. It gets the seconds of computing from the fastest network.
+# Points are measured (after the first epoch, which has what happens only once), lines predicted by your `step_seconds`. It gets
+# the seconds of computing from the fastest network.
 
 # %%
 steps = {name: {rate: products.seconds_of_a_step(of_rate[name][0], 2 * IMAGES) for rate, of_rate in meshes.items()} for name in sends}
