@@ -55,7 +55,7 @@ def steps(measured, predicted, fastest):
         axes.plot(between, [predicted(arrangement, rate) for rate in between], color=colour, linestyle=line, linewidth=1)
         axes.plot(list(of_one), list(of_one.values()), color=colour, marker=marker, markersize=7, markerfacecolor="white", linestyle="none", label=arrangement)
     axes.plot([], [], color=PREDICTED, linestyle="none", label=f"lines: predicted from {fastest:g} Mbit/s")
-    axes.set(xscale="log", yscale="log", xlabel="rate of the network between the nodes [Mbit/s]", ylabel="time of a step [s]")
+    axes.set(xscale="log", xlabel="rate of the network between the nodes [Mbit/s]", ylabel="time of a step [s]", ylim=(0, None))
     axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
     axes.minorticks_off()
     axes.legend(fontsize="small", edgecolor="none")
