@@ -392,7 +392,7 @@ from handson.notebook import pipelined
 pipelined.throughputs({"one process": one_process["naive"]} | two_stages, {name: 2 * (1 - bubble(2, m)) for name, m in (("naive", 1), ("gpipe", 8), ("1f1b", 8))})
 
 # %% [markdown]
-# The script has measured when each operation began and ended, in one step. Do you find your schedules again? What is idle beyond the bubble are stages
+# `torch-gpipe` and `torch-1f1b` are PyTorch's, with the same operations. The script has measured when each operation began and ended, in one step. Do you find your schedules again? What is idle beyond the bubble are stages
 # that do not take the same time (count their layers), and messages.
 
 # %%
@@ -414,8 +414,8 @@ four_stages = run("train_pipeline.py", "four_stages", "--method gpipe 1f1b --epo
 pipelined.activations({method: f"{FOLDER}/results/four_stages/{method}_0" for method in ("gpipe", "1f1b")}, held_bytes, stages=4, micro_batches=8)
 
 # %% [markdown]
-# 1F1B holds as many micro-batches as there are stages behind, whatever their number: so a batch can be cut into many micro-batches, and the bubble
-# becomes small, without more memory.
+# With 1F1B, stage s of p holds p - s micro-batches, however many there are. So a batch can be cut into many micro-batches, and the bubble becomes
+# small, without more memory. What is above your prediction are the gradients that a stage has sent: nothing tells it that they have been taken.
 
 # %% [markdown]
 # ## Split in the products

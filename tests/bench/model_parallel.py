@@ -4,6 +4,7 @@ import os
 import statistics
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from handson.notebook import communication
@@ -22,22 +23,30 @@ def measure(folder):
 
 
 def _pipeline(folder):
-    allowed = STAGES * MICRO_BATCHES / (MICRO_BATCHES + STAGES - 1)
-    gains = {"gpipe": [], "1f1b": []}
+    bubble = (STAGES - 1) / (MICRO_BATCHES + STAGES - 1)
+    gains, shares = {"gpipe": [], "1f1b": []}, {"gpipe": [], "1f1b": []}
     for turn in range(TURNS):
-        one = _run(folder / f"one{turn}", "train_pipeline", 1, f"--method naive --epoch 2 {PIPELINE}")["naive"]
+        alone = communication.rate(_alone(folder / f"one{turn}", 0))
+        with ThreadPoolExecutor(STAGES) as pool:  # what these cores do at once, where nobody waits for anybody
+            both = sum(map(communication.rate, pool.map(lambda gpu: _alone(folder / f"both{turn}{gpu}", gpu), range(STAGES))))
         two = _run(folder / f"two{turn}", "train_pipeline", STAGES, f"--method gpipe 1f1b --epoch 2 --micro-batches {MICRO_BATCHES} {PIPELINE}")
-        for method, values in gains.items():
-            values.append(communication.rate(two[method]) / communication.rate(one))
+        for method in gains:
+            gains[method].append(communication.rate(two[method]) / alone)
+            shares[method].append(communication.rate(two[method]) / (both * (1 - bubble)))
     rows = [
         (f"{method}, {STAGES} stages and {MICRO_BATCHES} micro-batches: times one process", f"{statistics.median(values):.2f}",
-         f"{statistics.median(values) / allowed:.2f} of the {allowed:.2f} that the bubble allows, at least 0.9")
+         f"{statistics.median(shares[method]):.2f} of what the bubble allows on these cores, at least 0.9")
         for method, values in gains.items()
     ]  # fmt: skip
     counted = _run(folder / "counted", "train_pipeline", STAGES, f"--method gpipe 1f1b --epoch 1 --micro-batches {MICRO_BATCHES} {PIPELINE} --gpu-memory unlimited")
     held = {method: run.memory[0]["most"]["activations"] for method, run in counted.items()}
     of_one = held["gpipe"] / MICRO_BATCHES
     return [*rows, ("micro-batches whose activations stage 0 holds with 1F1B, by bytes", f"{held['1f1b'] / of_one:.2f}", f"at most {STAGES}, and what an operation needs for a moment")]
+
+
+def _alone(out, gpu):
+    """The Result of one process on a virtual GPU."""
+    return _run(out, "train_pipeline", 1, f"--method naive --epoch 2 -g {gpu} {PIPELINE}")["naive"]
 
 
 def _zero(folder):
