@@ -26,7 +26,7 @@
 # %%
 EXERCISES = "../exercises"
 FOLDER = f"{EXERCISES}/06_model_parallel"
-NETWORK = "80mbit"  # between the two virtual nodes, where it is the lesson
+RATES = (800, 240, 80)  # Mbit/s of the network between the two virtual nodes, where that is the lesson
 
 # %%
 from handson.cluster import virtual_nodes
@@ -34,14 +34,17 @@ from handson.cluster.follow import follow, submit
 from handson.notebook import communication
 
 if why := virtual_nodes.why_not():
-    NETWORK = "none"
+    RATES = RATES[:1]
     print("There are no virtual nodes here, so the network can't be slowed down. Everything runs, but bytes cost nothing:", why)
 
 
-def run(script, name, options, network="none", select="1:ngpus=1:mpiprocs=1:ompthreads=1", track="pytorch"):
-    """Run a script, into results/`name`; returns its results: method -> a result for each seed."""
+SELECT = {ranks: f"{nodes}:ngpus={ranks // nodes}:mpiprocs={ranks // nodes}:ompthreads=1" for ranks, nodes in ((1, 1), (2, 1), (4, 2))}
+
+
+def run(script, name, options, ranks=1, network="none", track="pytorch"):
+    """Run a script on 1, 2 or 4 ranks, into results/`name`; returns its results: method -> a result for each seed."""
     variables = {"SCRIPT": script, "NAME": name, "OPTIONS": options, "TRACK": track}
-    follow(submit(FOLDER, "-V", "-l", f"network={network}", "-l", f"select={select}", "-j", "oe", "run_script.sh", **variables))
+    follow(submit(FOLDER, "-V", "-l", f"network={network}", "-l", f"select={SELECT[ranks]}", "-j", "oe", "run_script.sh", **variables))
     return communication.trainings(f"{FOLDER}/results/{name}")
 
 
@@ -205,7 +208,7 @@ print(f"I expect {prediction_slower:.2f} times the time, and {checkpointed_bytes
 # %%
 SAVING = "plain accumulate-2 accumulate-4 accumulate-8 checkpoint torch-checkpoint checkpoint-and-accumulate-4"
 saving = run("train_memory.py", "saving", f"--method {SAVING} --epoch 1 --batchsize {BATCH} --gpu-memory unlimited")
-memory_runs.bytes_against_time(saving, predicted={"plain": predicted["activations"], "checkpoint": checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS)})
+memory_runs.bytes_and_time(saving, predicted={"plain": predicted["activations"], "checkpoint": checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS)})
 
 # %%
 slower = memory_runs.step_seconds(saving["checkpoint"][0]) / memory_runs.step_seconds(saving["plain"][0])
@@ -265,16 +268,16 @@ prediction_ranks = 3
 print(f"I expect it from {prediction_ranks} ranks on.")
 
 # %%
-SELECTS = {1: "1:ngpus=1:mpiprocs=1:ompthreads=1", 2: "1:ngpus=2:mpiprocs=2:ompthreads=1", 4: "2:ngpus=2:mpiprocs=2:ompthreads=1"}
 options = "--method all --epoch 1 --batchsize 16 --width 192 --blocks 2 --gpu-memory unlimited"
-sharded = {ranks: run("train_sharded.py", f"sharded_{ranks}", options, select=select) for ranks, select in SELECTS.items()}
+sharded = {ranks: run("train_sharded.py", f"sharded_{ranks}", options, ranks) for ranks in SELECT}
 
 # %%
 wide = sum(parameter.numel() for parameter in transformer.Transformer(width=192, blocks=2).parameters())
 memory_runs.against_ranks(sharded, {"ddp": "ddp", "zero": "zero", "torch-zero": "zero", "fsdp": "fsdp"}, lambda method, ranks: sharded_bytes(method, wide, ranks))
 
 # %% [markdown]
-# DDP has its buckets beside the gradients, a second time as much. Your ZeRO has them in one tensor, which is the bucket. In the step itself, on two ranks:
+# DDP has its buckets beside the gradients, a second time as much. Your ZeRO has all gradients in one tensor, which is the bucket, and for a
+# moment the mean of its shard. On one rank nothing can be divided. In the step itself, on two ranks:
 
 # %%
 memory.picture([f"{FOLDER}/results/sharded_2/{method}_0" for method in ("ddp", "zero", "fsdp")])
@@ -380,9 +383,8 @@ prediction_pipeline = 1.6
 print(f"I expect {prediction_pipeline} times the throughput; the bubble allows {2 * (1 - bubble(2, 8)):.2f}.")
 
 # %%
-TWO_RANKS, FOUR_RANKS = "1:ngpus=2:mpiprocs=2:ompthreads=1", "2:ngpus=2:mpiprocs=2:ompthreads=1"
-one_process = run("train_pipeline.py", "one_process", "--method naive --epoch 1")
-two_stages = run("train_pipeline.py", "two_stages", "--method all --epoch 1", select=TWO_RANKS)
+one_process = run("train_pipeline.py", "one_process", "--epoch 1 --method naive")
+two_stages = run("train_pipeline.py", "two_stages", "--epoch 1 --method all", ranks=2)
 
 # %%
 from handson.notebook import pipelined
@@ -390,7 +392,8 @@ from handson.notebook import pipelined
 pipelined.throughputs({"one process": one_process["naive"]} | two_stages, {name: 2 * (1 - bubble(2, m)) for name, m in (("naive", 1), ("gpipe", 8), ("1f1b", 8))})
 
 # %% [markdown]
-# The script has measured when each operation began and ended, in one step. Do you find your schedules again?
+# The script has measured when each operation began and ended, in one step. Do you find your schedules again? What is idle beyond the bubble are stages
+# that do not take the same time (count their layers), and messages.
 
 # %%
 pipelined.measured(f"{FOLDER}/results/two_stages/gpipe_0").picture("GPipe, measured")
@@ -398,11 +401,16 @@ pipelined.measured(f"{FOLDER}/results/two_stages/gpipe_0").picture("GPipe, measu
 # %%
 pipelined.measured(f"{FOLDER}/results/two_stages/1f1b_0").picture("1F1B, measured")
 
+# %%
+for method, micro_batches in (("naive", 1), ("gpipe", 8), ("1f1b", 8)):
+    idle = pipelined.measured(f"{FOLDER}/results/two_stages/{method}_0").bubble
+    print(f"{method:6} idle: {idle:4.0%} measured, {bubble(2, micro_batches):4.0%} by your formula")
+
 # %% [markdown]
 # And the activations, on four stages? Each rank's tensors are counted now. What does your `held_bytes` predict for stage 0 with 1F1B, from what it holds with GPipe?
 
 # %%
-four_stages = run("train_pipeline.py", "four_stages", "--method gpipe 1f1b --epoch 1 --gpu-memory unlimited", select=FOUR_RANKS)
+four_stages = run("train_pipeline.py", "four_stages", "--method gpipe 1f1b --epoch 1 --blocks 8 --gpu-memory unlimited", ranks=4)
 pipelined.activations({method: f"{FOLDER}/results/four_stages/{method}_0" for method in ("gpipe", "1f1b")}, held_bytes, stages=4, micro_batches=8)
 
 # %% [markdown]
@@ -555,6 +563,7 @@ print(f"I expect the ranks of a node to share the {inside}, and the other way to
 # Fill the gaps of `pytorch/mesh.py`; `train_mesh.py` trains with its functions and with those of `products.py`. Three jobs, at three rates:
 
 # %%
+<<<<<<< HEAD
 RATES = (800, 400, 160) if NETWORK != "none" else (800,)  # Mbit/s
 FOUR_RANKS = "2:ngpus=2:mpiprocs=2:ompthreads=1"
 meshes = {}
@@ -562,6 +571,13 @@ for rate in RATES:
     network = "none" if NETWORK == "none" else f"{rate}mbit"
     options = f"--method all -e 2 -b {IMAGES} --blocks {BLOCKS} --width {WIDTH}"
     meshes[rate] = run("train_mesh.py", f"mesh_{rate}", options, network, FOUR_RANKS)
+=======
+meshes = {}
+for rate in RATES:
+    network = "none" if why else f"{rate}mbit"
+    options = f"--method all --epoch 1 -b {IMAGES} --blocks {BLOCKS} --width {WIDTH}"
+    meshes[rate] = run("train_mesh.py", f"mesh_{rate}", options, 4, network)
+>>>>>>> 1fae251c0616fe5931a7dc76dde323b01133f886
 
 # %% [markdown]
 # Points are measured (after the first epoch, which has what happens only once), lines predicted by your `step_seconds`. It gets
@@ -605,13 +621,13 @@ print(f"{images_of_equal_bytes(BLOCKS, TOKENS, WIDTH, BLOCKS * block_parameters(
 #
 # ChainerMN had model parallelism in 2018. Its `send` and `recv` are functions of the computational graph: backward goes through them and sends the
 # gradients the other way, so nobody writes a backward. `MultiNodeChainList` hides even these: it is told from which rank a link has its inputs,
-# and to which rank the outputs go. Fill the two gaps of `chainer/pipeline.py`, then compare it with yours:
+# and to which rank the outputs go. Fill the two gaps of `chainer/chain_list.py`, then compare it with yours:
 
 # %%
-# !cd {FOLDER} && wc -l pytorch/pipeline.py chainer/pipeline.py
+# !cd {FOLDER} && wc -l pytorch/pipeline.py chainer/chain_list.py
 
 # %%
-of_chainer = run("train_pipeline.py", "chainer", "--method naive gpipe --epoch 1", select=TWO_RANKS, track="chainer")
+of_chainer = run("train_pipeline.py", "chainer", "--epoch 1 --method naive gpipe", ranks=2, track="chainer")
 for method, [result] in of_chainer.items():
     print(f"{method:6} {result.throughput:6.0f} images/s, loss {result.log[-1]['main/loss']:.4f}")
 

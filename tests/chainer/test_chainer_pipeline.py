@@ -17,7 +17,7 @@ from handson.chainer import stages, transformer
 from handson.errors import TrackError
 from handson.pytorch import transformer as of_torch
 
-PIPELINE = Path(__file__).resolve().parents[2] / "solutions/06_model_parallel/chainer/pipeline.py"
+PIPELINE = Path(__file__).resolve().parents[2] / "solutions/06_model_parallel/chainer/chain_list.py"
 OPTIONS = dict(seed=0, size=8, patch=2, width=8, heads=2, blocks=3, batchsize=8)  # five layers: stages of unequal length on 2 or 4 ranks
 STEPS, MICRO_BATCHES = 3, 4
 NAMES = {"weight": "W", "bias": "b"}
@@ -29,7 +29,7 @@ def batch(step):
 
 
 def pipeline():
-    spec = importlib.util.spec_from_file_location("pipeline", PIPELINE)
+    spec = importlib.util.spec_from_file_location("chain_list", PIPELINE)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

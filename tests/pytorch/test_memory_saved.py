@@ -47,7 +47,7 @@ def trained(forward_and_backward):
     optimizer = adam(model.parameters())
     for step in range(STEPS):
         optimizer.zero_grad()
-        losses.append(float(forward_and_backward(model, *batch(step))))
+        losses.append(forward_and_backward(model, *batch(step)).item())
         optimizer.step()
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]), torch.tensor(losses)
 

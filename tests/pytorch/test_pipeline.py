@@ -87,7 +87,7 @@ def test_every_order_trains_as_the_unsplit_network(size):
         loss = F.cross_entropy(whole(images), labels)
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     of_ranks = on_ranks(trained, size)
     for name in of_ranks[0]:
         assert torch.allclose(torch.cat([of_rank[name][1] for of_rank in of_ranks]), parameters(whole), rtol=0, atol=1e-5), name
@@ -112,7 +112,9 @@ def test_1f1b_holds_the_activations_of_as_many_micro_batches_as_stages_follow_an
     (one, two, eight, alternating), (last_one, _, last_eight, last_alternating) = on_ranks(held, 2)
     of_one = two - one
     assert eight == pytest.approx(one + 7 * of_one, rel=0.05)
-    assert alternating == pytest.approx(two, rel=0.1) and last_alternating == pytest.approx(last_one, rel=0.1)
+    assert alternating == pytest.approx(two, rel=0.02)
+    gradient = IMAGES * 16 * 32 * 8  # bytes of a message back, which stays until the end of the step: nothing says that it has been taken
+    assert last_alternating == pytest.approx(last_one + 7 * gradient, rel=0.02)
     assert last_eight > 4 * last_one
 
 

@@ -141,9 +141,9 @@ def _tags(seen, case, kind):
 def _unhindered(seen, case):
     for stage, found in enumerate(seen[0]["stages"]):
         if found["unwaited"]:
-            return f"stage {stage} never waits for {found['unwaited']} of its messages: append what `send` returns to `sending`"
+            return f"stage {stage} never waits for {found['unwaited']} of its messages: keep what `send` returns in sending[operation]"
         if found["blocked"]:
-            return f"stage {stage} waits until a message is taken before it goes on, and the other stage may wait for it at that moment: append what `send` returns to `sending`"
+            return f"stage {stage} waits until a message is taken before it goes on, and the other stage may wait for it at that moment: keep what `send` returns in sending[operation]"
     return None
 
 
@@ -259,7 +259,7 @@ CHECKS = {
             ), f"{ORACLES}:step", observed=_step,
         ),
     ),
-    "chainer/pipeline.py": (
+    "chainer/chain_list.py": (
         Check(
             "chain_list", f"{OF_CHAINER}:chain_list", (WHOLE, WHOLE | {"stages": 1, "operations": [["F0", "B0"]]}),
             (

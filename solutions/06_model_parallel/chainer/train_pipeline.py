@@ -4,7 +4,7 @@ import handson.chainer  # before chainer: lets it run on today's NumPy
 import chainer
 import numpy
 
-import pipeline
+import chain_list
 from handson.chainer import compared_methods, devices, stages
 from handson.chainer.communicators import create_communicator
 from handson.training import data, options, transformer_options
@@ -21,7 +21,7 @@ def train(comm, args, method, train_set):
 
     part = stages.part(comm, args, len(train_set.classes))
     part.to_device(device)
-    stage = pipeline.make_stage(comm, part) if method == "naive" else part
+    stage = chain_list.make_stage(comm, part) if method == "naive" else part
     optimizer = chainer.optimizers.Adam(args.lr).setup(part)
 
     progress = stages.Progress(comm, method)
@@ -31,9 +31,9 @@ def train(comm, args, method, train_set):
             images, labels = next(batches)
             part.cleargrads()
             if method == "naive":
-                loss = pipeline.naive_step(comm, stage, images, labels)
+                loss = chain_list.naive_step(comm, stage, images, labels)
             else:
-                loss = pipeline.gpipe_step(comm, part, numpy.split(images, micro_batches), numpy.split(labels, micro_batches))
+                loss = chain_list.gpipe_step(comm, part, numpy.split(images, micro_batches), numpy.split(labels, micro_batches))
             optimizer.update()
         progress.add(loss)
     progress.report(args, steps * args.batchsize * args.epoch)

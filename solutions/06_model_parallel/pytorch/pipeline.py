@@ -28,28 +28,30 @@ def step(operations, network, images, labels, like, loss_of):
     """
     stage, last = dist.get_rank(), dist.get_world_size() - 1
     held = {}  # number of a micro-batch -> (inputs, outputs) of its forward, until its backward
-    sending, losses = [], []
+    sending, losses = {}, []  # operation -> its message that is on the way
     for operation in operations:
         number = int(operation[1:])
         with noted(operation):
             if operation[0] == "F":
-                ### BEGIN SOLUTION forward: `inputs`: images[number] on stage 0, else what arrives from the stage before, of which backward needs the gradient (requires_grad_). `outputs`: what the network makes of it, on the last stage its loss divided by the number of micro-batches. Hold both; send(outputs.detach(), to, number) to the next stage, and append what it returns to `sending`
+                ### BEGIN SOLUTION forward: `inputs`: images[number] on stage 0, else what arrives from the stage before, of which backward needs the gradient (requires_grad_). `outputs`: what the network makes of it, on the last stage its loss divided by the number of micro-batches. Hold both; send(outputs.detach(), to, number) to the next stage, and keep what it returns in sending[operation]
                 inputs = images[number] if stage == 0 else receive(like, stage - 1, number).requires_grad_()
                 outputs = network(inputs)
                 if stage == last:
                     outputs = loss_of(outputs, labels[number]) / len(labels)
                 else:
-                    sending.append(send(outputs.detach(), stage + 1, number))
+                    sending[operation] = send(outputs.detach(), stage + 1, number)
                 held[number] = inputs, outputs
                 ### END SOLUTION
                 losses.append(outputs.detach() if stage == last else 0)
             else:
-                ### BEGIN SOLUTION backward: hold `inputs` and `outputs` of this micro-batch no longer. Go backward from `outputs`, with the gradient that arrives from the next stage (the last stage has a loss, and needs none); send inputs.grad to the stage before, and append what that returns to `sending`
+                ### BEGIN SOLUTION backward: hold `inputs` and `outputs` of this micro-batch no longer. Go backward from `outputs`, with the gradient that arrives from the next stage (the last stage has a loss, and needs none); send inputs.grad to the stage before, and keep what that returns in sending[operation]
                 inputs, outputs = held.pop(number)
                 outputs.backward(None if stage == last else receive(outputs, stage + 1, number))
                 if stage > 0:
-                    sending.append(send(inputs.grad, stage - 1, number))
+                    sending[operation] = send(inputs.grad, stage - 1, number)
                 ### END SOLUTION
-    for work in sending:
+                if stage < last:
+                    sending.pop(f"F{number}").wait()  # the next stage has answered, so the outputs have been taken: their memory is free again
+    for work in sending.values():
         work.wait()
     return sum(losses)

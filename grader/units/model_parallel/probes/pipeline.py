@@ -183,10 +183,10 @@ class Work:
     """What isend and irecv return."""
 
     def __init__(self, neighbours):
-        self.neighbours, self.waited, self.blocked = neighbours, False, False
+        self.neighbours, self.operation, self.waited, self.blocked = neighbours, neighbours.operation, False, False
 
     def wait(self, timeout=None):
-        self.waited, self.blocked = True, self.blocked or self.neighbours.operation is not None
+        self.waited, self.blocked = True, self.blocked or self.neighbours.operation == self.operation
         return True
 
     def is_completed(self):
@@ -212,7 +212,7 @@ def _step(source, case, stage):
         if stage == last:
             outputs = loss_of(outputs, labels[number]) / len(labels)
         else:
-            sending.append(neighbours._sent(outputs.detach(), stage + 1, tag=number))
+            sending[f"F{number}"] = neighbours._sent(outputs.detach(), stage + 1, tag=number)
         held[number] = inputs, outputs
         return inputs, outputs
 
@@ -231,11 +231,13 @@ def _step(source, case, stage):
             raise Wrong(f"`outputs` of stage {stage} does not lead back to the parameters: what is held must not be detached")
         if stage == last and outputs.dim():
             raise Wrong("on the last stage, `outputs` should be the loss of the micro-batch, one number")
+        if stage < last and not hasattr(sending.get(f"F{number}"), "wait"):
+            raise Wrong(f"after F{number} of stage {stage}, sending['F{number}'] should be what `send` returns: keep it in sending[operation], so that somebody waits for it")
         outputs.backward(None if stage == last else random(case, "gradient", number))
         if stage > 0:
             if inputs.grad is None:
                 raise Wrong(f"stage {stage} has no gradient of its inputs, which the stage before needs: inputs.requires_grad_() before the network gets them, and hold these inputs")
-            sending.append(neighbours._sent(inputs.grad, stage - 1, tag=number))
+            sending[f"B{number}"] = neighbours._sent(inputs.grad, stage - 1, tag=number)
 
     def begin(names):
         held.append([neighbours.operation, part.alive()])
