@@ -26,7 +26,7 @@
 # %%
 EXERCISES = "../exercises"
 FOLDER = f"{EXERCISES}/06_model_parallel"
-RATES = (800, 240, 80)  # Mbit/s of the network between the two virtual nodes, where that is the lesson
+RATES = (800, 400, 160)  # Mbit/s of the network between the two virtual nodes, where that is the lesson
 
 # %%
 from handson.cluster import virtual_nodes
@@ -563,21 +563,11 @@ print(f"I expect the ranks of a node to share the {inside}, and the other way to
 # Fill the gaps of `pytorch/mesh.py`; `train_mesh.py` trains with its functions and with those of `products.py`. Three jobs, at three rates:
 
 # %%
-<<<<<<< HEAD
-RATES = (800, 400, 160) if NETWORK != "none" else (800,)  # Mbit/s
-FOUR_RANKS = "2:ngpus=2:mpiprocs=2:ompthreads=1"
-meshes = {}
-for rate in RATES:
-    network = "none" if NETWORK == "none" else f"{rate}mbit"
-    options = f"--method all -e 2 -b {IMAGES} --blocks {BLOCKS} --width {WIDTH}"
-    meshes[rate] = run("train_mesh.py", f"mesh_{rate}", options, network, FOUR_RANKS)
-=======
 meshes = {}
 for rate in RATES:
     network = "none" if why else f"{rate}mbit"
-    options = f"--method all --epoch 1 -b {IMAGES} --blocks {BLOCKS} --width {WIDTH}"
+    options = f"--method all --epoch 2 -b {IMAGES} --blocks {BLOCKS} --width {WIDTH}"
     meshes[rate] = run("train_mesh.py", f"mesh_{rate}", options, 4, network)
->>>>>>> 1fae251c0616fe5931a7dc76dde323b01133f886
 
 # %% [markdown]
 # Points are measured (after the first epoch, which has what happens only once), lines predicted by your `step_seconds`. It gets
