@@ -180,6 +180,7 @@ def test_a_step_of_a_mesh_is_measured_without_the_first_epoch():
     log = [{"epoch": 1, "elapsed_time": 100.0, "bytes": 5e9}, {"epoch": 2, "elapsed_time": 103.0, "bytes": 5e9 + 60}, {"epoch": 3, "elapsed_time": 106.0, "bytes": 5e9 + 120}]
     run = SimpleNamespace(log=log, images=75, epochs=3)  # 25 images in an epoch: 3 steps of 10, the last one of 5
     assert (figures.seconds_of_a_step(run, 10), figures.node_bytes(run, 10)) == (1.0, 20.0)
+    assert figures.seconds_of_a_step(SimpleNamespace(log=log[:1], images=25, epochs=1), 10) == 100 / 3
 
 
 def test_linear_copies_what_it_gets():
