@@ -27,7 +27,7 @@ def parts(ranks, width=1.7):
 
 
 def seconds_of_a_step(run, batch):
-    """The seconds of a step of a run, on average after the first epoch. batch: the images of all ranks in a step."""
+    """The seconds of a step of a run, on average after the first epoch if there is another one. batch: the images of all ranks in a step."""
     return _after_first(run, "elapsed_time", batch)
 
 
@@ -37,7 +37,7 @@ def node_bytes(run, batch):
 
 
 def _after_first(run, name, batch):
-    first, last = run.log[0], run.log[-1]
+    first, last = run.log[0] if len(run.log) > 1 else {"epoch": 0, name: 0}, run.log[-1]
     steps = -(-run.images // run.epochs // batch) * (last["epoch"] - first["epoch"])
     return (last[name] - first[name]) / steps
 
