@@ -6,7 +6,7 @@ import numpy
 import pytest
 from IPython.display import Image
 
-from handson.notebook import communication, drawings, memory_runs, plots, schedules
+from handson.notebook import communication, drawings, memory_runs, plots, products, schedules
 from handson.notebook.big_batches import Curve, Plan
 from handson.notebook.timing import Steps
 from handson.training import data
@@ -39,6 +39,8 @@ def a_counted_run(megabytes):
 
 
 PICTURES = {
+    "divided matrices": (products.parts, (3,), "divided among 3 ranks: query, key, value and up in columns"),
+    "a mesh": (products.steps, ({"tensor-inside": {800: 0.1, 160: 0.25}}, lambda name, rate: 40 / rate, 800), "0.25 s at 160 Mbit/s, 0.10 s at 800 Mbit/s"),
     "data parallel": (drawings.data_parallel, (), "mean of their gradients"),
     "model parallel": (drawings.model_parallel, (), "activations"),
     "all-reduce": (drawings.all_reduce, (), "4 ranks"),

@@ -27,13 +27,19 @@ def parts(ranks, width=1.7):
 
 
 def seconds_of_a_step(run, batch):
-    """The seconds of a step of a run, on average. batch: the images of all ranks in a step."""
-    return run.seconds / -(-run.images // batch)
+    """The seconds of a step of a run, on average after the first epoch if there is another one. batch: the images of all ranks in a step."""
+    return _after_first(run, "elapsed_time", batch)
 
 
 def node_bytes(run, batch):
-    """The bytes that a node has sent in a step, on average. batch: as for `seconds_of_a_step`."""
-    return run.log[-1]["bytes"] / -(-run.images // batch)
+    """The bytes that a node has sent in a step, as `seconds_of_a_step`."""
+    return _after_first(run, "bytes", batch)
+
+
+def _after_first(run, name, batch):
+    first, last = run.log[0] if len(run.log) > 1 else {"epoch": 0, name: 0}, run.log[-1]
+    steps = -(-run.images // run.epochs // batch) * (last["epoch"] - first["epoch"])
+    return (last[name] - first[name]) / steps
 
 
 def steps(measured, predicted, fastest):
@@ -49,7 +55,7 @@ def steps(measured, predicted, fastest):
         axes.plot(between, [predicted(arrangement, rate) for rate in between], color=colour, linestyle=line, linewidth=1)
         axes.plot(list(of_one), list(of_one.values()), color=colour, marker=marker, markersize=7, markerfacecolor="white", linestyle="none", label=arrangement)
     axes.plot([], [], color=PREDICTED, linestyle="none", label=f"lines: predicted from {fastest:g} Mbit/s")
-    axes.set(xscale="log", yscale="log", xlabel="rate of the network between the nodes [Mbit/s]", ylabel="time of a step [s]")
+    axes.set(xscale="log", xlabel="rate of the network between the nodes [Mbit/s]", ylabel="time of a step [s]", ylim=(0, None))
     axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
     axes.minorticks_off()
     axes.legend(fontsize="small", edgecolor="none")

@@ -26,7 +26,7 @@
 # %%
 EXERCISES = "../exercises"
 FOLDER = f"{EXERCISES}/06_model_parallel"
-RATES = (800, 240, 80)  # Mbit/s of the network between the two virtual nodes, where that is the lesson
+RATES = (800, 400, 160)  # Mbit/s of the network between the two virtual nodes, where that is the lesson
 
 # %%
 from handson.cluster import virtual_nodes
@@ -553,7 +553,7 @@ def step_seconds(computing, sent, ranks, rate):
 ### BEGIN SOLUTION inside: write `inside = ` and the word, in quotes
 inside = "model"
 ### END SOLUTION
-# And how many times as long is a step of the other arrangement, at 80 Mbit/s?
+# And how many times as long is a step of the other arrangement, at 160 Mbit/s?
 ### BEGIN SOLUTION prediction_times: write `prediction_times = ` and your number, 1 for as long
 prediction_times = 4
 ### END SOLUTION
@@ -566,11 +566,12 @@ print(f"I expect the ranks of a node to share the {inside}, and the other way to
 meshes = {}
 for rate in RATES:
     network = "none" if why else f"{rate}mbit"
-    options = f"--method all --epoch 1 -b {IMAGES} --blocks {BLOCKS} --width {WIDTH}"
+    options = f"--method all --epoch 2 -b {IMAGES} --blocks {BLOCKS} --width {WIDTH}"
     meshes[rate] = run("train_mesh.py", f"mesh_{rate}", options, 4, network)
 
 # %% [markdown]
-# Points are measured, lines predicted by your `step_seconds`. It gets the seconds of computing from the fastest network.
+# Points are measured (after the first epoch, which has what happens only once), lines predicted by your `step_seconds`. It gets
+# the seconds of computing from the fastest network.
 
 # %%
 steps = {name: {rate: products.seconds_of_a_step(of_rate[name][0], 2 * IMAGES) for rate, of_rate in meshes.items()} for name in sends}

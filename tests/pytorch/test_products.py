@@ -18,6 +18,7 @@ from torch import nn
 from torch.distributed.tensor.debug import CommDebugMode
 
 from handson.errors import TrackError
+from handson.notebook import products as figures
 from handson.pytorch import products
 from handson.pytorch.transformer import MLP, Transformer
 
@@ -173,6 +174,13 @@ def test_ranks_that_are_no_mesh_are_refused(nodes, problem):
     with pytest.raises(TrackError, match=re.escape(problem)):
         products.ranks_of_a_node(comm)
     assert products.ranks_of_a_node(SimpleNamespace(allgather=lambda mine: sorted(nodes)[:2], size=2)) == 2
+
+
+def test_a_step_of_a_mesh_is_measured_without_the_first_epoch():
+    log = [{"epoch": 1, "elapsed_time": 100.0, "bytes": 5e9}, {"epoch": 2, "elapsed_time": 103.0, "bytes": 5e9 + 60}, {"epoch": 3, "elapsed_time": 106.0, "bytes": 5e9 + 120}]
+    run = SimpleNamespace(log=log, images=75, epochs=3)  # 25 images in an epoch: 3 steps of 10, the last one of 5
+    assert (figures.seconds_of_a_step(run, 10), figures.node_bytes(run, 10)) == (1.0, 20.0)
+    assert figures.seconds_of_a_step(SimpleNamespace(log=log[:1], images=25, epochs=1), 10) == 100 / 3
 
 
 def test_linear_copies_what_it_gets():

@@ -30,7 +30,7 @@ def train(comm, args, method, train_set):
     model = products.split(whole, mesh.get_group("tensor")).to(device)
     replica = of_ranks.make_replica(model, mesh)
     of_ranks.seed_dropout(args.seed, comm.rank)
-    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
 
     progress = transformer_runs.Progress(comm, method)
     for epoch in range(args.epoch):
