@@ -16,7 +16,10 @@ def network(args, classes):
 
 
 def layers(args, classes, numbers):
-    """Those layers of the network whose numbers, from 0 on, are in `numbers`, with the parameters that they have in the whole network. Raises TrackError."""
+    """Those layers of the network whose numbers, from 0 on, are in `numbers`, with the parameters that they have in the whole network.
+
+    Raises TrackError.
+    """
     if problem := transformer_options.problem(args):
         raise TrackError(problem)
     torch.manual_seed(args.seed)

@@ -1,4 +1,5 @@
-"""The pipelines of unit model_parallel on real ranks: equal to the unsplit network, in whatever order that can be done, holding no more than they must."""
+"""The pipelines of unit model_parallel on real ranks: equal to the unsplit network, in whatever order that can be done, and holding no more
+than they must."""
 
 import importlib.util
 import json
