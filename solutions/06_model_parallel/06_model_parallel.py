@@ -418,6 +418,13 @@ pipelined.activations({method: f"{FOLDER}/results/four_stages/{method}_0" for me
 # small, without more memory. What is above your prediction are the gradients that a stage has sent: nothing tells it that they have been taken.
 
 # %% [markdown]
+# And the batch for which a GPU of 32 MB was too small? Two GPUs of 16 MB hold it together:
+
+# %%
+run("train_pipeline.py", "fits_in_two", f"--epoch 1 --method 1f1b --batchsize {BATCH} --gpu-memory 16MB", ranks=2)
+memory.picture([f"{FOLDER}/results/fits_in_two/1f1b_0"])
+
+# %% [markdown]
 # ## Split in the products
 #
 # A pipeline gives whole layers to the ranks. The other way, *tensor parallel*, divides each layer: every rank holds a part of every matrix, and all ranks work
