@@ -102,8 +102,8 @@ def trained(model):
         watchdog.progress()
         found[f"loss of step {step + 1}"] = loss.item()
     found["all-reduces in forward"], found["all-reduces in backward"] = forward.get_total_counts(), backward.get_total_counts()
-    return found | {"KB of parameters": sum(map(size, model.parameters())) / 1000}
+    return found | {"KB of parameters": round(sum(map(size, model.parameters())) / 1000)}
 
 
 def in_words(number):
-    return f"{number:.6f}" if number < 100 and isinstance(number, float) else f"{number:,.0f}"
+    return f"{number:.6f}" if isinstance(number, float) else f"{number:,}"
