@@ -3,6 +3,8 @@ divided, and a comparison of the network that they split with the whole one."""
 
 import argparse
 import copy
+import json
+import sys
 from collections import Counter
 
 import torch
@@ -13,11 +15,12 @@ from torch.distributed.tensor.debug import CommDebugMode
 
 from handson.cluster.nodes import current_node
 from handson.errors import TrackError
+from handson.files import written_aside
 from handson.pytorch.communicator import meet
 from handson.pytorch.memory_formulas import size
 from handson.pytorch.transformer import Transformer
 from handson.pytorch.workers import TIMEOUT
-from handson.training import options
+from handson.training import identity, options, watchdog
 
 STEPS, IMAGES, RATE = 3, 16, 0.1  # of the comparison: steps of SGD, images in each, learning rate
 
@@ -53,7 +56,7 @@ def ranks_of_a_node(comm):
 
 
 def compare(split):
-    """The main program of a script that splits a network: train the whole one and the split one alike, and print both losses.
+    """The main program of a script that splits a network: train the whole one and the split one alike, print both losses, and write them into products.json.
 
     split(model): splits a Transformer among all ranks, in place.
     """
@@ -64,9 +67,12 @@ def compare(split):
     add("--heads", type=options.positive(int, 64), default=4, metavar="N", help="heads of each attention")
     add("--blocks", type=options.positive(int, 64), default=2, metavar="N", help="blocks of the transformer")
     add("--patience", type=options.natural, default=30, metavar="SECONDS", help="end ranks that wait for so long; 0: never")
+    _, script, track = identity.of(sys.argv[0])
+    options.add_out(parser, script, track)
     args = parser.parse_args()
     if args.width % args.heads:
         parser.error(f"--width {args.width} can't be divided among {args.heads} heads: give a multiple of --heads")
+    options.make_out(parser, args.out)
     torch.set_num_threads(1)
     with meet(args) as comm:
         dist.init_process_group("gloo", store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
@@ -75,6 +81,8 @@ def compare(split):
         part = split(copy.deepcopy(whole))
         found = [trained(model) for model in (whole, part)]
         if comm.rank == 0:
+            with written_aside(args.out / "products.json") as file:
+                file.write(json.dumps({"ranks": comm.size, "whole": found[0], "split": found[1]}).encode())
             print(f"{'':28} whole  split among {comm.size} ranks")
             for name, of_whole in found[0].items():
                 print(f"{name:24} {in_words(of_whole):>8}  {in_words(found[1][name])}")
@@ -91,10 +99,11 @@ def trained(model):
         with CommDebugMode() as backward:
             loss.backward()
         optimizer.step()
+        watchdog.progress()
         found[f"loss of step {step + 1}"] = loss.item()
     found["all-reduces in forward"], found["all-reduces in backward"] = forward.get_total_counts(), backward.get_total_counts()
-    return found | {"KB of parameters": sum(map(size, model.parameters())) / 1000}
+    return found | {"KB of parameters": round(sum(map(size, model.parameters())) / 1000)}
 
 
 def in_words(number):
-    return f"{number:.6f}" if number < 100 and isinstance(number, float) else f"{number:,.0f}"
+    return f"{number:.6f}" if isinstance(number, float) else f"{number:,}"
