@@ -258,7 +258,7 @@ for ranks in (1, 2, 4, 64):
 # Fill the three gaps of `pytorch/zero.py`. All parameters lie in one tensor with a row for each rank, so a shard is a row.
 #
 # The runs below also have PyTorch's own: `ZeroRedundancyOptimizer`, which divides whole tensors and not rows, and `fully_shard`. On gloo, as here, both
-# run; but nothing overlaps, as only GPUs have streams. The network is wider here, and the batch smaller.
+# run; but nothing overlaps, as only GPUs have streams. The network has two blocks here, and the batch is smaller, so that the state counts most.
 
 # %%
 # From how many ranks on does Adam's state take less memory than the parameters, with ZeRO stage 1?
@@ -268,12 +268,12 @@ prediction_ranks = 3
 print(f"I expect it from {prediction_ranks} ranks on.")
 
 # %%
-options = "--method all --epoch 1 --batchsize 16 --width 192 --blocks 2 --gpu-memory unlimited"
+options = "--method all --epoch 1 --batchsize 16 --blocks 2 --gpu-memory unlimited"
 sharded = {ranks: run("train_sharded.py", f"sharded_{ranks}", options, ranks) for ranks in SELECT}
 
 # %%
-wide = sum(parameter.numel() for parameter in transformer.Transformer(width=192, blocks=2).parameters())
-memory_runs.against_ranks(sharded, {"ddp": "ddp", "zero": "zero", "torch-zero": "zero", "fsdp": "fsdp"}, lambda method, ranks: sharded_bytes(method, wide, ranks))
+count = sum(parameter.numel() for parameter in transformer.Transformer(width=WIDTH, blocks=2).parameters())
+memory_runs.against_ranks(sharded, {"ddp": "ddp", "zero": "zero", "torch-zero": "zero", "fsdp": "fsdp"}, lambda method, ranks: sharded_bytes(method, count, ranks))
 
 # %% [markdown]
 # DDP has its buckets beside the gradients, a second time as much. Your ZeRO has all gradients in one tensor, which is the bucket, and for a
