@@ -229,8 +229,8 @@ print("losses:", {method: round(result.log[-1]["main/loss"], 4) for method, [res
 #   updates the shard; an *all-gather* gives all ranks all shards;
 # - stages 2 and 3 also divide the gradients and the parameters. PyTorch calls stage 3 *FSDP*: a block's parameters are gathered when they are needed.
 #
-# A ring all-reduce is a reduce-scatter and an all-gather, so stage 1 sends not a byte more than DDP. FSDP gathers twice, for forward and for
-# backward: half as much again.
+# A ring all-reduce is a reduce-scatter and an all-gather, so with rings stage 1 sends not a byte more than DDP. (On CPUs it does: gloo makes a
+# reduce-scatter of all-reduces.) FSDP gathers twice, for forward and for backward: half as much again.
 
 
 # %%
@@ -306,6 +306,7 @@ simulate(naive).picture("3 stages, the batch in one piece")
 # must, and stage 0 may hold the activations of three micro-batches at once, stage 1 those of two, stage 2 those of one.
 
 # %%
+# The operations of stages 0, 1 and 2, in their order:
 ### BEGIN SOLUTION by_hand: write `by_hand = [[...], [...], [...]]`, three lists of texts such as "F0" and "B0"; the picture shows what they do
 by_hand = [
     ["F0", "F1", "F2", "B0", "F3", "B1", "B2", "B3"],
@@ -377,6 +378,7 @@ def held_bytes(schedule, stage, stages, micro_batches, activations):
 # How many times as fast as one process will two stages be, with 1F1B?
 
 # %%
+# Two stages against one process:
 ### BEGIN SOLUTION prediction_pipeline: write `prediction_pipeline = ` and your number: 1 means as fast as one process
 prediction_pipeline = 1.6
 ### END SOLUTION
