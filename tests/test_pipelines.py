@@ -1,13 +1,27 @@
 """The simulator of pipelines: schedules against the formulas of their bubbles, and schedules that cannot be carried out."""
 
 import itertools
+import json
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from IPython.display import Image
 
-from handson.notebook.pipelines import ScheduleError, gpipe, one_forward_one_backward, simulate
+from handson.notebook import pipelined
+from handson.pipelines import ScheduleError, division_problem, schedule_problem, simulate
 
+SOLUTION = runpy.run_path(str(Path(__file__).resolve().parent.parent / "solutions/06_model_parallel/pytorch/schedules.py"))
 SIZES = list(itertools.product(range(1, 6), range(1, 10)))
+
+
+def gpipe(stages, micro_batches):
+    return [SOLUTION["gpipe"](stage, stages, micro_batches) for stage in range(stages)]
+
+
+def one_forward_one_backward(stages, micro_batches):
+    return [SOLUTION["one_forward_one_backward"](stage, stages, micro_batches) for stage in range(stages)]
 
 
 @pytest.mark.parametrize("schedule_of", [gpipe, one_forward_one_backward])
@@ -78,3 +92,32 @@ def test_the_figure_has_a_row_for_each_stage_and_words_for_all_of_it():
     assert axes.get_title(loc="left") == "GPipe: 33.3% of the time idle" and len(axes.patches) == 24
     assert "Stage 2: F0, F1, F2, F3, B0, B1, B2, B3." in description
     assert isinstance(timeline.picture(), Image)
+
+
+def test_layers_and_batches_that_cannot_be_divided_are_one_sentence():
+    assert division_problem(4, 4, 64, 8) is None
+    assert division_problem(4, 3, 64, 8) == "4 stages cannot share 3 layers: start 3 ranks at most, or give the network more --blocks"
+    assert division_problem(2, 6, 63, 2) == "a batch of 63 images cannot be cut into 2 equal micro-batches: --micro-batches must divide --batchsize"
+
+
+def test_a_schedule_for_other_micro_batches_or_with_a_deadlock_is_one_sentence():
+    assert schedule_problem([["F0", "F1", "B0", "B1"]] * 2, 2) is None
+    assert schedule_problem([["F0", "B0"]] * 2, 2) == "the schedule has the micro-batches [0], and the batch is cut into 2: it needs each number below 2 once"
+    assert "deadlock: stage 0 waits for B0 of stage 1" in schedule_problem([["F0", "B0", "F1", "B1"], ["F1", "B1", "F0", "B0"]], 2)
+
+
+def test_a_measured_step_begins_at_0_in_milliseconds(tmp_path):
+    operations = [[0, "F0", 2.0, 2.001], [1, "F0", 2.001, 2.002], [1, "B0", 2.002, 2.004], [0, "B0", 2.004, 2.006]]
+    (tmp_path / "pipeline.json").write_text(json.dumps({"schedule": [["F0", "B0"]] * 2, "operations": operations}))
+    timeline = pipelined.measured(tmp_path)
+    assert timeline.operations[0].begin == 0 and timeline.end == pytest.approx(6) and timeline.bubble == pytest.approx(0.5)
+    assert timeline.draw("naive")[0].axes[0].get_xlabel() == "time [ms]"
+
+
+def test_figures_of_pipelines_say_in_words_what_they_show(monkeypatch):
+    runs = {"one process": [SimpleNamespace(throughput=500)], "gpipe": [SimpleNamespace(throughput=800)]}
+    shown = pipelined.throughputs(runs, {"gpipe": 16 / 9})
+    assert "gpipe 800 images/s (1.60 times)" in shown.alt
+    monkeypatch.setattr(pipelined, "held", {"a": [8 * pipelined.MB] * 2, "b": [2 * pipelined.MB, pipelined.MB]}.get)
+    shown = pipelined.activations({"gpipe": "a", "1f1b": "b"}, lambda schedule, stage, stages, micro_batches, activations: (2 - stage) * activations, 2, 8)
+    assert "stage 0: GPipe 8.0, 1F1B 2.0, predicted 2.0; stage 1: GPipe 8.0, 1F1B 1.0, predicted 1.0" in shown.alt

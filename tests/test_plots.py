@@ -6,10 +6,11 @@ import numpy
 import pytest
 from IPython.display import Image
 
-from handson.notebook import communication, drawings, plots, schedules
+from handson.notebook import communication, drawings, memory_runs, plots, products, schedules
 from handson.notebook.big_batches import Curve, Plan
 from handson.notebook.timing import Steps
 from handson.training import data
+from handson.training.gpu_memory import PARTS
 
 
 def two_ranks():
@@ -31,7 +32,15 @@ def a_run(throughput, **row):
     return [SimpleNamespace(throughput=throughput, log=[{"validation/main/accuracy": 0.5, "bytes": 2e6} | row])]
 
 
+def a_counted_run(megabytes):
+    """A run of one epoch, 10 steps of 10 ms, on two ranks that have held so many MB of each part."""
+    account = {"most": dict.fromkeys(PARTS, megabytes * 2**20), "peak": dict.fromkeys(PARTS, megabytes * 2**20)}
+    return [SimpleNamespace(throughput=3200, workers=2, batchsize=16, log=[{"epoch": 1, "elapsed_time": 0.1}], memory=[account] * 2)]
+
+
 PICTURES = {
+    "divided matrices": (products.parts, (3,), "divided among 3 ranks: query, key, value and up in columns"),
+    "a mesh": (products.steps, ({"tensor-inside": {800: 0.1, 160: 0.25}}, lambda name, rate: 40 / rate, 800), "0.25 s at 160 Mbit/s, 0.10 s at 800 Mbit/s"),
     "data parallel": (drawings.data_parallel, (), "mean of their gradients"),
     "model parallel": (drawings.model_parallel, (), "activations"),
     "all-reduce": (drawings.all_reduce, (), "4 ranks"),
@@ -53,6 +62,8 @@ PICTURES = {
     "staleness": (schedules.staleness, ({"asynchronous": a_run(1, **{"staleness 0": 1, "staleness 2": 3})},), "asynchronous: mean 1.50, largest 2."),
     "to an accuracy": (communication.to_accuracy, ({"plain": a_run(1, elapsed_time=3), "1-bit": a_run(1, elapsed_time=2)}, 0.5, {"plain": a_run(1, elapsed_time=1)}), "plain 3.0 s, 1-bit 2.0 s"),
     "never there": (communication.to_accuracy, ({"plain": a_run(1, elapsed_time=3)}, 0.9), "plain never"),
+    "memory and time": (memory_runs.bytes_and_time, ({"plain": a_counted_run(8), "checkpoint": a_counted_run(2)}, {"plain": 7e6}), "plain 8.0 MB, 10 ms; checkpoint 2.0 MB"),
+    "memory and ranks": (memory_runs.against_ranks, ({1: {"zero": a_counted_run(4)}, 2: {"zero": a_counted_run(3)}}, {"zero": "zero"}, lambda kind, ranks: 2e7 / ranks), "zero 12.0, 9.0 MB, of which optimizer 4.0, 3.0 MB."),
     "images": (plots.images, (data.load_arrays("digits")[0],), "first 10 images"),
     "shards": (plots.classes_of_shards, ({"in order": [[0, 0], [1, 1]], "at random": [[0, 1], [1, 0]]},), "in order, at random"),
 }

@@ -1,7 +1,7 @@
 """Cases that only the grader adds to the public checks: other sizes, other numbers of workers, edge cases. Students never receive them.
 
 grader/units/topic/instructors/hidden_TRACK.toml has a list of cases for each gap ("run" for the whole script), as
-grader.checks.check.Check describes them.
+grader.checks.check.Check describes them; hidden_TRACK_*.toml have those of more gaps.
 """
 
 import functools
@@ -17,7 +17,7 @@ def cases():
     """{(unit, track, gap): cases}; the track of files that both tracks share is ""."""
     found = {}
     for path in sorted(UNITS.glob("*/instructors/hidden_*.toml")):
-        unit, track = path.parts[-3], path.stem.removeprefix("hidden_")
+        unit, track = path.parts[-3], path.stem.removeprefix("hidden_").partition("_")[0]
         for gap, of_gap in tomllib.loads(path.read_text()).items():
             found[unit, "" if track == "shared" else track, gap] = tuple(of_gap)
     return found

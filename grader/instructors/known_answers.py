@@ -1,6 +1,7 @@
 """Known answers, wrong and right, which prove that the checks work. Students never receive them.
 
-grader/units/topic/instructors/known_TRACK.toml lists them for the gaps of one track's files ("shared": files that both tracks share):
+grader/units/topic/instructors/known_TRACK.toml lists them for the gaps of one track's files ("shared": files that both tracks share); where they
+are many, known_TRACK_*.toml have more:
 
     [[mutant]]     a plausible wrong answer: gap, name, code; criterion: the title of the one that must fail; message: words that a
                    student must then read; also: titles of other criteria that may fail; check: the check that is meant, if not the gap's
@@ -29,9 +30,9 @@ LIMITS = Limits(cpu_seconds=120, wall_seconds=300, memory_bytes=2 << 30)  # of a
 @functools.cache  # a file has a thousand lines, and is asked for again and again
 def known(unit, track):
     """(mutants, variants) of one track of a unit, each a list of dictionaries."""
-    path = UNITS / unit / "instructors" / f"known_{track or 'shared'}.toml"
-    entries = tomllib.loads(path.read_text()) if path.exists() else {}
-    return entries.get("mutant", []), entries.get("variant", [])
+    folder, name = UNITS / unit / "instructors", f"known_{track or 'shared'}"
+    files = [tomllib.loads(path.read_text()) for path in sorted([*folder.glob(f"{name}.toml"), *folder.glob(f"{name}_*.toml")])]
+    return tuple([entry for file in files for entry in file.get(kind, ())] for kind in ("mutant", "variant"))
 
 
 def of_part(unit, part):

@@ -18,13 +18,18 @@ import grader.probes.pytorch  # noqa: F401
 
 # What the training scripts import.
 import handson.chainer.model  # noqa: F401
+import handson.chainer.stages  # noqa: F401
 import handson.chainer.updaters  # noqa: F401
 import handson.pytorch.all_reduces  # noqa: F401
 import handson.pytorch.communicator  # noqa: F401
 import handson.pytorch.compared_methods  # noqa: F401
 import handson.pytorch.extensions  # noqa: F401
 import handson.pytorch.model  # noqa: F401
+import handson.pytorch.products  # noqa: F401
+import handson.pytorch.stages  # noqa: F401
 import handson.pytorch.steps  # noqa: F401
+import handson.pytorch.transformer  # noqa: F401
+import handson.pytorch.transformer_runs  # noqa: F401
 import handson.pytorch.wire  # noqa: F401
 import handson.pytorch.workers  # noqa: F401
 import handson.training.all_ranks  # noqa: F401

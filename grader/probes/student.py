@@ -58,8 +58,8 @@ class Student:
             except Exception as error:  # the gap may not need it
                 print(f"line {statement.lineno} of {source['file']} fails: {type(error).__name__}: {error}")
 
-    def run(self, **given):
-        """Run the gap with the names `given`. Returns the Names after it."""
+    def run(self, /, **given):
+        """Run the gap with the names `given`, one of which may be `self`. Returns the Names after it."""
         names = {**vars(self.module), **given}
         with filled(), self._without_measured_values(given):
             if self.returns:

@@ -4,11 +4,14 @@ No rank can leave an all-reduce before the last has entered it. In the ranks' tr
 and the ends of one collective lie within the network's latency of each other.
 """
 
+import re
 from dataclasses import dataclass
 
 import numpy
 
 from handson.profiling.timeline import COMMUNICATION
+
+MESSAGE = re.compile(r"(?:\b|_)i?(?:send|recv)", re.IGNORECASE)  # between two ranks, as in a pipeline: the nth of one rank is not that of another
 
 
 @dataclass
@@ -39,7 +42,8 @@ def find(timelines):
 
 def _by_key(timeline):
     """(step, name) -> [(begin, end), ...] of a rank's collectives that begin in a step."""
-    chosen = timeline.kind == COMMUNICATION
+    messages = [index for index, name in enumerate(timeline.names) if MESSAGE.search(name)]
+    chosen = (timeline.kind == COMMUNICATION) & ~numpy.isin(timeline.name, messages)
     begins, ends, names = timeline.begin[chosen], timeline.end[chosen], timeline.name[chosen]
     by_key = {}
     for number, begin, end in timeline.steps():

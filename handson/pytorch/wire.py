@@ -1,5 +1,7 @@
-"""Point-to-point messages that are counted, for collectives written from scratch, and tensors as such messages (unit communication)."""
+"""Point-to-point messages that are counted, for collectives and pipelines written from scratch, and tensors as such messages (units
+communication and model_parallel)."""
 
+import time
 from collections import Counter
 from contextlib import contextmanager
 
@@ -10,6 +12,7 @@ import torch.distributed as dist
 from handson.errors import OneSentence
 
 sent = Counter()  # "messages" and "bytes" that this rank has sent
+waited = Counter()  # "seconds" for which this rank has waited for messages of others
 lengths = None  # a Lengths, while an all-reduce is checked
 
 
@@ -38,40 +41,43 @@ class Lengths:
             raise WrongLength(f"expects {like.numel()} numbers from rank {source}, which sends {numbers}: {cure}")
 
 
-def send(tensor, to):
-    """Start to send a tensor to a rank. Call ``wait()`` on what is returned before you change the tensor."""
+def send(tensor, to, tag=0):
+    """Start to send a tensor to a rank. Call ``wait()`` on what is returned before you change the tensor. tag: a whole number; its receiver
+    gives the same one, and may receive messages with different tags in any order."""
     sent.update(messages=1, bytes=tensor.numel() * tensor.element_size())
     if lengths:
         lengths.announce(tensor, to)
-    return dist.isend(tensor.contiguous(), to)
+    return dist.isend(tensor.contiguous(), to, tag=tag)
 
 
-def expect(like, source):
+def expect(like, source, tag=0):
     """Start to receive a tensor from rank `source`, with the shape and type of `like`; ``wait()`` on what is returned waits for it, and returns it.
 
     Two ranks that send to each other expect first: gloo sends both ways at once only to a rank that is already receiving.
     """
-    return Expected(torch.empty_like(like), source)
+    return Expected(torch.empty_like(like, memory_format=torch.contiguous_format), source, tag)
 
 
 class Expected:
     """A tensor that is on its way."""
 
-    def __init__(self, tensor, source):
-        self.tensor, self.source = tensor, source
-        self.work = None if lengths else dist.irecv(tensor, source)
+    def __init__(self, tensor, source, tag):
+        self.tensor, self.source, self.tag = tensor, source, tag
+        self.work = None if lengths else dist.irecv(tensor, source, tag=tag)
 
     def wait(self):
+        begin = time.perf_counter()
         if self.work is None:
             lengths.compare(self.tensor, self.source)
-            self.work = dist.irecv(self.tensor, self.source)
+            self.work = dist.irecv(self.tensor, self.source, tag=self.tag)
         self.work.wait()
+        waited["seconds"] += time.perf_counter() - begin
         return self.tensor
 
 
-def receive(like, source):
+def receive(like, source, tag=0):
     """Wait for a tensor from rank `source`, with the shape and type of `like`, and return it."""
-    return expect(like, source).wait()
+    return expect(like, source, tag).wait()
 
 
 @contextmanager

@@ -180,4 +180,5 @@ def leave(status):
     recording.finish()
     sys.stdout.flush()
     sys.stderr.flush()
-    ctypes.CDLL(None).exit(status)
+    library = ctypes.PyDLL if "torch.distributed.tensor" in sys.modules else ctypes.CDLL  # DTensor frees Python's objects in C's exit, for which Python's lock is held
+    library(None).exit(status)

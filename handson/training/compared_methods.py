@@ -79,3 +79,23 @@ class Progress:
         """Print the throughput and write the result, on rank 0."""
         if self.comm.rank == 0:
             results.report(args, images / self.seconds, images, self.seconds, self.log)
+
+
+class Losses(Progress):
+    """As Progress, without an accuracy: the rank that would compute it may have a part of the network only."""
+
+    def __init__(self, comm, method, barrier):
+        self.comm, self.barrier, self.log, self.seconds, self.bytes = comm, barrier, [], 0.0, 0
+        if comm.rank == 0:
+            print(f"\nMethod: {method}\nepoch  main/loss  elapsed_time  MB sent", flush=True)
+        self._go_on()
+
+    def add(self, loss):
+        """One more epoch is over. All ranks call it. loss: of its last batch, a number or a tensor; only that of rank 0 counts."""
+        self.barrier()
+        self.seconds += time.perf_counter() - self.begin
+        self.bytes += interface_bytes() - self.sent
+        if self.comm.rank == 0:
+            self.log.append({"epoch": len(self.log) + 1, "main/loss": float(loss), "elapsed_time": self.seconds, "bytes": self.bytes})
+            print(f"{len(self.log):<6} {float(loss):<9.4f}  {self.seconds:<12.2f}  {self.bytes / 1e6:.2f}", flush=True)
+        self._go_on()

@@ -31,10 +31,10 @@ from handson.notebook import profiled_runs, timing
 from tests.bench.runs import ROOT
 
 INPUTS = 3000
-WHOLE = ("workers", "intra_rank", "updates")  # functions that return whole numbers, by which lists are repeated or indexed
+WHOLE = ("workers", "intra_rank", "updates", "largest_batch")  # functions that return whole numbers, by which lists are repeated or indexed
 MEASURED = (
     "submit", "follow", "timing", "runs", "read", "profiled_runs", "one_worker", "big_batches", "compare", "plots", "drawings", "check", "contents", "doctor",
-    "communication", "schedules", "sessions", "restarts", "run",
+    "communication", "schedules", "sessions", "restarts", "run", "products", "memory_runs", "pipelined",
 )  # fmt: skip
 EXPECTED = {  # prediction -> the range of what one can reasonably expect
     "prediction": (0.5, 4),
@@ -48,6 +48,11 @@ EXPECTED = {  # prediction -> the range of what one can reasonably expect
     "prediction_period": (1, 36),
     "prediction_staleness": (0, 100),
     "prediction_blocks": (0.1, 1000),
+    "prediction_slower": (0.5, 10),
+    "prediction_ranks": (1, 64),
+    "prediction_pipeline": (0.2, 2),  # times one process
+    "prediction_forward": (0, 1000),  # all-reduces
+    "prediction_times": (0.01, 1000),
 }
 NAMED = {  # prediction -> each name once, in any order
     "prediction_order": ("plain", "float16", "1-bit", "top-1-percent", "double-buffering"),
@@ -381,8 +386,58 @@ def _order(chance):
     return {"budget": chance.randint(100, 2000), "prices": prices, "throughputs": throughputs}
 
 
+def _products_bytes(chance):
+    return {name: chance.randint(1, 256) for name in ("blocks", "images", "tokens", "width", "ranks")}
+
+
+def _images_bytes(chance):
+    return {"parameters": chance.randint(1, 10**8), "model_ranks": chance.randint(1, 16), "image_ranks": chance.randint(1, 16)}
+
+
+def _step_seconds(chance):
+    return {"computing": chance.uniform(0.001, 10), "sent": chance.randint(1, 10**8), "ranks": chance.randint(1, 16), "rate": chance.uniform(1, 10_000)}
+
+
+def _images_of_equal_bytes(chance):
+    return {"blocks": chance.randint(1, 100), "tokens": chance.randint(1, 1000), "width": chance.randint(1, 4096), "parameters": chance.randint(1, 10**8)}
+
+
 def _raise(error):
     raise error
+
+
+def _block_parameters(chance):
+    return {"width": chance.randint(1, 4096)}
+
+
+def _state_bytes(chance):
+    return {"parameters": chance.randint(1, 10**10)}
+
+
+def _activation_bytes(chance):
+    return {name: chance.randint(1, 256) for name in ("batch", "tokens", "width", "blocks")}
+
+
+_checkpointed_bytes = _activation_bytes
+
+
+def _largest_batch(chance):
+    of_an_image, network = chance.randint(1, 10**7), chance.randint(0, 10**9)
+    return {"limit": network + chance.randint(0, 100) * of_an_image + chance.choice((0, chance.randrange(of_an_image))), "network": network, "of_an_image": of_an_image}
+
+
+def _sharded_bytes(chance):
+    return {"method": chance.choice(["ddp", "zero", "fsdp"]), "parameters": chance.randint(1, 10**10), "ranks": chance.randint(1, 1024)}
+
+
+def _bubble(chance):
+    return {"stages": chance.randint(2, 64), "micro_batches": chance.randint(1, 256)}
+
+
+def _held_bytes(chance):
+    stages = chance.randint(2, 16)
+    sizes = {"micro_batches": chance.randint(1, 32), "activations": chance.randint(1, 10**9)}
+    return {"schedule": chance.choice(["gpipe", "1f1b"]), "stage": chance.randrange(stages), "stages": stages, **sizes}
 
 
 KINDS = {
@@ -392,6 +447,8 @@ KINDS = {
         "intra_rank", "total_accuracy", "scaling", "most_workers", "allreduce_seconds", "who_waits", "waiting_share", "overlap",
         "bytes_sent", "alpha_beta", "ring_wins_from", "hook_bytes", "block_bytes", "lost_share",
         "amdahl", "gustafson", "slowest", "ring", "step_time", "cloud_step", "order",
+        "block_parameters", "state_bytes", "activation_bytes", "largest_batch", "checkpointed_bytes", "sharded_bytes", "bubble", "held_bytes",
+        "products_bytes", "images_bytes", "step_seconds", "images_of_equal_bytes",
     )
 }  # fmt: skip
 

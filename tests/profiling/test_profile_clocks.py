@@ -62,6 +62,13 @@ def test_a_step_in_which_a_rank_lacks_one_of_a_name_tells_nothing():
     assert clocks.find([zero, one]).step == [0, 0]
 
 
+@pytest.mark.parametrize("name", ["gloo:send", "gloo:recv", "ncclDevKernel_SendRecv", "MPI_Isend"])
+def test_messages_between_two_ranks_are_no_collectives(name):
+    """Two stages of a pipeline have as many of each, but the first message that a rank sends is not the first one that another one sends."""
+    ranks = [made.timeline(rank, [made.step(0, 0, 10), ("communication", 1 + 4 * rank, 2 + 4 * rank, name)], host=f"node{rank}") for rank in range(2)]
+    assert clocks.find(ranks).name == [] and clocks.align(ranks) == {0: 0, 1: 0}
+
+
 def test_clocks_without_collectives_start_together():
     """nvprof's clocks of two nodes, say, when no step has an all-reduce."""
     ranks = [made.timeline(rank, [made.step(3, 0, 10), ("compute", 0, 9)], ahead=rank * 10**15) for rank in (0, 1)]

@@ -1,7 +1,8 @@
 """A simulator of pipelines: stages of a network on GPUs of their own, which pass micro-batches on. It draws when each stage does what.
 
 A schedule is a list for each stage of the operations that it does, in their order: "F0" is the forward of micro-batch 0, "B0" its backward.
-Nothing is trained; `Timeline` says when each operation begins, and what is idle, held and waited for follows from that.
+`simulate` trains nothing: its `Timeline` says when each operation would begin. A script that trains has measured its own, and refuses a
+schedule that is a deadlock. Notebook 06_model_parallel draws both.
 """
 
 import re
@@ -20,24 +21,6 @@ class ScheduleError(OneSentence, ValueError):
     """Why a schedule cannot be carried out."""
 
 
-def gpipe(stages, micro_batches):
-    """GPipe's schedule: first all forwards, then all backwards."""
-    forwards, backwards = ([f"{kind}{number}" for number in range(micro_batches)] for kind in "FB")
-    return [forwards + backwards for _ in range(stages)]
-
-
-def one_forward_one_backward(stages, micro_batches):
-    """The schedule 1F1B: a stage warms up with a forward for each stage behind it, then does a backward after each forward."""
-    schedule = []
-    for stage in range(stages):
-        warm_up = min(stages - 1 - stage, micro_batches)
-        operations = [f"F{number}" for number in range(warm_up)]
-        for number in range(micro_batches - warm_up):
-            operations += [f"F{warm_up + number}", f"B{number}"]
-        schedule.append(operations + [f"B{number}" for number in range(micro_batches - warm_up, micro_batches)])
-    return schedule
-
-
 def simulate(schedule, forward=1.0, backward=2.0, transfer=0.0):
     """The Timeline of a schedule: each stage begins an operation as soon as it is free and has what the operation needs.
 
@@ -47,7 +30,7 @@ def simulate(schedule, forward=1.0, backward=2.0, transfer=0.0):
     ended, free, done = {}, [0.0] * len(schedule), [0] * len(schedule)  # (stage, operation) -> its end; of each stage
     operations = []
     while remaining := [stage for stage, names in enumerate(schedule) if done[stage] < len(names)]:
-        ready = [stage for stage in remaining if _source(schedule, stage, schedule[stage][done[stage]]) in (None, *ended)]
+        ready = [stage for stage in remaining if (source := _source(schedule, stage, schedule[stage][done[stage]])) is None or source in ended]
         if not ready:
             raise ScheduleError(_deadlock(schedule, done, remaining))
         for stage in ready:
@@ -61,12 +44,34 @@ def simulate(schedule, forward=1.0, backward=2.0, transfer=0.0):
     return Timeline(schedule, operations)
 
 
+def division_problem(stages, layers, batchsize, micro_batches):
+    """Why layers or a batch cannot be divided among stages and micro-batches, as a sentence; or None."""
+    if stages > layers:
+        return f"{stages} stages cannot share {layers} layers: start {layers} rank{'s' * (layers > 1)} at most, or give the network more --blocks"
+    if batchsize % micro_batches:
+        return f"a batch of {batchsize} images cannot be cut into {micro_batches} equal micro-batches: --micro-batches must divide --batchsize"
+    return None
+
+
+def schedule_problem(schedule, micro_batches):
+    """Why a schedule cannot be carried out with the micro-batches 0 to `micro_batches` - 1, as a sentence; or None."""
+    try:
+        simulate(schedule)
+    except ScheduleError as error:
+        return str(error)
+    numbers = sorted({int(name[1:]) for name in schedule[0]})
+    if numbers != list(range(micro_batches)):
+        return f"the schedule has the micro-batches {numbers}, and the batch is cut into {micro_batches}: it needs each number below {micro_batches} once"
+    return None
+
+
 @dataclass
 class Timeline:
-    """When each stage does what: `operations`, in an order in which they can be done."""
+    """When each stage does what: `operations`, in an order in which they can be done. unit: of their times, in words."""
 
     schedule: list
     operations: list
+    unit: str = "forwards of a stage"
 
     @property
     def end(self):
@@ -105,7 +110,7 @@ class Timeline:
             axes.barh(stage, end - begin, left=begin, height=0.8, **COLOURS[name[0]])
             axes.text((begin + end) / 2, stage, name[1:], ha="center", va="center", fontsize="small", bbox=BEHIND_NUMBERS)
         words = f"{self.bubble:.1%} of the time idle"
-        axes.set(xlabel="time [forwards of a stage]", yticks=range(stages), yticklabels=[f"stage {stage}" for stage in range(stages)], xlim=(0, self.end))
+        axes.set(xlabel=f"time [{self.unit}]", yticks=range(stages), yticklabels=[f"stage {stage}" for stage in range(stages)], xlim=(0, self.end))
         axes.set_title(f"{title}: {words}" if title else words, loc="left", fontsize="medium", parse_math=False)
         axes.invert_yaxis()
         axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,73 @@
+"""Train a network that is split between its layers, each rank a stage: mpiexec -n 2 python train_pipeline.py --help"""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader
+
+import pipeline
+import schedules
+import torch_pipeline
+from handson.pytorch import compared_methods, stages, transformer_runs
+from handson.pytorch.communicator import meet
+from handson.pytorch.workers import TIMEOUT
+from handson.training import data, options
+from handson.training.banner import announce
+
+METHODS = {  # name -> the order of a stage's operations
+    "naive": schedules.gpipe,  # the whole batch is one micro-batch
+    "gpipe": schedules.gpipe,
+    "1f1b": schedules.one_forward_one_backward,
+    "torch-gpipe": schedules.gpipe,  # torch.distributed.pipelining, for comparison
+    "torch-1f1b": schedules.one_forward_one_backward,
+}
+
+
+def train(comm, args, method, train_set):
+    device = compared_methods.device(comm, args)
+    order = torch.Generator().manual_seed(args.seed)  # all ranks take the same batches: the first needs images, the last labels
+    train_loader = DataLoader(train_set, args.batchsize, shuffle=True, drop_last=True, generator=order)
+    micro_batches = 1 if method == "naive" else args.micro_batches
+    schedule = [METHODS[method](stage, comm.size, micro_batches) for stage in range(comm.size)]
+    stages.check(schedule, args.blocks + 2, args.batchsize, micro_batches)
+
+    mine = pipeline.my_layers(args.blocks + 2, comm.rank, comm.size)
+    network = nn.Sequential(*transformer_runs.layers(args, len(train_set.classes), mine)).to(device)
+    optimizer = torch.optim.Adam(network.parameters(), lr=args.lr)
+    like = transformer_runs.tokens(args, args.batchsize // micro_batches).to(device)
+    if method.startswith("torch-"):
+        of_torch = torch_pipeline.make_schedule(method.removeprefix("torch-"), network, micro_batches, F.cross_entropy, device)
+
+    def step(images, labels):
+        optimizer.zero_grad()
+        if method.startswith("torch-"):
+            loss = stages.torch_step(of_torch, images, labels)
+        else:
+            parts = images.chunk(micro_batches), labels.chunk(micro_batches)
+            loss = pipeline.step(schedule[comm.rank], network, *parts, like, F.cross_entropy)
+        optimizer.step()
+        return loss
+
+    progress = transformer_runs.Progress(comm, method)
+    for epoch in range(args.epoch):
+        for images, labels in transformer_runs.batches(train_loader, args, device):
+            loss = step(images, labels)
+        progress.add(stages.of_last_rank(loss))
+    with stages.measured(comm, args.out, schedule):
+        step(images, labels)
+    progress.report(args, len(train_loader) * args.batchsize * args.epoch)
+
+
+def main():
+    args = options.parse(gpus=None, add_options=stages.add_options(METHODS))
+    with meet(args) as comm:  # MPI or torchrun says which rank this is, and where the others are
+        dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
+        train_set, _ = data.load(args.dataset)
+        announce("multiple nodes", args, train_set, comm.devices, comm)
+        for method, seed in compared_methods.runs(args):
+            train(comm, compared_methods.one_run(args, method, seed), method, train_set)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""ZeRO, stage 1, from scratch: all ranks have all parameters, but each has the optimizer's state of its *shard* alone, and updates only that.
+
+Rajbhandari, Rasley, Ruwase and He, "ZeRO: memory optimizations toward training trillion parameter models", SC 2020.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+@dataclass
+class Shards:
+    """All numbers of a network in two tensors (ranks, numbers of a shard): row r is the shard of rank r, the end of the last one is zeros."""
+
+    values: torch.Tensor  # the parameters are views of it
+    gradients: torch.Tensor  # their gradients are views of it
+    shard: nn.Parameter  # this rank's row of `values`
+    optimizer: torch.optim.Optimizer  # of `shard` alone
+
+
+def in_rows(parameters, rows):
+    """(values, gradients): two tensors (rows, numbers); the parameters become views of the first, their gradients of the second."""
+    count = sum(parameter.numel() for parameter in parameters)
+    values, gradients = (parameters[0].new_zeros(rows, -(-count // rows)) for _ in range(2))
+    begin = 0
+    for parameter in parameters:
+        place = slice(begin, begin + parameter.numel())
+        values.view(-1)[place] = parameter.detach().flatten()
+        parameter.data, parameter.grad = values.view(-1)[place].view_as(parameter), gradients.view(-1)[place].view_as(parameter)
+        begin += parameter.numel()
+    return values, gradients
+
+
+def divide(model, make_optimizer):
+    """The Shards of a model, which begins alike on all ranks. make_optimizer: a function of a list of parameters."""
+    values, gradients = in_rows(list(model.parameters()), dist.get_world_size())
+    rank = dist.get_rank()
+    # PUT YOUR CODE: `shard`: an nn.Parameter of this rank's row of `values`, in the same memory;
+    # `optimizer`: make_optimizer's, for this shard alone
+    raise NotImplementedError("PUT YOUR CODE: shard")
+    return Shards(values, gradients, shard, optimizer)
+
+
+def step(shards):
+    """After backward, on all ranks together: all parameters become what one optimizer makes of the mean gradients."""
+    values, gradients, shard, ranks = shards.values, shards.gradients, shards.shard, dist.get_world_size()
+    # PUT YOUR CODE: shard.grad: the mean over the ranks of this rank's row of `gradients`;
+    # dist.reduce_scatter(result, list of rows) adds up row r for rank r
+    raise NotImplementedError("PUT YOUR CODE: reduce_scatter")
+    shards.optimizer.step()
+    # PUT YOUR CODE: row r of `values` becomes the shard of rank r: dist.all_gather(list of rows, tensor),
+    # with .detach() of `shard`
+    raise NotImplementedError("PUT YOUR CODE: all_gather")
+    gradients.zero_()
+    shard.grad = None  # its memory is free during the next forward

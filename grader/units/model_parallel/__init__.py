@@ -1,0 +1,1 @@
+"""Unit model_parallel: does the network fit, and what helps if it does not."""

@@ -1,0 +1,97 @@
+"""The answers to the notebook's gaps on memory: inputs, what is right, and typical mistakes."""
+
+from grader.instructors.notebook_answers import Function
+
+
+def _activation_bytes(batch, tokens, width, blocks, each=16, bytes_of_one=4):
+    return each * bytes_of_one * batch * tokens * width * blocks
+
+
+def _shape(chance):
+    return {"batch": chance.randint(1, 64), "tokens": chance.randint(2, 64), "width": 8 * chance.randint(1, 64), "blocks": chance.randint(3, 12)}
+
+
+def _largest(chance):
+    network = chance.randint(10**6, 10**7)
+    of_an_image = chance.randint(10**5, 10**6)
+    return {"limit": network + chance.randint(3, 60) * of_an_image + of_an_image // 2, "network": network, "of_an_image": of_an_image}
+
+
+def _sharded(method, parameters, ranks, **other):
+    return (other | {name: rule for name, rule in RULES.items() if name not in other})[method](parameters, ranks)
+
+
+RULES = {
+    "ddp": lambda n, ranks: 16 * n,
+    "zero": lambda n, ranks: 8 * n + 8 * n / ranks,
+    "fsdp": lambda n, ranks: 16 * n / ranks,
+}
+
+
+def _but(**other):
+    return lambda method, parameters, ranks: _sharded(method, parameters, ranks, **other)
+
+
+ANSWERS = {
+    "block_parameters": Function(
+        lambda chance: {"width": 8 * chance.randint(1, 100)},
+        lambda width: 12 * width * width + 13 * width,
+        {
+            "the biases are missing: each of the six products has one": lambda width: 12 * width * width + 4 * width,
+            "the norms are missing: each has a weight and a bias": lambda width: 12 * width * width + 9 * width,
+            "attention has four products: query, key, value and out": lambda width: 11 * width * width + 12 * width,
+            "the MLP has two products, up and down": lambda width: 8 * width * width + 8 * width,
+        },
+    ),
+    "state_bytes": Function(
+        lambda chance: {"parameters": chance.randint(10**4, 10**7)},
+        lambda parameters: [4 * parameters, 4 * parameters, 8 * parameters],
+        {
+            "these are numbers, not bytes: a float32 has 4 bytes": lambda parameters: [parameters, parameters, 2 * parameters],
+            "Adam keeps two numbers for each parameter: the mean of its gradients, and of their squares": lambda parameters: [4 * parameters] * 3,
+            "SGD without momentum keeps nothing, Adam does: two numbers for each parameter": lambda parameters: [4 * parameters, 4 * parameters, 0],
+            "a float32 has 4 bytes; that is right for float64": lambda parameters: [8 * parameters, 8 * parameters, 16 * parameters],
+        },
+    ),
+    "activation_bytes": Function(
+        _shape,
+        _activation_bytes,
+        {
+            "these are numbers, not bytes: a float32 has 4 bytes": lambda **of: _activation_bytes(**of, bytes_of_one=1),
+            "that is one block: all of them keep their activations until backward": lambda **of: _activation_bytes(**of | {"blocks": 1}),
+            "that is one image: each image of the batch has activations of its own": lambda **of: _activation_bytes(**of | {"batch": 1}),
+            "each layer's output is counted, but `up` and GELU give 4 times the width": lambda **of: _activation_bytes(**of, each=10),
+            "in the table, attention's and the norms' numbers are missing: the MLP keeps 8 of the 16 widths": lambda **of: _activation_bytes(**of, each=8),
+        },
+    ),
+    "largest_batch": Function(
+        _largest,
+        lambda limit, network, of_an_image: (limit - network) // of_an_image,
+        {
+            "that does not fit: round down": lambda limit, network, of_an_image: -(-(limit - network) // of_an_image),
+            "the network itself takes some of the memory: subtract it first": lambda limit, network, of_an_image: limit // of_an_image,
+            "that is not a number of images: divide what is left by the bytes of one": lambda limit, network, of_an_image: limit - network,
+        },
+    ),
+    "checkpointed_bytes": Function(
+        _shape,
+        lambda batch, tokens, width, blocks: 4 * batch * tokens * width * (blocks + 16),
+        {
+            "while a block is computed again, all 16 widths of it are there": lambda batch, tokens, width, blocks: 4 * batch * tokens * width * blocks,
+            "every block keeps its input: that of one block is counted": lambda batch, tokens, width, blocks: 4 * batch * tokens * width * 17,
+            "that is without checkpointing: only one block at a time has all its activations": lambda batch, tokens, width, blocks: 4 * batch * tokens * width * 16 * blocks,
+            "these are numbers, not bytes: a float32 has 4 bytes": lambda batch, tokens, width, blocks: batch * tokens * width * (blocks + 16),
+        },
+    ),
+    "sharded_bytes": Function(
+        lambda chance: {"method": chance.turn(["ddp", "zero", "fsdp"]), "parameters": 5040 * chance.randint(1, 999), "ranks": chance.randint(3, 10)},
+        _sharded,
+        {
+            "DDP divides the images, not the state: each rank has all of it": _but(ddp=lambda n, ranks: 16 * n / ranks),
+            "ZeRO-1 divides the optimizer's state alone; each rank has all parameters and all gradients": _but(zero=lambda n, ranks: 16 * n / ranks),
+            "ZeRO-1 divides the optimizer's state: it is missing": _but(zero=lambda n, ranks: 8 * n),
+            "stage 1 of ZeRO leaves each rank all gradients": _but(zero=lambda n, ranks: 4 * n + 12 * n / ranks),
+            "FSDP divides the parameters as well": _but(fsdp=lambda n, ranks: 4 * n + 12 * n / ranks),
+        },
+    ),
+}

@@ -1,0 +1,83 @@
+"""The answers to the notebook's gaps on networks split in their products: inputs, what is right, and typical mistakes."""
+
+from grader.instructors.notebook_answers import Choice, Function
+
+
+def _ring(ranks):
+    return 2 * (ranks - 1) / ranks
+
+
+def _tokens(blocks, images, tokens, width, ranks, all_reduces=4, ring=_ring, number=4):
+    return all_reduces * blocks * ring(ranks) * number * images * tokens * width
+
+
+def _but(**wrong):
+    """products_bytes with another value of `all_reduces`, `ring` or `number`."""
+    return lambda blocks, images, tokens, width, ranks: _tokens(blocks, images, tokens, width, ranks, **wrong)
+
+
+def _equal(blocks, tokens, width, parameters, part=2, all_reduces=4):
+    return 4 * parameters / part / (all_reduces * blocks * 4 * tokens * width)
+
+
+ANSWERS = {
+    "products_bytes": Function(
+        lambda chance: {
+            "blocks": chance.randint(1, 12), "images": chance.randint(5, 64), "tokens": chance.randint(3, 70),
+            "width": 8 * chance.randint(2, 40), "ranks": chance.randint(3, 9),
+        },
+        _tokens,
+        {
+            "that is half of it: a block has 4 all-reduces (attention and MLP, forward and backward), and a ring sends 2 (N - 1) / N of each": _but(all_reduces=2),
+            "that is a quarter of it: a block has 4 all-reduces, and a float32 has 4 bytes": _but(all_reduces=1),
+            "that is one for each of the six matrices; between two products nothing is sent": _but(all_reduces=12),
+            "that is twice of it: a float32 has 4 bytes, and a block has 4 all-reduces": _but(number=8),
+            "that is what is added up; a ring sends 2 (N - 1) / N of it": _but(ring=lambda ranks: 1),
+            "a ring sends 2 (N - 1) / N of the bytes: in each step 1/N": _but(ring=lambda ranks: 2 * (ranks - 1)),
+            "the tokens do not become fewer on each rank: all ranks have all of them": _but(ring=lambda ranks: _ring(ranks) / ranks),
+        },
+    ),
+    "images_bytes": Function(
+        lambda chance: {"parameters": 1000 * chance.randint(10, 9999), "model_ranks": chance.randint(2, 5), "image_ranks": chance.randint(6, 9)},
+        lambda parameters, model_ranks, image_ranks: _ring(image_ranks) * 4 * parameters / model_ranks,
+        {
+            "a rank has a part of the model, and sends the gradients of this part only": lambda parameters, model_ranks, image_ranks: _ring(image_ranks) * 4 * parameters,
+            "a float32 has 4 bytes": lambda parameters, model_ranks, image_ranks: _ring(image_ranks) * parameters / model_ranks,
+            "that is what is added up; a ring sends 2 (N - 1) / N of it": lambda parameters, model_ranks, image_ranks: 4 * parameters / model_ranks,
+            "the ring has the ranks that share the images; the other number says how the model is divided": lambda parameters, model_ranks, image_ranks: (
+                _ring(model_ranks) * 4 * parameters / image_ranks
+            ),
+            "the ring has the ranks that share the images, not all ranks": lambda parameters, model_ranks, image_ranks: (
+                _ring(model_ranks * image_ranks) * 4 * parameters / model_ranks
+            ),
+        },
+    ),
+    "step_seconds": Function(
+        lambda chance: {"computing": chance.uniform(0.05, 0.5), "sent": 1000 * chance.randint(200, 9000), "ranks": chance.randint(2, 8), "rate": chance.randint(50, 1000)},
+        lambda computing, sent, ranks, rate: computing + 8 * ranks * sent / (rate * 1e6),
+        {
+            "all ranks of a node send over its one network": lambda computing, sent, ranks, rate: computing + 8 * sent / (rate * 1e6),
+            "the rate is in bits: a byte has 8 of them": lambda computing, sent, ranks, rate: computing + ranks * sent / (rate * 1e6),
+            "the ranks compute before they send: the seconds are added": lambda computing, sent, ranks, rate: 8 * ranks * sent / (rate * 1e6),
+            "the network is shared by the ranks, so it takes longer, not shorter": lambda computing, sent, ranks, rate: computing + 8 * sent / ranks / (rate * 1e6),
+            "a Mbit is a million bits": lambda computing, sent, ranks, rate: computing + 8 * ranks * sent / rate,
+        },
+    ),
+    "inside": Choice(
+        "model",
+        {"images": "then the ranks that share a model are on different nodes, and the tokens of each block go through the slow network: more bytes than the gradients"},
+        "{!r} is neither \"model\" nor \"images\"",
+    ),
+    "images_of_equal_bytes": Function(
+        lambda chance: {"blocks": chance.randint(1, 12), "tokens": chance.randint(3, 70), "width": 8 * chance.randint(2, 40), "parameters": 1000 * chance.randint(10, 9999)},
+        _equal,
+        {
+            "that is twice of it: a rank sends the gradients of its half of the model, and a block has 4 all-reduces of its tokens": lambda blocks, tokens, width, parameters: (
+                _equal(blocks, tokens, width, parameters, part=1)
+            ),
+            "that is the other way round: divide the gradients' bytes by those of one image": lambda blocks, tokens, width, parameters: (
+                1 / _equal(blocks, tokens, width, parameters)
+            ),
+        },
+    ),
+}  # fmt: skip

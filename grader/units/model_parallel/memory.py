@@ -1,0 +1,157 @@
+"""The checks of the gaps on memory: what fits, accumulation and checkpointing, sharded state."""
+
+import numpy
+
+from grader.checks import criteria
+from grader.checks.check import Check, Criterion
+from grader.checks.forms import Array
+from grader.checks.notebook_functions import function, prediction
+
+PROBES, ORACLES = "grader.units.model_parallel.probes.", "grader.units.model_parallel.oracles."
+TOLERANCE = 1e-6  # of what is computed in single precision
+
+
+def whole_batch(seen, case, expected):
+    found = seen[0]["gradients"], seen[0]["loss"]
+    for what, kind in (("the gradients are", 0), ("the gradients are right, but `total` is", 1)):
+        if criteria.close(found[kind], expected["right"][kind], TOLERANCE):
+            continue
+        known = {sentence: values[kind] for sentence, values in expected.items() if sentence != "right"}
+        if sentence := next((sentence for sentence, value in known.items() if criteria.close(found[kind], value, TOLERANCE)), None):
+            return sentence if not kind else f"{what} not the mean loss of the batch: {sentence}"
+        return f"{what} not {'those' if not kind else 'that'} of the whole batch in one pass"
+    return "`total` still has a graph, which keeps memory: add loss.detach()" if seen[0]["graph"] else None
+
+
+def one_at_a_time(seen, case, expected):
+    events, sizes = seen[0]["events"], sorted(seen[0]["sizes"], reverse=True)
+    right = sorted((len(part) for part in numpy.array_split(numpy.arange(case["images"]), case["parts"])), reverse=True)
+    if sizes != right:
+        return f"the network goes forward with {', '.join(map(str, sizes))} images; the micro-batches have {', '.join(map(str, right))}"
+    alive = most = 0
+    for event in events:
+        alive += 1 if event == "forward" else -1
+        most = max(most, alive)
+    if most > 1:
+        return f"up to {most} micro-batches have gone forward and not yet backward, so the activations of all of these are kept: go backward right after each forward"
+    return None
+
+
+def as_kept(seen, case, expected):
+    found, right = seen[0], expected["right"]
+    if not criteria.close(found["tokens"], right["tokens"]):
+        if criteria.close(found["tokens"], expected["ones"]["tokens"]):
+            return "backward begins with ones: it must begin with `gradient`, output.backward(gradient)"
+        return "the gradient that is returned is not that of the layer's input"
+    if criteria.close(found["parameters"], right["parameters"]):
+        return None
+    if criteria.close(found["parameters"], numpy.ones_like(right["parameters"])):
+        return "the layer's parameters get no gradients: output.backward(gradient) adds to those of all leaves; torch.autograd.grad to none"
+    if criteria.close(found["parameters"], right["parameters"] - 1):
+        return "the gradients of the layer's parameters are replaced; those of other micro-batches are in them, so add to them"
+    return "the gradients of the layer's parameters are not those that it has where its activations are kept"
+
+
+def once(seen, case, expected):
+    return None if seen[0]["passes"] == 1 else f"the layer goes forward {seen[0]['passes']} times; once is enough"
+
+
+def own_row(seen, case, expected):
+    rows = expected["rows"]
+    for rank, of_rank in enumerate(seen):
+        found = of_rank["shard"]
+        if criteria.close(found, rows[rank]):
+            continue
+        if len(found) == rows.size:
+            return f"on rank {rank}, `shard` has all {rows.size} numbers; it is one row of `values`, with {rows.shape[1]}"
+        if (other := next((row for row in range(len(rows)) if criteria.close(found, rows[row])), None)) is not None:
+            return f"rank {rank} has row {other} of `values`; its own is row {rank}"
+        return f"on rank {rank}, `shard` has {len(found)} numbers that are not row {rank} of `values`"
+    return None
+
+
+def in_place(seen, case, expected):
+    if not all(of_rank["leaf"] for of_rank in seen):
+        return "`shard` is no leaf that requires a gradient: make it with nn.Parameter"
+    return None if all(of_rank["same"] for of_rank in seen) else "`shard` is a copy: a row of `values` without .clone() needs no memory of its own"
+
+
+def its_state(seen, case, expected):
+    length = expected["rows"].shape[1]
+    for rank, of_rank in enumerate(seen):
+        if of_rank["optimizer"] != length:
+            return f"the optimizer of rank {rank} has {of_rank['optimizer']} numbers, and keeps a state for each; the shard has {length}: make_optimizer([shard])"
+    return None
+
+
+def _as_expected(field, otherwise):
+    def judge(seen, case, expected):
+        found = [of_rank[field] for of_rank in seen]
+        if criteria.close(found, expected["right"], TOLERANCE):
+            return None
+        sentences = (sentence for sentence, values in expected.items() if sentence != "right" and criteria.close(found, values, TOLERANCE))
+        return next(sentences, None) or otherwise
+
+    return judge
+
+
+def _one(kind, words):
+    def judge(seen, case, expected):
+        size = 4 * case["length"] * (case["ranks"] if kind == "reduce_scatter" else 1)
+        for rank, of_rank in enumerate(seen):
+            for sent in of_rank["sent"]:
+                if len(sent) > 1 or any(kind not in name for name, _ in sent):
+                    return f"rank {rank} hands over {', '.join(f'{name} of {count} bytes' for name, count in sent)}; one {words} of {size} bytes does it"
+        return None
+
+    return judge
+
+
+def _sharded(kind, criterion, more, field):
+    observed = {"ranks": 3, "length": 4, "steps": 2}
+    return Check(kind, f"{PROBES}zero:{kind}", (observed,), (criterion, more), f"{ORACLES}zero:{kind}", observed=lambda case: {field: (Array((None,)),) * case["steps"], "sent": ([(str, int)],) * case["steps"]})  # fmt: skip
+
+
+SAME, KEPT, OWN = "the gradients of the whole batch", "the gradients that kept activations give", "a shard for each rank"
+MEAN, ALL = "the mean gradients of the shard", "all parameters on every rank"
+CHECKS = {
+    "pytorch/save_memory.py": (
+        Check(
+            "accumulate", f"{PROBES}memory:accumulate", ({"images": 7, "parts": 3},),
+            (
+                Criterion(SAME, 2, whole_batch, "loss = F.cross_entropy(model(some), of_some) * len(some) / len(images)"),
+                Criterion("one micro-batch at a time", 1, one_at_a_time, "loss.backward() frees what forward has kept.", needs=SAME),
+            ), f"{ORACLES}memory:accumulate",
+            observed=lambda case: {"gradients": Array((None,)), "loss": float, "graph": bool, "events": [str], "sizes": [int]},
+        ),
+        Check(
+            "again", f"{PROBES}memory:again", ({"tokens": 4},),
+            (
+                Criterion(KEPT, 2, as_kept, "with torch.enable_grad(): output = layer(tokens); then output.backward(gradient)."),
+                Criterion("computed again once", 1, once, "One forward, one backward.", needs=KEPT),
+            ), f"{ORACLES}memory:again", observed=lambda case: {"tokens": Array((None,)), "parameters": Array((None,)), "passes": int},
+        ),
+    ),
+    "pytorch/zero.py": (
+        Check(
+            "shard", f"{PROBES}zero:shard", ({"ranks": 2},),
+            (
+                Criterion(OWN, 1, own_row, "values[rank]"),
+                Criterion("no second copy", 1, in_place, "nn.Parameter(tensor) keeps the tensor's memory.", needs=OWN),
+                Criterion("the state of the shard alone", 2, its_state, "make_optimizer takes a list: [shard].", needs=OWN),
+            ), f"{ORACLES}zero:shard", observed=lambda case: {"shard": Array((None,)), "same": bool, "optimizer": int, "leaf": bool},
+        ),
+        _sharded("reduce_scatter", Criterion(MEAN, 2, _as_expected("gradients", "shard.grad is not the mean of all ranks' gradients of this shard"), "Divide `gradients` by the number of ranks; dist.reduce_scatter(result, list(gradients))."), Criterion("one reduce-scatter", 1, _one("reduce_scatter", "reduce-scatter"), "An all-reduce sends twice as much.", needs=MEAN), "gradients"),
+        _sharded("all_gather", Criterion(ALL, 2, _as_expected("values", "`values` does not have the shards of all ranks in their rows"), "dist.all_gather(list(values), shard.detach())"), Criterion("one all-gather", 1, _one("allgather", "all-gather"), "list(values) are the rows themselves, not copies.", needs=ALL), "values"),
+    ),
+}  # fmt: skip
+NOTEBOOK = (
+    function("block_parameters", "the parameters of a block", "A product of n x m has n m weights and m biases; a norm has a weight and a bias for each of the w numbers."),
+    function("state_bytes", "the bytes of parameters, gradients and Adam's state", "A float32 has 4 bytes; Adam keeps two numbers for each parameter."),
+    function("activation_bytes", "the bytes of the activations", "Add up the table: so many times the width, for each token of each image, in each block; then 4 bytes for each number."),
+    function("largest_batch", "the largest batch that fits", "What the network does not take is left for images: divide, and round down.", whole="there is no half image"),
+    function("checkpointed_bytes", "the activations with checkpointing", "The input of every block, and all activations of the one block that is computed again."),
+    prediction("prediction_slower", 0.5, 10, "1 means as long as without checkpointing, 2 twice as long"),
+    function("sharded_bytes", "the bytes of the state on a rank", "DDP: all of it. ZeRO-1 divides the optimizer's state; FSDP divides all."),
+    prediction("prediction_ranks", 1, 64, "write a number of ranks, 1 to 64"),
+)

@@ -1,0 +1,118 @@
+"""The checks of mesh.py: which ranks share a model, and which share the images."""
+
+import itertools
+
+from grader.checks import criteria
+from grader.checks.check import Check, Criterion
+from grader.checks.forms import Array
+
+PROBES, ORACLES = "grader.units.model_parallel.probes.mesh:", "grader.units.model_parallel.oracles.mesh:"
+TOGETHER = {"tensor": "share a model", "data": "share the images"}
+
+
+def two_groups(seen, case, expected):
+    """A judge: the ranks of a node are a group for what they do together; those at the same place of all nodes are one for the other kind."""
+    inside, size = case["inside"], case["ranks_of_a_node"]
+    between = "data" if inside == "tensor" else "tensor"
+    for rank, of_rank in enumerate(seen):
+        right = {inside: [rank // size * size + place for place in range(size)], between: [node * size + rank % size for node in range(case["nodes"])]}
+        if of_rank == right:
+            continue
+        if of_rank == {inside: right[between], between: right[inside]}:
+            return f"ranks {right[between]} {TOGETHER[inside]}, and they are on different nodes; with inside = {inside!r}, those of one node do: {right[inside]}"
+        wrong = next(name for name in right if of_rank[name] != right[name])
+        return f"for rank {rank}, the group {wrong!r} has the ranks {of_rank[wrong]}; it should have {right[wrong]}, with {size} ranks on each node"
+    return None
+
+
+def _where(case):
+    """The ranks that take each part of the images, by the case's layout."""
+    return case["layout"] if case["names"][0] == "data" else list(zip(*case["layout"]))
+
+
+def same_images(seen, case, expected):
+    images = [of_rank["images"] for of_rank in seen]
+    for ranks in _where(case):
+        other = next((rank for rank in ranks if images[rank] != images[ranks[0]]), None)
+        if other is not None:
+            return f"ranks {ranks[0]} and {other} have different images, but they share a model: each would compute its part for other images"
+    return None
+
+
+def other_images(seen, case, expected):
+    first = {ranks[0]: set(seen[ranks[0]]["images"]) for ranks in _where(case)}
+    for (one, of_one), (other, of_other) in itertools.combinations(first.items(), 2):
+        if of_one & of_other:
+            return f"ranks {one} and {other} have the same images; they have the same part of the model, and divide the images"
+    missing = set(range(case["images"])) - set().union(*first.values())
+    return f"{len(missing)} of {case['images']} images are on no rank" if missing else None
+
+
+def means_of_the_same_part(seen, case, expected):
+    for rank, of_rank in enumerate(seen):
+        if not criteria.close(of_rank["parameters"], expected["parameters"][rank]):
+            return f"rank {rank} has lost its part of the model: the replica has broadcast another rank's part to it; give it the group of ranks with the same part"
+    for rank, of_rank in enumerate(seen):
+        found = of_rank["gradients"]
+        if criteria.close(found, expected["same_part"][rank]):
+            continue
+        if criteria.close(found, expected["own"][rank]):
+            return f"rank {rank} has the gradients of its own images alone"
+        return f"on rank {rank}, the gradients are not the means over the ranks that have the same part of the model"
+    return None
+
+
+def of_its_own(seen, case, expected):
+    """A judge: each rank draws other numbers."""
+    drawn = seen[0]["first"]
+    for rank, numbers in enumerate(drawn):
+        if numbers in drawn[:rank]:
+            return f"ranks {drawn.index(numbers)} and {rank} draw the same random numbers: unit i of each part would always be dropped together"
+    return None
+
+
+def by_the_seed(seen, case, expected):
+    found = seen[0]
+    if found["first"] != found["again"]:
+        return "the same seed gives other numbers each time: then no run can be repeated"
+    both = [rank for rank, numbers in enumerate(found["first"]) if numbers == found["second"][rank]]
+    return f"on rank {both[0]}, the numbers do not follow from `seed`: another --seed changes nothing" if both else None
+
+
+def _four(inside):
+    return {"ranks": 4, "nodes": 2, "ranks_of_a_node": 2, "inside": inside}
+
+
+def _drawn(case):
+    return {name: ((float,) * 4,) * case["of"] for name in ("first", "second", "again")}
+
+
+LAYOUT = {"ranks": 4, "layout": [[0, 1], [2, 3]], "names": ["data", "tensor"]}
+OTHER = LAYOUT | {"names": ["tensor", "data"]}
+GROUPS, SAME, OWN = "the groups of a mesh", "the same images where ranks share a model", "random numbers of its own"
+CHECKS = (
+    Check(
+        "mesh", f"{PROBES}mesh", (_four("tensor"), _four("data"), {"ranks": 2, "nodes": 2, "ranks_of_a_node": 1, "inside": "tensor"}),
+        (Criterion(GROUPS, 2, two_groups, "The shape is (nodes, ranks_of_a_node); the second name is what the ranks of a node do together."),),
+        observed=lambda case: {"data": [int], "tensor": [int]},
+    ),
+    Check(
+        "sampler", f"{PROBES}sampler", (LAYOUT | {"images": 12}, OTHER | {"images": 12}),
+        (
+            Criterion(SAME, 1, same_images, "The part follows from the place in the dimension \"data\", not from the rank.", needs="other images where they do not"),
+            Criterion("other images where they do not", 1, other_images, "As many parts as the dimension \"data\" is long.", needs=SAME),
+        ), observed=lambda case: {"images": [int]},
+    ),
+    Check(
+        "replica", f"{PROBES}replica", (LAYOUT, OTHER),
+        (Criterion("means over the ranks with the same part", 2, means_of_the_same_part, "process_group=mesh.get_group(\"data\")."),),
+        f"{ORACLES}replica", observed=lambda case: {"parameters": Array((None,)), "gradients": Array((None,))},
+    ),
+    Check(
+        "dropout", f"{PROBES}dropout", ({"of": 4},),
+        (
+            Criterion(OWN, 1, of_its_own, "The rank must be in the number."),
+            Criterion("they follow from the seed", 1, by_the_seed, "`seed` must be in the number, too.", needs=OWN),
+        ), observed=_drawn,
+    ),
+)  # fmt: skip

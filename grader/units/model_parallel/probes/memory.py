@@ -1,0 +1,62 @@
+"""Probes of save_memory.py: gradients and their order, with a small network in double precision."""
+
+import torch
+from torch import nn
+
+from grader.box.rank import Wrong
+from grader.probes.pytorch import batch, flat, network, seed_of
+from grader.probes.script import Script
+
+WIDTHS = 3, 5  # of the layer that is computed again
+
+
+def accumulate(rank, ranks, source, case):
+    """The gradients and the loss of a batch; `events`: "forward" and "backward" in their order, `sizes`: the images of each forward."""
+    model, events = network(seed_of(case)), []
+    images, labels = batch(case["seed"], 0, [case["images"]], 0)
+
+    def noted(images):
+        scores = model(images)
+        events.append("forward")
+        scores.register_hook(lambda gradient: events.append("backward"))
+        return scores
+
+    total = Script(source, {}, function="accumulate").run(lambda names: None, noted, images, labels, case["parts"])
+    if not isinstance(total, torch.Tensor) or total.numel() != 1:
+        raise Wrong(f"`total` is {total!r:.60}, not a tensor with one number")
+    gradients = [parameter.grad for parameter in model.parameters()]
+    if any(gradient is None for gradient in gradients):
+        raise Wrong("the parameters have no gradients: call loss.backward() for each micro-batch")
+    sizes = [length for length, _ in model.passes]
+    return {"gradients": flat(gradients), "loss": float(total), "graph": total.requires_grad, "events": events, "sizes": sizes}
+
+
+def layer_and_tokens(case):
+    """(a layer, the tokens that it gets, the gradient of what it gives), in double precision."""
+    narrow, wide = WIDTHS
+    generator = torch.Generator().manual_seed(case["seed"])
+    layer = nn.Sequential(nn.Linear(narrow, wide), nn.Tanh(), nn.Linear(wide, narrow)).double()
+    for parameter in layer.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        parameter.grad = torch.ones_like(parameter)  # of a micro-batch before
+    tokens, gradient = (torch.randn(case["tokens"], narrow, generator=generator, dtype=torch.float64) for _ in range(2))
+    return layer, tokens, gradient
+
+
+def again(rank, ranks, source, case):
+    """The gradient that is returned, and those of the layer's parameters, which had gradients of 1 before; how often the layer went forward."""
+    layer, tokens, gradient = layer_and_tokens(case)
+    before = torch.ones(len(WIDTHS) - 1, requires_grad=True, dtype=torch.float64)  # of the layer before: its graph must stay as it is
+    passes = []
+    layer.register_forward_hook(lambda *_: passes.append(1))
+    saved = tokens * before
+    with torch.no_grad():  # as in the backward of a Function
+        returned = Script(source, {}, function="compute_again").run(lambda names: None, layer, saved, gradient)
+    if returned is None:
+        raise Wrong("tokens.grad is None: `tokens` must be a leaf, tokens.detach().requires_grad_(), before the layer goes forward with it")
+    if not isinstance(returned, torch.Tensor) or returned.shape != tokens.shape:
+        raise Wrong(f"the gradient of `tokens` should have the shape {tuple(tokens.shape)}")
+    gradients = [parameter.grad for parameter in layer.parameters()]
+    if any(gradient is None for gradient in gradients):
+        raise Wrong("the layer's parameters have lost their gradients: those of micro-batches before must stay")
+    return {"tokens": flat([returned]), "parameters": flat(gradients), "passes": len(passes)}

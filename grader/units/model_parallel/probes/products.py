@@ -1,0 +1,152 @@
+"""Probes of products.py: the two operators on real ranks; layers, attention and the whole in one process, which plays all ranks in turn."""
+
+import copy
+from types import SimpleNamespace
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from grader.box.rank import Wrong
+from grader.probes.pytorch import join
+from grader.probes.student import Student
+from grader.units.communication.probes.pytorch import Wire
+from handson.pytorch.transformer import MLP, Attention
+
+SHAPE = 3, 4  # of what goes through an operator
+TOKENS = 2, 3  # images, and tokens of each
+
+
+def numbers(case, rank):
+    """What a rank gives to an operator: a tensor of whole numbers, whose sums are exact."""
+    return torch.randint(-99, 100, SHAPE, generator=torch.Generator().manual_seed(case["seed"] + 31 * rank)).double()
+
+
+def group_of(rank, groups):
+    """The process group of this rank, and the ranks in it. groups: the ranks of each; None: all ranks are one, which is None."""
+    if groups is None:
+        return None
+    made = [dist.new_group(ranks) for ranks in groups]  # all ranks make all groups
+    return next(group for group, ranks in zip(made, groups) if rank in ranks)
+
+
+def operator(rank, ranks, source, case):
+    """What this rank gets, whether what it gave was changed, and what it handed over: [name of the collective, bytes]. case["gives"], ["gets"]:
+    the names of the gap's argument and of its result; "inside": whether the group is an attribute of `context`."""
+    join(rank, ranks)
+    group, mine, wire = group_of(rank, case.get("groups")), numbers(case, rank), Wire()
+    given = {"context": SimpleNamespace(group=group), "group": group, case["gives"]: mine}
+    with wire.noted():
+        found = getattr(Student(source).run(**given), case["gets"])
+    if not isinstance(found, torch.Tensor):
+        raise Wrong(f"`{case['gets']}` is a {type(found).__name__}, not a tensor")
+    changed = not torch.equal(mine, numbers(case, rank))
+    return {"found": found.detach().double().numpy().copy(), "changed": changed, "sent": [list(one) for one in wire.collectives]}
+
+
+def layer(case):
+    """The nn.Linear of the case, the same on all ranks."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(case["seed"])
+        return nn.Linear(case["inputs"], case["outputs"], dtype=torch.float64)
+
+
+def part(rank, ranks, source, case):
+    """The weight, and the bias where case["bias"] asks for it, of each of case["size"] ranks."""
+    student, whole, found = Student(source), layer(case), []
+    for place in range(case["size"]):
+        names = student.run(layer=whole, rank=place, size=case["size"])
+        values = {name: getattr(names, name) for name in ("weight", "bias")[: 1 + case["bias"]]}
+        for name, value in values.items():
+            if not isinstance(value, torch.Tensor):
+                raise Wrong(f"`{name}` is a {type(value).__name__}, not a tensor")
+        found.append({name: value.detach().numpy().copy() for name, value in values.items()})
+    return {"parts": found}
+
+
+def network(case, kind, *arguments):
+    """(a part of a block in double precision, its tokens, a gradient of its outputs); kind: MLP or Attention."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(case["seed"])
+        made = kind(*arguments).double()
+        tokens, upstream = torch.randn(2, *TOKENS, case["width"], dtype=torch.float64)
+    return made, tokens.clone().requires_grad_(), upstream
+
+
+class OfEqualRanks:
+    """In place of Enter and Leave: some ranks with equal parts, in one process. What they all have adds up to so many times one of them."""
+
+    def __init__(self, forward, backward):
+        outer = self
+        self.calls = 0
+
+        class Operator(torch.autograd.Function):
+            @staticmethod
+            def forward(context, x, group):
+                outer.calls += 1
+                return forward * x
+
+            @staticmethod
+            def backward(context, gradient):
+                return backward * gradient, None
+
+        self.apply = Operator.apply
+
+
+def whole(rank, ranks, source, case):
+    """`outputs`, the gradients of the tokens and of the bias, and how often each operator was applied."""
+    mlp, tokens, upstream = network(case, MLP, case["width"])
+    bias, mlp.down.bias = mlp.down.bias, None
+    enter, leave = OfEqualRanks(1, case["size"]), OfEqualRanks(case["size"], 1)
+    block = SimpleNamespace(part=mlp, bias=bias, group=None)
+    outputs = Student(source).run(self=block, tokens=tokens, Enter=enter, Leave=leave).outputs
+    if not isinstance(outputs, torch.Tensor) or outputs.shape != tokens.shape:
+        raise Wrong(f"`outputs` should have the shape of `tokens`, {tuple(tokens.shape)}")
+    outputs.backward(upstream)
+    gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in (tokens, bias)]
+    found = {"outputs": outputs.detach(), "of_tokens": gradients[0], "of_bias": gradients[1]}
+    return {name: one.numpy().copy() for name, one in found.items()} | {"entered": enter.calls, "left": leave.calls}
+
+
+class Columns(nn.Module):
+    """In place of what `columns` returns: it computes all outputs, and gives this rank's."""
+
+    def __init__(self, layer, rank, size):
+        super().__init__()
+        self.layer, self.rank, self.size = copy.deepcopy(layer), rank, size
+        self.weight, self.bias = self.layer.weight, self.layer.bias
+
+    def forward(self, tokens):
+        return self.layer(tokens).tensor_split(self.size, -1)[self.rank]
+
+
+class Rows(nn.Module):
+    """In place of what `rows` returns: its inputs are in their place, and all others are 0."""
+
+    def __init__(self, layer, rank, size):
+        super().__init__()
+        self.layer, self.rank, self.size = copy.deepcopy(layer), rank, size
+        self.weight, self.layer.bias, self.bias = self.layer.weight, None, None
+
+    def forward(self, part):
+        places = torch.arange(self.layer.in_features).tensor_split(self.size)[self.rank]
+        inputs = part.new_zeros(*part.shape[:-1], self.layer.in_features)
+        if part.shape[-1] != len(places):
+            raise Wrong(f"`attention.out` gets {part.shape[-1]} numbers of each token on one of {self.size} ranks; its rows are for {len(places)}: are query, key and value all split?")
+        return self.layer(inputs.index_copy(-1, places, part))
+
+
+def attention(rank, ranks, source, case):
+    """What the attention of each of case["size"] ranks gives, which is a term, and `bias`."""
+    student, terms, biases = Student(source), [], []
+    for place in range(case["size"]):
+        made, tokens, _ = network(case, Attention, case["width"], case["heads"])
+        names = student.run(attention=made, group=None, rank=place, size=case["size"], columns=Columns, rows=Rows)
+        if not isinstance(names.bias, torch.Tensor):
+            raise Wrong("`bias` is None: `rows` has none; keep that of the whole `attention.out` before you replace it")
+        if not isinstance(made.heads, int):
+            raise Wrong(f"`attention.heads` is {made.heads!r}, not a whole number")
+        with torch.no_grad():
+            terms.append(made(tokens).numpy().copy())
+        biases.append(names.bias.detach().numpy().copy())
+    return {"terms": terms, "biases": biases}

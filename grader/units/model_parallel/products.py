@@ -1,0 +1,201 @@
+"""The checks of the gaps on networks that are split in their products."""
+
+import numpy
+
+from grader.checks import criteria
+from grader.checks.check import Check, Criterion
+from grader.checks.forms import Array
+from grader.checks.notebook_functions import choice, function, prediction
+from grader.units.model_parallel import mesh, products_dtensor
+
+PROBES, ORACLES = "grader.units.model_parallel.probes.products:", "grader.units.model_parallel.oracles.products:"
+SHAPE = 3, 4  # as in the probes
+TOKENS = 2, 3
+
+
+def sum_of_the_group(seen, case, expected):
+    """A judge of an operator: each rank has the sum of what the ranks of its group gave."""
+    gives = case["gives"]
+    for rank, of_rank in enumerate(seen):
+        found, right, size = of_rank["found"], expected["sum"][rank], len(case["groups"][0]) if case.get("groups") else len(seen)
+        if criteria.close(found, right):
+            continue
+        if criteria.close(found, expected["own"][rank]):
+            return f"`{case['gets']}` is this rank's `{gives}` alone, on rank {rank}: dist.all_reduce adds up those of all ranks"
+        if criteria.close(found, right / size):
+            return f"`{case['gets']}` is the mean; the ranks have terms of a sum, which nobody divides"
+        if criteria.close(found, expected["all"][rank]):
+            return f"`{case['gets']}` is the sum over all ranks; give dist.all_reduce the group, since other ranks may have other images"
+        return f"on rank {rank}, `{case['gets']}` is not the sum of the ranks' `{gives}`"
+    return None
+
+
+def left_alone(seen, case, expected):
+    changed = [rank for rank, of_rank in enumerate(seen) if of_rank["changed"]]
+    return f"`{case['gives']}` itself is changed: autograd may have given the same tensor to another layer; let dist.all_reduce work on a clone" if changed else None
+
+
+def one_all_reduce(seen, case, expected):
+    """A judge of an operator: one all-reduce, of one tensor."""
+    size = 8 * SHAPE[0] * SHAPE[1]
+    for rank, of_rank in enumerate(seen):
+        if [tuple(one) for one in of_rank["sent"]] != [("allreduce", size)]:
+            shown = ", ".join(f"{name} of {count} bytes" for name, count in of_rank["sent"]) or "nothing"
+            return f"rank {rank} hands over {shown}; one all-reduce of {size} bytes does it"
+    return None
+
+
+def as_it_is(seen, case, expected):
+    """A judge of Leave's backward."""
+    for rank, of_rank in enumerate(seen):
+        own = expected["own"][rank]
+        if criteria.close(of_rank["found"], own):
+            continue
+        if criteria.close(of_rank["found"], expected["sum"][rank]):
+            return "the gradients of all ranks are added up; each rank has the whole gradient of the sum already: d(a + b)/da is 1"
+        if criteria.close(of_rank["found"], own / len(seen)):
+            return "the gradient is divided by the number of ranks; d(a + b)/da is 1, however many terms there are"
+        return f"on rank {rank}, `of_term` is not the gradient of the sum"
+    return None
+
+
+def nothing_sent(seen, case, expected):
+    sent = [rank for rank, of_rank in enumerate(seen) if of_rank["sent"]]
+    return f"rank {sent[0]} communicates ({seen[sent[0]]['sent'][0][0]}); `gradient` is the same on all ranks already" if sent else None
+
+
+def its_part(name, along):
+    """A judge of columns and rows: the parts of the weight or of the bias. along: the dimension in which it is divided, in words."""
+
+    def judge(seen, case, expected):
+        parts, right = [part[name] for part in seen[0]["parts"]], expected["parts"][name]
+        for rank, (found, of_rank) in enumerate(zip(parts, right)):
+            if criteria.close(found, of_rank):
+                continue
+            who = f"on rank {rank} of {case['size']}, `{name}`"
+            if found.shape == expected["whole"][name].shape and case["size"] > 1:
+                return f"{who} is all of layer.{name}: take this rank's part of it"
+            if criteria.close(found, expected["other"][name][rank]):
+                return f"{who} is divided in the other dimension: layer.weight is (outputs, inputs), and the {along} are divided"
+            if criteria.close(found, expected["strided"][name][rank]):
+                return f"{who} has every {criteria.ordinal(case['size'])} number; the parts must be next to each other, or heads are torn apart"
+            if found.shape != of_rank.shape:
+                return f"{who} has the shape {found.shape}; it should be {of_rank.shape}: tensor_split gives one more to the first ranks"
+            return f"{who} is not this rank's part of layer.{name}"
+        return None
+
+    return judge
+
+
+def outputs_of_the_whole(seen, case, expected):
+    problem = criteria.explained_by(seen[0]["outputs"], expected["outputs"])
+    return "`outputs` is not what the whole MLP gives" if problem == "" else problem
+
+
+def gradient_of_the_whole(seen, case, expected):
+    found, right, ranks = seen[0]["of_tokens"], expected["of_tokens"], case["size"]
+    if criteria.close(found, right):
+        return None if criteria.close(seen[0]["of_bias"], expected["of_bias"]) else "the gradient of the bias is not that of the whole MLP"
+    if criteria.close(found, right / ranks):
+        return "the gradient of the tokens is that of this rank's part alone: `tokens` must go through Enter"
+    if criteria.close(found, right * ranks):
+        return "the gradient of the tokens is added up twice: once is enough"
+    return "the gradient of the tokens is not that of the whole MLP"
+
+
+def one_in_each_direction(seen, case, expected):
+    entered, left = seen[0]["entered"], seen[0]["left"]
+    return None if (entered, left) == (1, 1) else f"Enter is applied {entered} times, and Leave {left} times: each time costs an all-reduce; once each is enough"
+
+
+def terms_of_the_whole(seen, case, expected):
+    found = sum(numpy.asarray(term) for term in seen[0]["terms"])
+    problem = criteria.explained_by(found, expected["terms"])
+    return "what the ranks' attentions give does not add up to what the whole one gives, without its bias" if problem == "" else problem
+
+
+def bias_of_the_whole(seen, case, expected):
+    for rank, bias in enumerate(seen[0]["biases"]):
+        if not criteria.close(bias, expected["bias"]):
+            return f"on rank {rank}, `bias` is not that of the whole attention.out"
+    return None
+
+
+def _operator(gap, gives, gets, criteria, group=True):
+    case = {"ranks": 2, "gives": gives, "gets": gets}
+    cases = (case, case | {"groups": [[0], [1]]}) if group else (case,)
+    form = {"found": Array(SHAPE), "changed": bool, "sent": [(str, int)]}
+    return Check(gap, f"{PROBES}operator", cases, criteria, f"{ORACLES}operator", observed=lambda case: form)
+
+
+def _layer(gap, criteria, bias):
+    cases = {"size": 2, "inputs": 6, "outputs": 4, "bias": bias}, {"size": 3, "inputs": 5, "outputs": 7, "bias": bias}
+    return Check(gap, f"{PROBES}part", cases, criteria, f"{ORACLES}part", observed=_parts)
+
+
+def _parts(case):
+    form = {"weight": Array((None, None))} | ({"bias": Array((None,))} if case["bias"] else {})
+    return {"parts": (form,) * case["size"]}
+
+
+def _outputs(case):
+    shape = *TOKENS, case["width"]
+    return {"outputs": Array(shape), "of_tokens": Array(shape), "of_bias": Array((case["width"],)), "entered": int, "left": int}
+
+
+def _terms(case):
+    return {"terms": (Array((*TOKENS, case["width"])),) * case["size"], "biases": (Array((case["width"],)),) * case["size"]}
+
+
+SUM, WHOLE, TERMS = "the sum of all ranks", "the outputs of the whole", "terms of the whole"
+CHECKS = {
+    "pytorch/products.py": (
+        _operator("enter_backward", "gradient", "of_x", (
+            Criterion(SUM, 2, sum_of_the_group, "of_x = gradient.clone(), then dist.all_reduce(of_x, group=context.group)."),
+            Criterion("one all-reduce, and nothing else changed", 1, lambda *all: one_all_reduce(*all) or left_alone(*all), "dist.all_reduce works in place: give it a clone.", needs=SUM),
+        )),
+        _operator("leave_forward", "term", "total", (
+            Criterion(SUM, 2, sum_of_the_group, "total = term.clone(), then dist.all_reduce(total, group=group)."),
+            Criterion("one all-reduce, and nothing else changed", 1, lambda *all: one_all_reduce(*all) or left_alone(*all), "dist.all_reduce works in place: give it a clone.", needs=SUM),
+        )),
+        _operator("leave_backward", "gradient", "of_term", (
+            Criterion("the gradient of a term", 2, as_it_is, "If a + b changes the loss by g, how much does a?"),
+            Criterion("nothing is sent", 1, nothing_sent, "All ranks compute the same from the sum, so all have the same gradient.", needs="the gradient of a term"),
+        ), group=False),
+        _layer("columns", (
+            Criterion("this rank's outputs", 2, its_part("weight", "outputs"), "layer.weight.tensor_split(size)[rank]: dimension 0 has the outputs."),
+            Criterion("their biases", 1, its_part("bias", "outputs"), "Each output has a bias of its own."),
+        ), True),
+        _layer("rows", (Criterion("this rank's inputs", 2, its_part("weight", "inputs"), "Dimension 1 of layer.weight has the inputs."),), False),
+        Check(
+            "split_forward", f"{PROBES}whole", ({"size": 2, "width": 4},),
+            (
+                Criterion(WHOLE, 2, outputs_of_the_whole, "Leave adds up the ranks' terms; the bias belongs to the sum."),
+                Criterion("the gradients of the whole", 1, gradient_of_the_whole, "Enter belongs in front of self.part.", needs=WHOLE),
+                Criterion("one all-reduce in each direction", 1, one_in_each_direction, "Apply Enter once and Leave once.", needs=WHOLE),
+            ), f"{ORACLES}whole", observed=_outputs,
+        ),
+        Check(
+            "split_attention", f"{PROBES}attention", ({"size": 2, "width": 8, "heads": 4},),
+            (
+                Criterion(TERMS, 2, terms_of_the_whole, "query, key and value: columns; out: rows; heads: those of this rank."),
+                Criterion("the bias, once", 1, bias_of_the_whole, "bias = attention.out.bias, before `rows` replaces the layer.", needs=TERMS),
+            ), f"{ORACLES}attention", observed=_terms,
+        ),
+    ),
+    "pytorch/products_dtensor.py": products_dtensor.CHECKS,
+    "pytorch/mesh.py": mesh.CHECKS,
+}  # fmt: skip
+NOTEBOOK = (
+    function(
+        "products_bytes",
+        "the bytes of the split products",
+        "4 all-reduces in a block, each of 4 x images x tokens x width bytes; a ring sends 2 (N - 1) / N of them.",
+    ),
+    prediction("prediction_forward", 0, 1000, "write a number of all-reduces, 0 or more"),
+    function("images_bytes", "the bytes of the gradients", "The ring carries 4 bytes for each parameter that this rank has: parameters / model_ranks."),
+    function("step_seconds", "the seconds of a step", "Bytes of all ranks of the node, times 8, divided by the bits per second; plus the computing."),
+    choice("inside", "what the ranks of a node share", "Compare the bytes that the cell above prints: the larger ones should stay inside the node.", of="word"),
+    prediction("prediction_times", 0.01, 1000, "1 means as long, 2 twice as long"),
+    function("images_of_equal_bytes", "where both arrangements send the same", "images x (bytes of an image's tokens) = bytes of half of the gradients."),
+)

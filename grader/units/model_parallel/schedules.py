@@ -1,0 +1,107 @@
+"""The checks of schedules of pipelines: they are judged by what the simulator makes of them, so any order that does as well passes."""
+
+import contextlib
+
+from grader.checks.check import Check, Criterion
+from grader.checks.notebook_functions import function, prediction
+from handson.pipelines import ScheduleError, simulate
+
+PROBES = "grader.units.model_parallel.probes.schedules"
+
+
+def _size(stages, micro_batches):
+    return f"{stages} stage{'s' * (stages > 1)} and {micro_batches} micro-batch{'es' * (micro_batches > 1)}"
+
+
+def _timelines(seen, case):
+    """(stages, micro-batches, Timeline) of those of a case's sizes whose schedule can be carried out."""
+    for (stages, micro_batches), schedule in zip(case["sizes"], seen[0]["schedules"]):
+        if len(schedule) == stages:
+            with contextlib.suppress(ScheduleError):
+                yield stages, micro_batches, simulate(schedule)
+
+
+def can_be_done(seen, case, expected):
+    """A judge: each stage does a forward and a backward of each micro-batch, and no two stages wait for each other."""
+    for (stages, micro_batches), schedule in zip(case["sizes"], seen[0]["schedules"]):
+        where = f"with {_size(stages, micro_batches)}"
+        if len(schedule) != stages:
+            return f"the schedule has {len(schedule)} stage{'s' * (len(schedule) != 1)}; it should have {stages}"
+        try:
+            simulate(schedule)
+        except ScheduleError as error:
+            return f"{where}, {error}"
+        if (found := {name for names in schedule for name in names}) != (right := {f"{kind}{number}" for kind in "FB" for number in range(micro_batches)}):
+            strange = sorted(found ^ right)[0]
+            return f"{where}, {strange} {'is too much' if strange in found else 'is missing'}: micro-batches are numbered from 0 to {micro_batches - 1}"
+    return None
+
+
+def no_idle_time_but_the_bubble(seen, case, expected):
+    for stages, micro_batches, timeline in _timelines(seen, case):
+        least = 3 * (micro_batches + stages - 1)
+        if timeline.end > least + 1e-9:
+            return (
+                f"with {_size(stages, micro_batches)}, the step takes the time of {timeline.end:g} forwards (a backward takes 2), and {least} are enough: some stage "
+                "waits longer than the bubble lasts"
+            )
+    return None
+
+
+def forwards_first(seen, case, expected):
+    for (stages, micro_batches), schedule in zip(case["sizes"], seen[0]["schedules"]):
+        for stage, names in enumerate(schedule):
+            kinds = "".join(name[:1] for name in names)
+            if "BF" in kinds:
+                return f"with {_size(stages, micro_batches)}, stage {stage} does {names[kinds.index('BF')]} before {names[kinds.index('BF') + 1]}; in GPipe all forwards come first"
+    return None
+
+
+def few_are_held(seen, case, expected):
+    for stages, micro_batches, timeline in _timelines(seen, case):
+        for stage, most in enumerate(timeline.held):
+            if most > (enough := min(stages - stage, micro_batches)):
+                where = f"with {_size(stages, micro_batches)}, stage {stage} of 0 to {stages - 1}"
+                return f"{where} holds the activations of {most} micro-batches at once; {enough} are enough: one for itself and one for each stage after it"
+    return None
+
+
+def _schedules(case):
+    return {"schedules": [[[str]]]}
+
+
+DONE, BUBBLE = "a schedule that can be carried out", "no idle time but the bubble"
+SIZES = [[2, 3], [3, 5], [4, 4], [4, 2], [1, 2]]  # stages and micro-batches
+CHECKS = {
+    "pytorch/schedules.py": (
+        Check(
+            "gpipe", f"{PROBES}:schedule", ({"sizes": SIZES},),
+            (
+                Criterion(DONE, 1, can_be_done, "Each stage needs F and B of each micro-batch, once."),
+                Criterion("all forwards, then all backwards", 1, forwards_first, "First all F, then all B.", needs=DONE),
+                Criterion(BUBBLE, 1, no_idle_time_but_the_bubble, "All stages take the micro-batches in the same order.", needs=DONE),
+            ), observed=_schedules,
+        ),
+        Check(
+            "one_forward_one_backward", f"{PROBES}:schedule", ({"sizes": SIZES},),
+            (
+                Criterion(DONE, 2, can_be_done, "Each stage needs F and B of each micro-batch, once; the last stage has no warm-up."),
+                Criterion(BUBBLE, 2, no_idle_time_but_the_bubble, "The warm-up has a forward for each stage after this one: stages - 1 - stage.", needs=DONE),
+                Criterion("few activations are held", 2, few_are_held, "After the warm-up, a backward follows each forward.", needs=DONE),
+            ), observed=_schedules,
+        ),
+    ),
+}  # fmt: skip
+NOTEBOOK = (
+    Check(
+        "by_hand", f"{PROBES}:puzzle", ({"name": "by_hand", "sizes": [[3, 4]]},),
+        (
+            Criterion(DONE, 1, can_be_done, "Draw it: the picture says which stage waits for what."),
+            Criterion(BUBBLE, 1, no_idle_time_but_the_bubble, "A stage should not be idle while it could do a forward or a backward that is ready.", needs=DONE),
+            Criterion("few activations are held", 1, few_are_held, "Do a backward as soon as it can be done; then a new forward.", needs=DONE),
+        ), observed=_schedules,
+    ),
+    function("bubble", "the idle share of the time", "A step lasts as long as m + p - 1 micro-batches; a stage works as long as m."),
+    prediction("prediction_pipeline", 0.2, 2, "1 means as fast as one process; two stages can't be more than two times as fast"),
+    function("held_bytes", "the activations that a stage holds", "GPipe holds those of all micro-batches; in 1F1B, stage s of p holds those of p - s."),
+)  # fmt: skip

@@ -1,0 +1,47 @@
+"""What the Chainer track's train_pipeline.py needs beside its lesson: options, what is refused before anybody waits, layers and batches."""
+
+import chainer
+import numpy
+from chainer.iterators import SerialIterator
+
+from handson import pipelines
+from handson.chainer import data, transformer
+from handson.errors import TrackError
+from handson.training import compared_methods, transformer_options, watchdog
+
+chainer.disable_experimental_feature_warning = True  # ChainerMN's links and functions of model parallelism have been "experimental" since 2018
+
+
+def check(comm, args, micro_batches):
+    """Raises TrackError, on all ranks, where the layers or the batch cannot be divided."""
+    if problem := pipelines.division_problem(comm.size, args.blocks + 2, args.batchsize, micro_batches):
+        raise TrackError(problem, on_all_ranks=True)
+
+
+def part(comm, args, classes):
+    """The layers of this rank's stage as a Sequential, with the parameters that they have in the whole network. Raises TrackError."""
+    if problem := transformer_options.problem(args):
+        raise TrackError(problem, on_all_ranks=True)
+    numpy.random.seed(args.seed)
+    count = args.blocks + 2
+    mine = range(comm.rank * count // comm.size, (comm.rank + 1) * count // comm.size)
+    everything = transformer.layers(classes, args.size, args.patch, args.width, args.heads, args.blocks)
+    return chainer.Sequential(*[layer for number, layer in enumerate(everything) if number in mine])
+
+
+def batches(train_set, args, device):
+    """The whole batches of an epoch after the other: images (N, 3, size, size) and labels (N,). All ranks get the same ones."""
+    convert, order = data.Enlarge(args.size), data.Shuffle(args.seed)
+    for batch in SerialIterator(train_set, args.batchsize, order_sampler=order):
+        watchdog.progress()
+        yield convert(batch, device)
+
+
+class Progress(compared_methods.Losses):
+    """The table of a training whose loss the last rank has."""
+
+    def __init__(self, comm, method):
+        super().__init__(comm, method, comm.mpi_comm.Barrier)
+
+    def add(self, loss):
+        super().add(self.comm.mpi_comm.bcast(loss, root=self.comm.size - 1))

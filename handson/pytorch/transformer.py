@@ -1,0 +1,88 @@
+"""The network of notebook 06_model_parallel: a small transformer that reads an image as a sequence of patches.
+
+It is an nn.Sequential of layers, first the patches, then the blocks, then the head, so that ``model[:3]`` and ``model[3:]`` are two stages of it.
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Patches(nn.Module):
+    """Images (N, 3, size, size) to a sequence of patches (N, tokens, width), each with its place added; tokens = (size / patch) squared."""
+
+    def __init__(self, size, patch, width):
+        super().__init__()
+        self.project = nn.Conv2d(3, width, patch, stride=patch)
+        self.place = nn.Parameter(0.02 * torch.randn((size // patch) ** 2, width))
+
+    def forward(self, images):
+        return self.project(images).flatten(2).transpose(1, 2).contiguous() + self.place  # contiguous, as messages between stages are
+
+
+class Attention(nn.Module):
+    """Each token (N, tokens, width) takes something of every other one; the width is divided among the heads, which know nothing of each other."""
+
+    def __init__(self, width, heads, dropout=0.0):
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, tokens):
+        query, key, value = (self.split(of(tokens)) for of in (self.query, self.key, self.value))
+        taken = F.scaled_dot_product_attention(query, key, value, dropout_p=self.dropout * self.training)
+        return self.out(taken.transpose(1, 2).flatten(2))
+
+    def split(self, tokens):
+        """(N, tokens, width) to (N, heads, tokens, width of a head)."""
+        return tokens.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+
+class MLP(nn.Module):
+    """Each token by itself (N, tokens, width), through a layer four times as wide."""
+
+    def __init__(self, width, dropout=0.0):
+        super().__init__()
+        self.up, self.down, self.dropout = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), dropout
+
+    def forward(self, tokens):
+        return self.down(F.dropout(F.gelu(self.up(tokens)), self.dropout, self.training))
+
+
+class Block(nn.Module):
+    """What a transformer repeats: attention, then an MLP; each adds to the tokens (N, tokens, width) that it gets."""
+
+    def __init__(self, width, heads, dropout=0.0):
+        super().__init__()
+        self.norm1, self.attention = nn.LayerNorm(width), Attention(width, heads, dropout)
+        self.norm2, self.mlp = nn.LayerNorm(width), MLP(width, dropout)
+
+    def forward(self, tokens):
+        tokens = tokens + self.attention(self.norm1(tokens))
+        return tokens + self.mlp(self.norm2(tokens))
+
+
+class Head(nn.Module):
+    """Tokens (N, tokens, width) to class scores (N, classes)."""
+
+    def __init__(self, width, classes):
+        super().__init__()
+        self.norm, self.scores = nn.LayerNorm(width), nn.Linear(width, classes)
+
+    def forward(self, tokens):
+        return self.scores(self.norm(tokens).mean(dim=1))
+
+
+def layers(classes=10, size=8, patch=2, width=128, heads=4, blocks=4, dropout=0.0):
+    """The layers of a Transformer, each made when it is asked for: a stage of a pipeline keeps its own, and never holds all of them."""
+    yield Patches(size, patch, width)
+    for _ in range(blocks):
+        yield Block(width, heads, dropout)
+    yield Head(width, classes)
+
+
+class Transformer(nn.Sequential):
+    """Images (N, 3, size, size) to class scores (N, classes), in blocks + 2 layers, which are those of `layers` with the same options."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*layers(*arguments, **options))

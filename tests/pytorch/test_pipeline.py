@@ -1,0 +1,144 @@
+"""The pipelines of unit model_parallel on real ranks: equal to the unsplit network, in whatever order that can be done, and holding no more
+than they must."""
+
+import importlib.util
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from ranks import on_ranks
+from torch import nn
+
+from handson.notebook import pipelined
+from handson.pytorch import stages, transformer
+from handson.pytorch.memory import Counter
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "solutions/06_model_parallel/pytorch"
+MPIEXEC = str(Path(sys.executable).with_name("mpiexec"))
+STEPS, MICRO_BATCHES, IMAGES, LAYERS = 3, 4, 2, 5  # IMAGES of a micro-batch; LAYERS on 2, 3 or 4 ranks are uneven stages
+LIMIT = 120  # seconds
+
+
+def solution(script):
+    spec = importlib.util.spec_from_file_location(script, SCRIPTS / f"{script}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def layers(numbers, width=8):
+    torch.manual_seed(0)
+    return nn.Sequential(*[layer.double() for number, layer in enumerate(transformer.layers(width=width, heads=2, blocks=LAYERS - 2)) if number in numbers])
+
+
+def batch(step, micro_batches=MICRO_BATCHES):
+    generator = torch.Generator().manual_seed(step)
+    images = torch.rand(micro_batches * IMAGES, 3, 8, 8, dtype=torch.float64, generator=generator)
+    return images, torch.randint(10, (micro_batches * IMAGES,), generator=generator)
+
+
+def orders(size):
+    """name -> the operations of each stage."""
+    schedules = solution("schedules")
+    found = {name: [getattr(schedules, name)(stage, size, MICRO_BATCHES) for stage in range(size)] for name in ("gpipe", "one_forward_one_backward")}
+    found["naive"] = [["F0", "B0"]] * size
+    found["the last one first"] = [["F3", "F2", "B3", "F1", "B2", "F0", "B1", "B0"]] + [["F3", "B3", "F2", "B2", "F1", "B1", "F0", "B0"]] * (size - 1)
+    return found
+
+
+def parameters(network):
+    return torch.cat([parameter.detach().flatten() for parameter in network.parameters()])
+
+
+def trained(comm):
+    """{name of the order: (losses, parameters of this stage)} after some steps of each, from scratch and by torch.distributed.pipelining."""
+    pipeline, torch_pipeline, found = solution("pipeline"), solution("torch_pipeline"), {}
+    mine = pipeline.my_layers(LAYERS, comm.rank, comm.size)
+    for name, schedule in (orders(comm.size) | {"torch-gpipe": None, "torch-1f1b": None}).items():
+        network, micro_batches, losses = layers(mine), 1 if name == "naive" else MICRO_BATCHES, []
+        optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
+        like = torch.empty(MICRO_BATCHES * IMAGES // micro_batches, 16, 8, dtype=torch.float64)
+        if schedule is None:
+            of_torch = torch_pipeline.make_schedule(name.removeprefix("torch-"), network, MICRO_BATCHES, F.cross_entropy, torch.device("cpu"))
+        for step in range(STEPS):
+            images, labels = batch(step)
+            optimizer.zero_grad()
+            if schedule is None:
+                loss = stages.torch_step(of_torch, images, labels)
+            else:
+                loss = pipeline.step(schedule[comm.rank], network, images.chunk(micro_batches), labels.chunk(micro_batches), like, F.cross_entropy)
+            optimizer.step()
+            losses.append(float(stages.of_last_rank(loss)))
+        found[name] = losses, parameters(network)
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_every_order_trains_as_the_unsplit_network(size):
+    whole, losses = layers(range(LAYERS)), []
+    optimizer = torch.optim.Adam(whole.parameters(), lr=0.01)
+    for step in range(STEPS):
+        images, labels = batch(step)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(whole(images), labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    of_ranks = on_ranks(trained, size)
+    for name in of_ranks[0]:
+        assert torch.allclose(torch.cat([of_rank[name][1] for of_rank in of_ranks]), parameters(whole), rtol=0, atol=1e-5), name
+        assert of_ranks[0][name][0] == pytest.approx(losses, abs=1e-5), name
+
+
+def held(comm):
+    """The most bytes of activations of this stage: with GPipe and 1, 2 and 8 micro-batches of the same size, and with 1F1B and 8."""
+    pipeline, schedules, found = solution("pipeline"), solution("schedules"), []
+    for order, micro_batches in ((schedules.gpipe, 1), (schedules.gpipe, 2), (schedules.gpipe, 8), (schedules.one_forward_one_backward, 8)):
+        images, labels = batch(0, micro_batches)
+        with Counter(math.inf) as counter:
+            network = layers(pipeline.my_layers(LAYERS, comm.rank, comm.size), width=32)
+            like = torch.empty(IMAGES, 16, 32, dtype=torch.float64)
+            operations = order(comm.rank, comm.size, micro_batches)
+            pipeline.step(operations, network, images.chunk(micro_batches), labels.chunk(micro_batches), like, F.cross_entropy)
+            found.append(counter.most["activations"])
+    return found
+
+
+def test_1f1b_holds_the_activations_of_as_many_micro_batches_as_stages_follow_and_its_own():
+    (one, two, eight, alternating), (last_one, _, last_eight, last_alternating) = on_ranks(held, 2)
+    of_one = two - one
+    assert eight == pytest.approx(one + 7 * of_one, rel=0.05)
+    assert alternating == pytest.approx(two, rel=0.02)
+    gradient = IMAGES * 16 * 32 * 8  # bytes of a message back, which stays until the end of the step: nothing says that it has been taken
+    assert last_alternating == pytest.approx(last_one + 7 * gradient, rel=0.02)
+    assert last_eight > 4 * last_one
+
+
+def script(out, ranks, *words):
+    command = [MPIEXEC, "-n", str(ranks), sys.executable, "pytorch/train_pipeline.py", "-o", out, "--width", "16", "--epoch", "1", *words]
+    return subprocess.run(command, cwd=SCRIPTS.parent, capture_output=True, text=True, timeout=LIMIT)
+
+
+@pytest.mark.slow
+def test_the_script_trains_and_measures_a_step(tmp_path):
+    ended = script(tmp_path, 2, "--method", "1f1b", "--blocks", "1", "--gpu-memory", "unlimited")
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads((tmp_path / "1f1b_0/result.json").read_text())
+    assert result["images"] == 1472 and len(result["memory"]) == 2
+    timeline = pipelined.measured(tmp_path / "1f1b_0")
+    assert [[name for stage, name, *_ in timeline.operations if stage == one] for one in range(2)] == timeline.schedule
+    assert 0 < timeline.bubble < 1 and "ms" in timeline.unit
+    assert all(0 <= one.begin < one.end for one in timeline.operations)
+    assert len(pipelined.held(tmp_path / "1f1b_0")) == 2
+
+
+@pytest.mark.slow
+def test_more_stages_than_layers_end_the_script_with_one_sentence(tmp_path):
+    ended = script(tmp_path, 4, "--blocks", "1")
+    sentence = "train_pipeline.py: 4 stages cannot share 3 layers: start 3 ranks at most, or give the network more --blocks"
+    assert (ended.returncode, ended.stderr.strip()) == (2, sentence)
