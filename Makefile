@@ -29,7 +29,7 @@ tour: environment
 	@$(IN_VENV) python -m grader tour
 
 test: environment
-	@$(IN_VENV) python -m pytest -n 4 $(ARGS)
+	@$(IN_VENV) python -m pytest -n auto $(ARGS)
 
 bench: environment
 	@$(IN_VENV) python -m tests.bench $(ARGS)

@@ -50,11 +50,12 @@ def _in_ranks_of_its_own(check, group, ranks, source, server, readable):
     return [(case, list(of_case), outcome) for case, of_case in zip(group, zip(*outcome.observations))], None
 
 
-def together(checks, cases, sources, server, readable, limits=LIMITS):
+def together(checks, cases, sources, server, readable, limits=None):
     """Run several gaps one after the other in the same ranks: {gap: [(case, observations of its ranks, outcome)]}.
 
     Starting processes takes longer than most gaps. But one gap could spoil the processes for the next, so a wrong or missing result here
-    proves nothing: such a gap has to run again `alone`. cases, sources: by gap; a source is None if there is nothing to run.
+    proves nothing: such a gap has to run again `alone`. cases, sources: by gap; a source is None if there is nothing to run. limits: others
+    than LIMITS.
     """
     works = {}  # number of ranks -> gap -> works, as grader.probes.cases takes them
     for check in checks:
@@ -65,7 +66,7 @@ def together(checks, cases, sources, server, readable, limits=LIMITS):
     seen = {gap: {} for gap in sharing}
     for ranks, gaps in works.items():
         here = {gap: of_gap for gap, of_gap in gaps.items() if gap in sharing}
-        found = _in_the_same_ranks(here, ranks, server, readable, limits) if here else {}
+        found = _in_the_same_ranks(here, ranks, server, readable, limits or LIMITS) if here else {}
         sharing -= here.keys() - found.keys()
         for gap in found:
             seen[gap][ranks] = found[gap]

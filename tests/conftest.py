@@ -2,14 +2,18 @@
 
 import re
 import signal
+import sys
 from collections import Counter
 
+import pytest
 from xdist.scheduler import LoadFileScheduling
 
 SLOWEST = 5  # scopes that are named at the end of a run
 SCOPES = (  # of tests that share a process, where that is not a file: what stands in the groups names the scope
     r"(tests/slurm/)",  # one Slurm
     r"(tests/grader/test_sandbox_)",  # a user whose processes are counted
+    r"(tests/pytorch/)test_(?:batches|cntk|communication|evaluator|memory|one_big_batch|resume|schedules|train_restarts)\.",  # a process that ranks are forked from
+    r"(tests/grader/)test_(?:judging|mutants.py::test_(?:the|every)_)",  # a box's server
     r"(tests/grader/test_mutants.py::\w+\[[a-z_]+-)",  # the known answers of a unit
     r"(tests/browser/).*(\[(?!0[0-2])\d\d_\w+\])",  # a notebook, but for the first three, which use each other's runs
 )
@@ -41,9 +45,24 @@ def scope(nodeid):
     return "".join(found.groups()) if found else nodeid.split("::")[0]
 
 
+def pytest_xdist_auto_num_workers(config):
+    """Of `-n auto`, on two cores: many tests wait. Each process imports the tests and torch first, a tenth of what the quick tests take."""
+    return 3 if config.option.markexpr == "quick" else 4
+
+
 def pytest_xdist_make_scheduler(config, log):
     config.option.loadscopereorder = False
     return ByScope(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep what pytest makes of the tests' files for the next run, also where PYTHONDONTWRITEBYTECODE is set: it is half of the collection."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    try:
+        return (yield)
+    finally:
+        sys.dont_write_bytecode = before
 
 
 def pytest_collection_modifyitems(items):

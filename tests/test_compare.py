@@ -1,17 +1,21 @@
 """Comparing runs: the table's figures, what must not be compared, and the figure."""
 
+import contextlib
 import dataclasses
+import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 from xml.etree import ElementTree
 
 import matplotlib.image
 import pytest
 
-import handson
+import handson.__main__
 from handson.compare import disturbed, figure, impossible, shared_cores, table, text
 from handson.training.results import Result, write
 
@@ -250,10 +254,31 @@ def test_any_set_of_runs_can_be_drawn(tmp_path, runs):
 
 
 def command(*arguments, cwd):
-    command = [sys.executable, "-m", "handson", "compare", *map(str, arguments)]
+    """``python -m handson compare`` in a process of its own."""
     path = os.pathsep.join([str(Path(handson.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
-    env = os.environ | {"COLUMNS": "40", "PYTHONPATH": path}
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, env=env)
+    environment = os.environ | {"COLUMNS": "40", "PYTHONPATH": path}
+    words = [sys.executable, "-m", "handson", "compare", *map(str, arguments)]
+    return subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=60, env=environment)
+
+
+def called(*arguments, cwd):
+    """As `command`, in this process, which has loaded matplotlib already: it takes a second."""
+    out, errors, status = io.StringIO(), io.StringIO(), 0
+    with contextlib.ExitStack() as stack:
+        for context in (
+            contextlib.chdir(cwd),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(errors),
+            mock.patch.dict(os.environ, COLUMNS="40"),
+            mock.patch.object(sys, "argv", ["handson", "compare", *map(str, arguments)]),
+            mock.patch("signal.signal"),
+        ):
+            stack.enter_context(context)
+        try:
+            handson.__main__.main()
+        except SystemExit as end:
+            status = end.code or 0
+    return SimpleNamespace(returncode=status, stdout=out.getvalue(), stderr=errors.getvalue())
 
 
 def test_the_command_prints_the_table_and_where_the_figure_is(tmp_path):
@@ -267,25 +292,25 @@ def test_the_command_prints_the_table_and_where_the_figure_is(tmp_path):
 def test_other_files_beside_the_runs_are_passed_over(tmp_path):
     out = write(a_run(), tmp_path / "out").parent
     (tmp_path / "stack_of_rank_0.txt").write_text("Timeout!")
-    done = command(out, "stack_of_rank_0.txt", cwd=tmp_path)
+    done = called(out, "stack_of_rank_0.txt", cwd=tmp_path)
     assert done.returncode == 0 and "left out" not in done.stdout
 
 
 def test_a_directory_given_twice_counts_once(tmp_path):
     out = write(a_run(), tmp_path / "out").parent
-    assert words(command(out, "out", cwd=tmp_path).stdout.splitlines()[3])[3] == "1"
+    assert words(called(out, "out", cwd=tmp_path).stdout.splitlines()[3])[3] == "1"
 
 
 def test_runs_that_failed_or_go_on_are_left_out_and_named(tmp_path):
     outs = [write(run, tmp_path / "results" / str(number)).parent for number, run in enumerate(lecture())]
     (tmp_path / "results" / "failed").mkdir()
     (tmp_path / "results" / "stopped").mkdir()
-    done = command("results/failed", "results/stopped", *outs, cwd=tmp_path)
+    done = called("results/failed", "results/stopped", *outs, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     left_out, *others = done.stdout.splitlines()
     assert left_out == ("2 of 5 folders are left out, such as results/failed: they have no result.json, which a run writes when it ends well.")
     assert others[:-1] == text(table(lecture()))
-    done = command("results/faild", *outs, cwd=tmp_path)
+    done = called("results/faild", *outs, cwd=tmp_path)
     assert done.returncode == 2 and "there is no results/faild" in done.stderr, "a name that does not exist is a mistake"
 
 
@@ -295,23 +320,23 @@ def test_results_of_an_older_version_are_left_out_and_named(tmp_path):
     del old["unit"], old["script"], old["profiled"]
     (tmp_path / "old").mkdir()
     (tmp_path / "old/result.json").write_text(json.dumps(old))
-    done = command(out, tmp_path / "old", cwd=tmp_path)
+    done = called(out, tmp_path / "old", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     first, *others = done.stdout.splitlines()
     assert first.startswith(f"Left out: {tmp_path}/old/result.json is of an older version of the course") and others[:-1] == text(table([a_run()]))
-    done = command(tmp_path / "old", cwd=tmp_path)
+    done = called(tmp_path / "old", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1 and "older version of the course" in done.stderr
 
 
 def test_a_directory_without_result_ends_with_one_sentence_and_status_2(tmp_path):
-    done = command(tmp_path, cwd=tmp_path)
+    done = called(tmp_path, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"handson compare: there is no {tmp_path}/result.json") and done.stderr.count("\n") == 1
 
 
 def test_a_figure_that_cannot_be_written_is_one_sentence(tmp_path):
     out = write(a_run(), tmp_path).parent
-    done = command(out, "-o", tmp_path / "result.json" / "plot.png", cwd=tmp_path)
+    done = called(out, "-o", tmp_path / "result.json" / "plot.png", cwd=tmp_path)
     assert done.returncode == 2 and "plot.png cannot be written (" in done.stderr
 
 

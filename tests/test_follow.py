@@ -74,6 +74,7 @@ def test_a_job_that_prints_nothing_is_explained_once(folder, monkeypatch):
     assert said == [explained.format(running), "at last"]
 
 
+@pytest.mark.slow
 def test_one_can_wait_until_a_job_runs(folder):
     waiting, running = job(folder, "echo late", "-h"), job(folder, UNTIL_THE_END)
     wait_until_it_runs(running, limit=PATIENCE)
@@ -96,6 +97,7 @@ def test_the_output_is_found_wherever_it_goes_and_again_after_the_end(folder):
     assert (folder / "else where.txt").exists()
 
 
+@pytest.mark.slow
 def test_a_job_that_waits_says_where_and_why(folder):
     first = job(folder, UNTIL_THE_END, "-l", "select=2:ngpus=2")
     second = job(folder, "echo mine", "-l", "select=2:ngpus=2")
@@ -306,6 +308,7 @@ def test_what_a_real_pbs_does_not_understand_is_said_at_once(folder, real):
         follow("abc")
 
 
+@pytest.mark.slow
 def test_a_job_of_a_sites_own_pbs_is_followed_to_its_end(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{real_pbs.install(tmp_path / 'real')}:/usr/bin:/bin")
     number = job(folder, "echo all of it; exit 3")

@@ -153,6 +153,7 @@ def test_scripts_stay_executable_and_links_stay_links(course):
     assert all(os.access(path, os.X_OK) for path in [*course.glob("jobs/*/*.sh"), *course.glob("solutions/*/*.sh")])
 
 
+@pytest.mark.slow
 def test_a_script_that_is_being_submitted_is_always_whole(course):
     """Whoever reads while `use` writes sees the old or the new text, and no file is left over."""
     path, seen, end = course / "jobs/pbs/run_network.sh", set(), threading.Event()

@@ -105,11 +105,12 @@ class Notebook:
 
     def wait(self, seconds):
         """Until every code cell has run, or one has failed."""
-        ended = """() => { const code = window.jupyterapp.shell.currentWidget.content.model.toJSON().cells
-            .filter(cell => cell.cell_type == 'code' && cell.source.length);
-            return code.every(cell => cell.execution_count) && /\\| Idle/.test(document.querySelector('#jp-main-statusbar').innerText)
-                || code.some(cell => cell.outputs.some(output => output.output_type == 'error')) }"""
-        self.page.wait_for_function(ended, timeout=seconds * 1000, polling=200)
+        ended = """() => { const code = [...window.jupyterapp.shell.currentWidget.content.model.cells]
+            .filter(cell => cell.type == 'code' && cell.sharedModel.source.length);
+            const failed = cell => [...Array(cell.outputs.length).keys()].some(number => cell.outputs.get(number).type == 'error');
+            return code.every(cell => cell.executionCount) && /\\| Idle/.test(document.querySelector('#jp-main-statusbar').innerText)
+                || code.some(failed) }"""
+        self.page.wait_for_function(ended, timeout=seconds * 1000, polling=500)
 
     def end_kernel(self):
         """Shut its kernel down: it and what it keeps ready for checks take half a gigabyte."""

@@ -117,7 +117,7 @@ def test_a_criterion_that_fails_with_another_one_alone_gives_no_hint(server):
     ("code", "status", "words"),
     [
         ("outputs = replica(images)\nloss = outputs.sum()\nif comm.rank == 0:\n    loss.backward()", DEADLOCK, "rank 0 waits in the all-reduce of"),
-        ("while True:\n    pass", TIMEOUT, "does a loop never end?"),
+        pytest.param("while True:\n    pass", TIMEOUT, "does a loop never end?", marks=pytest.mark.slow),
         ("import os\nos._exit(0)", KILLED, "its process ended itself with exit status 0"),
         ("import os\nos.kill(os.getpid(), 11)", KILLED, "Segmentation fault"),
         ("loss = [bytearray(1 << 26) for _ in range(100)]", OUT_OF_MEMORY, "it wants more memory than the 512 MiB"),

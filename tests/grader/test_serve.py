@@ -193,6 +193,7 @@ def test_grades_are_changed_while_a_grader_runs(browser, address):
     assert '"grader": null' in browser.ask("/progress").text
 
 
+@pytest.mark.slow
 def test_a_student_who_cannot_be_graded_again_is_told_why(browser):
     form = browser.form("max", "multi_gpu", "step")
     assert browser.ask("/regrade", {"_xsrf": form["_xsrf"], "student": "nobody"}).status == 404
@@ -200,6 +201,7 @@ def test_a_student_who_cannot_be_graded_again_is_told_why(browser):
     assert "is not in" in wait_until(lambda: '"grader": null' in (text := browser.ask("/progress").text) and text, "the grader has ended")
 
 
+@pytest.mark.slow
 def test_a_port_in_use_and_a_folder_without_grades_are_one_sentence(address, tmp_path):
     port = str(urllib.parse.urlsplit(address.url).port)
     for words, sentence in ([str(address.folder), "--port", port], f"port {port} is in use"), ([str(tmp_path)], "has no gradebook.sqlite"):

@@ -209,6 +209,7 @@ def test_the_page_shows_line_numbers_of_scripts_and_gaps_under_their_names():
     assert "time_step" in page
 
 
+@pytest.mark.slow
 def test_similarity_is_a_command(submissions, tmp_path):
     words = [sys.executable, "-m", "grader", "similarity", str(submissions), "--out", str(tmp_path / "page.html")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)

@@ -439,6 +439,7 @@ def grader(*words):
     return subprocess.run([sys.executable, "-m", "grader", *map(str, words)], cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_adjust_and_report_are_commands(tmp_path):
     with Gradebook(tmp_path) as book:
         store(book, handed_in(), [said("step", 0.5)])
@@ -454,6 +455,7 @@ def test_adjust_and_report_are_commands(tmp_path):
     assert "adjusted" not in (tmp_path / "grades.csv").read_text()
 
 
+@pytest.mark.slow
 def test_commands_end_with_a_sentence_and_status_2(tmp_path):
     done = grader("report", tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "has no gradebook.sqlite" in done.stderr

@@ -30,6 +30,7 @@ def test_a_profile_is_taken_with_the_resources_of_the_training(script):
     assert not script.is_symlink() and script.parent.name.endswith(task)
 
 
+@pytest.mark.slow
 def test_a_job_leaves_profile_and_result_in_one_folder(tmp_path):
     shutil.copytree(made.ROOT / "solutions/02_multi_gpu", tmp_path / "02_multi_gpu")
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "HANDSON_PBS_HOME": str(tmp_path / "pbs")}

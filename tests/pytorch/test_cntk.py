@@ -80,7 +80,7 @@ def in_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 3])
 def test_with_32_bits_the_parameters_are_those_of_one_big_batch(in_folder, size):
     """Also with a last minibatch of two samples, of which a third worker gets none."""
     found = on_ranks(a_run, size, CASE)
@@ -88,13 +88,13 @@ def test_with_32_bits_the_parameters_are_those_of_one_big_batch(in_folder, size)
     assert numpy.abs(numpy.stack(found) - right).max() < 1e-12
 
 
-@pytest.mark.parametrize("warm_up", [0, 18])
+@pytest.mark.parametrize("warm_up", [pytest.param(0, marks=pytest.mark.slow), 18])
 def test_one_bit_is_what_its_definition_says(in_folder, warm_up):
     case = CASE | {"bits": 1, "warm_up": warm_up, "ranks": 3}
     assert numpy.abs(numpy.stack(on_ranks(a_run, 3, case)) - oracle.simulate(case)[:, -1]).max() < 1e-12
 
 
-@pytest.mark.parametrize("more", [{}, {"nesterov": False}, {"reset": False}])
+@pytest.mark.parametrize("more", [{}, pytest.param({"nesterov": False}, marks=pytest.mark.slow), pytest.param({"reset": False}, marks=pytest.mark.slow)])
 def test_block_momentum_is_what_its_definition_says(in_folder, more):
     case = CASE | {"block_size": 20, "max_samples": 40, "samples": 20, "minibatch": 10, "ranks": 2} | more
     found = on_ranks(a_run, 2, case)
@@ -124,7 +124,7 @@ def _until(stop):
     return train_minibatch
 
 
-@pytest.mark.parametrize("more", [{}, {"bits": 1, "warm_up": 9}, {"block_size": 30}])
+@pytest.mark.parametrize("more", [pytest.param({}, marks=pytest.mark.slow), {"bits": 1, "warm_up": 9}, pytest.param({"block_size": 30}, marks=pytest.mark.slow)])
 def test_a_restored_session_ends_as_an_uninterrupted_one(in_folder, more):
     """Number for number, also in the middle of an epoch and of a block."""
     for restored, whole in on_ranks(interrupted, 2, CASE | more | {"minibatch": 6}, 18):

@@ -14,12 +14,14 @@ import sys
 import sysconfig
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from ranks import ROOT, SOLUTIONS
+from ranks import ROOT, SOLUTIONS, run_ranks
 
 from handson.errors import TrackError
 from handson.pytorch import communicator
+from handson.pytorch.communicator import MultiNodeCommunicator
 
 PATIENCE = 100  # seconds until a test gives up; what is measured takes a few
 SECONDS_TO_END = 20  # for all ranks, once one has failed; a few on a machine that has nothing else to do
@@ -336,14 +338,19 @@ def test_more_workers_than_images_are_refused(run, tmp_path):
     assert "9 workers are more than the 8 training images" in refused(run, "--dataset", small_set(tmp_path), "-g", "0,1,2,3,4,5,6,7,0")
 
 
-@start_with("mpiexec")
-def test_more_ranks_than_images_are_refused(run, tmp_path):
-    assert "2 workers are more than the 1 training images" in refused(run, "--dataset", small_set(tmp_path, samples=1))
-
-
-@start_with("mpiexec")
-def test_images_that_cannot_be_dealt_one_by_one_are_refused(run, tmp_path):
-    assert "cannot be dealt to 2 workers one by one; use -b 2 or more" in refused(run, "--dataset", small_set(tmp_path, samples=9), "-b", "1")
+@pytest.mark.parametrize(
+    ("samples", "batchsize", "sentence"),
+    [
+        (1, 32, "2 workers are more than the 1 training images; use fewer workers"),
+        (9, 1, "9 training images cannot be dealt to 2 workers one by one; use -b 2 or more"),
+    ],
+)
+def test_images_that_cannot_be_shared_out_end_all_ranks_with_one_sentence(tmp_path, samples, batchsize, sentence):
+    """In forked ranks: the way from such a sentence to the end of mpiexec is that of an unknown data set, above."""
+    args = SimpleNamespace(dataset=small_set(tmp_path, samples), batchsize=batchsize)
+    first, second = run_ranks(MultiNodeCommunicator.load_on_rank_0, 2, args)
+    assert (first.status, second.status) == (2, 2)
+    assert first.errors.endswith(f": {sentence}\n") and first.errors.count("\n") == 1 and second.errors == ""
 
 
 @start_with("mpiexec")

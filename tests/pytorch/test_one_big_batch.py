@@ -14,6 +14,7 @@ from handson.pytorch.model import ConvNet
 EPOCHS = 2
 # (workers, images, batch size): data that does and does not divide; a batch larger than a shard; a single step an epoch
 CASES = [(1, 61, 8), (2, 61, 8), (3, 60, 8), (4, 61, 3), (3, 61, 100), (4, 11, 2)]
+QUICK = CASES[1], CASES[5]
 TASKS = ["multi_gpu", "multi_node"]
 
 
@@ -37,7 +38,7 @@ def task(request):
     return request.param
 
 
-@pytest.fixture(params=CASES, ids=lambda case: "{} workers, {} images, batch {}".format(*case))
+@pytest.fixture(params=[pytest.param(case, marks=() if case in QUICK else pytest.mark.slow) for case in CASES], ids=lambda case: "{} workers, {} images, batch {}".format(*case))
 def case(request):
     return request.param
 
@@ -66,6 +67,13 @@ def by_one_process(trainings, args, images, make_model, loss_of):
                 for own in buffers:
                     own[name] = mean.to(own[name].dtype)
     return model, buffers[0]
+
+
+@functools.cache
+def normalised_in_one_process(task, case, out):
+    """What `by_one_process` returns for a network with batch normalisation."""
+    trainings, args = run(task, ConvNet, case, out)
+    return by_one_process(trainings, args, case[1], ConvNet, normalised_by_worker)
 
 
 def one_batch(model, parts):
@@ -104,15 +112,15 @@ def test_workers_without_batch_normalisation_equal_one_big_batch(task, case, out
 
 
 def test_workers_with_batch_normalisation_equal_one_step_over_their_separately_normalised_parts(task, case, out):
-    trainings, args = run(task, ConvNet, case, out)
-    model, _ = by_one_process(trainings, args, case[1], ConvNet, normalised_by_worker)
+    trainings, _ = run(task, ConvNet, case, out)
+    model, _ = normalised_in_one_process(task, case, out)
     for name, parameter in model.named_parameters():
         assert difference(trainings[0].final[name], parameter.detach().numpy()) < 1e-5, name
 
 
 def test_running_statistics_are_the_mean_over_the_workers(task, case, out):
-    trainings, args = run(task, ConvNet, case, out)
-    _, buffers = by_one_process(trainings, args, case[1], ConvNet, normalised_by_worker)
+    trainings, _ = run(task, ConvNet, case, out)
+    _, buffers = normalised_in_one_process(task, case, out)
     assert buffers
     for name, buffer in buffers.items():
         assert difference(trainings[0].final[name], buffer.numpy()) < 1e-5, name

@@ -1,4 +1,4 @@
-"""Jobs on the Slurm of the tests: all training runs are submitted at once, and each test waits for its own."""
+"""Jobs on the Slurm of the tests: the training runs of the Chainer track are submitted at once, and each test waits for its own."""
 
 import os
 import re
@@ -26,11 +26,10 @@ class Jobs:
             shutil.copytree(ROOT / "solutions" / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "results", "*.[oe][0-9]*"))
         for task, name in FOLDERS.items():
             script = f"run_{task}_training.sh"
-            self.submit("pytorch", task, "qsub", "-j", "oe", script, OPTIONS="-e 1 --size 32")
-            self.submit("chainer", task, "qsub", "-v", "TRACK=chainer,OPTIONS=--size=32", "-j", "oe", script)
+            self.submit("chainer", task, "qsub", "-v", "TRACK=chainer,OPTIONS=--size=16", "-j", "oe", script)
             text = (folder / name / script).read_text()
             (folder / name / "native.sh").write_text(text.replace("\ncd ", f"\n{NO_PBS}", 1))
-            self.submit("native", task, "sbatch", "-o", "%x.o%j", "native.sh", TRACK="chainer", OPTIONS="-e 1 --size 32")
+            self.submit("native", task, "sbatch", "-o", "%x.o%j", "native.sh", TRACK="chainer", OPTIONS="-e 1 --size 16")
 
     def submit(self, kind, task, *command, **variables):
         printed = self.cluster.run(*command, folder=self.folder / FOLDERS[task], env=ENVIRONMENT | variables)

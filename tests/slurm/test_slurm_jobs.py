@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from slurm_harness import ENVIRONMENT, FOLDERS, PATIENCE, ROOT
@@ -35,15 +36,42 @@ def check_result(path, task, track, epochs, images, seconds):
     assert (result["images"], result["seconds"]) == (images, pytest.approx(seconds))
 
 
-@pytest.mark.parametrize("task", FOLDERS)
-@pytest.mark.parametrize(("track", "epochs"), [("pytorch", 1), ("chainer", 4)])
-def test_a_pbs_script_runs_unchanged(jobs, task, track, epochs):
-    state, number, folder = jobs.finished(track, task)
-    output = (folder / f"run_{task}_training.sh.o{number}").read_text()
-    assert state == "COMPLETED", output
-    figures = check_output(output, task, epochs)
+@pytest.fixture(scope="module")
+def toured(cluster, tmp_path_factory):
+    """The tour, which submits the PyTorch track's scripts: its folder, status and output."""
+    folder = tmp_path_factory.mktemp("tour") / "tour"
+    command = [sys.executable, "-m", "handson", "tour", "-o", folder, "--track", "pytorch", "--options", "-e 1 --size 16"]
+    with cluster.start(*map(str, command), folder=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        printed, _ = process.communicate(timeout=PATIENCE)
+    return SimpleNamespace(folder=folder, status=process.returncode, printed=printed)
+
+
+def test_the_tour_runs(toured):
+    assert toured.status == 0, toured.printed
+    assert toured.printed.count("[images/sec.]") == len(list(ROOT.glob("solutions/*/run_*_training.sh"))), "the output of each job is shown"
+    assert (toured.folder / "throughput.png").exists()
+
+
+def check_run(folder, task, track, epochs, number):
+    """A job script left the lecture's output and a result that agrees with it, and no file of errors."""
+    figures = check_output((folder / f"run_{task}_training.sh.o{number}").read_text(), task, epochs)
     check_result(folder / "results" / f"{task}_{track}_{number}" / "result.json", task, track, epochs, *figures)
     assert not list(folder.glob("*.e[0-9]*"))
+
+
+@pytest.mark.parametrize("task", FOLDERS)
+def test_a_pbs_script_runs_unchanged(toured, task):
+    assert toured.status == 0, toured.printed
+    folder = toured.folder / FOLDERS[task]
+    [output] = folder.glob(f"run_{task}_training.sh.o*")
+    check_run(folder, task, "pytorch", 1, output.name.rpartition(".o")[2])
+
+
+@pytest.mark.parametrize("task", FOLDERS)
+def test_a_pbs_script_runs_unchanged_in_the_other_track(jobs, task):
+    state, number, folder = jobs.finished("chainer", task)
+    assert state == "COMPLETED", (folder / f"run_{task}_training.sh.o{number}").read_text()
+    check_run(folder, task, "chainer", 4, number)
 
 
 @pytest.mark.parametrize("task", FOLDERS)
@@ -53,12 +81,3 @@ def test_a_script_runs_by_sbatch_where_nothing_of_pbs_is_set(jobs, task):
     assert state == "COMPLETED", output
     figures = check_output(output, task, 1)
     check_result(folder / "results" / f"{task}_chainer_{number}" / "result.json", task, "chainer", 1, *figures)
-
-
-def test_the_tour_runs(cluster, tmp_path):
-    command = [sys.executable, "-m", "handson", "tour", "-o", tmp_path / "tour", "--track", "pytorch", "--options", "-e 1 --size 32"]
-    with cluster.start(*map(str, command), folder=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        printed, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, printed
-    assert printed.count("[images/sec.]") == len(list(ROOT.glob("solutions/*/run_*_training.sh"))), "the output of each job is shown"
-    assert (tmp_path / "tour/throughput.png").exists()
