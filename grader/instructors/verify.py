@@ -9,7 +9,6 @@ from grader.box import BoxFault, Server
 from grader.course import UNITS
 from grader.instructors import hidden, rules
 from grader.instructors import known_answers as known
-from grader.instructors import rules
 from grader.instructors.release import release
 from grader.probes import FOR_NOTEBOOKS, FOR_SCRIPTS, loaded_for
 from grader.verdict import NOT_ATTEMPTED, PASSED
