@@ -4,6 +4,7 @@ import numpy
 
 TOLERANCE = 1e-8  # relative; probes compute in double precision
 FEW = 20  # samples
+BESIDE = "right", "start", "losses", "hits"  # names in an oracle's dictionary that are no sentences on misconceptions
 
 
 def close(one, other, tolerance=TOLERANCE):
@@ -25,8 +26,8 @@ def explained(found, right, misconceptions):
 
 
 def explained_by(found, expected):
-    """As `explained`, for an oracle's values: a dictionary of "right" and of misconceptions, as `explained` takes them; "start" is no matter."""
-    return explained(found, expected["right"], {sentence: values for sentence, values in expected.items() if sentence not in ("right", "start")})
+    """As `explained`, for an oracle's values: a dictionary of "right", of misconceptions, as `explained` takes them, and of what is no matter."""
+    return explained(found, expected["right"], {sentence: values for sentence, values in expected.items() if sentence not in BESIDE})
 
 
 def images_counted(images, right, misconceptions, who=""):

@@ -122,7 +122,24 @@ def step_as_one_batch(seen, case, expected):
             if through != images:
                 once = ": one forward pass gives `outputs`, and these give the loss" if through > images else ""
                 return f"{_who(rank, seen)}in one step {through} images go through the network, but the batch has {images}{once}"
-    return training.one_big_batch(seen, case, expected)
+    problem = training.one_big_batch(seen, case, expected)
+    if problem and ": " not in problem:  # no misconception explains it
+        return criteria.because(problem, _reported(seen, expected, steps=1) or "")
+    return problem or _reported(seen, expected)
+
+
+def _reported(seen, expected, steps=None):
+    """None, or a sentence on `loss` or `outputs` of one of the first `steps`, which the script reports after each."""
+    for number, (loss, hits) in enumerate(zip(expected["losses"][:steps], expected["hits"])):
+        found = numpy.mean([of_rank["losses"][number] for of_rank in seen])
+        if not criteria.close(found, loss):
+            mean = "the mean of the ranks' `loss`" if len(seen) > 1 else "`loss`"
+            right = "the mean cross-entropy of the network's scores, over the images of all ranks," if len(seen) > 1 else "the mean cross-entropy of the network's scores"
+            return f"in step {number + 1} {mean} is {found:.4g}; {right} is {loss:.4g}"
+        for rank, (of_rank, right) in enumerate(zip(seen, hits)):
+            if of_rank["hits"][number] != right:
+                return f"{_who(rank, seen)}in step {number + 1} `outputs` are not the network's scores of the batch, from which the script computes the accuracy"
+    return None
 
 
 ON_ITS_NODE = "comm.intra_rank is this rank's number on its node; args.gpu is a list of ids."
@@ -151,7 +168,7 @@ def shuffle(*cases):
 
 def _steps(case):
     steps = -(-max(case["lengths"]) // case["batchsize"]) * case["epochs"]
-    return {"parameters": Array((steps, None)), "losses": (float,) * steps, "passes": ([(int, bool)],) * steps}
+    return {"parameters": Array((steps, None)), "losses": (float,) * steps, "passes": ([(int, bool)],) * steps, "hits": (int,) * steps}
 
 
 def replica(*cases):

@@ -36,6 +36,8 @@ def right_gpu(seen, case, expected):
         return f"with args.gpu = {gpu} on each node, ranks 0 to {len(seen) - 1} use GPUs {chosen}: intra_ranks begin at 0, as places in a list do"
     if len(set(chosen)) == 1:
         return f"all {len(seen)} ranks use GPU {chosen[0]}; each rank of a node needs one of its own"
+    if chosen == [gpu[rank % len(gpu)] for rank in range(len(seen))]:
+        return f"with args.gpu = {gpu} on each node, ranks 0 to {len(seen) - 1} use GPUs {chosen}: a rank's place in the list is its number on its node, comm.intra_rank"
     if chosen == [rank % per_node for rank in range(len(seen))]:
         return f"the ranks use GPUs {chosen}: intra_rank is a place in args.gpu ({gpu}), not the GPU's id"
     return f"with args.gpu = {gpu} on each node, ranks 0 to {len(seen) - 1} use GPUs {chosen}"

@@ -25,6 +25,7 @@ def updater(rank, ranks, case):
     rules["the images come to the network as they are stored: batches do not go through `convert`"] = {"converted": False}
     rules["it trains with the batches of the test set"] = {"test_set": True}
     rules["each batch makes two updates: an updater makes one of each"] = {"times": 2}
+    rules["the gradients are not cleared: those of the last update are still in them (`model.cleargrads()`)"] = {"clear": False}
     rules["the loss is divided by the number of images once more: `model` gives their mean"] = {"factor": 1 / case["batchsize"]}
     if workers > 1 and several_nodes:
         rules["each rank updates with its own gradients: `optimizer`, which takes their mean, is not what updates"] = {"alone": True}
@@ -45,17 +46,19 @@ def _of_ranks(case, workers, several_nodes, alone=False, only_main=False, **how)
     return numpy.stack([_train(case, workers, [0] if only_main else range(workers), begin=several_nodes, **how)] * ranks)
 
 
-def _train(case, of_all, workers, begin=False, factor=1.0, converted=True, test_set=False, times=1):
+def _train(case, of_all, workers, begin=False, factor=1.0, converted=True, test_set=False, times=1, clear=True):
     """The parameters after each update with the batches of some of all the workers. begin: ChainerMN's first update only makes the
     parameters equal; times: how often each batch updates."""
     model, convert, lengths = network(seed_of(case)), Double() if converted else concat_examples, [case["batchsize"] * case["updates"]] * of_all
     everything = pictures(sum(lengths), case["seed"] + test_set)
     iterators = [serial(part(everything, lengths, worker), case) for worker in workers]
     velocity, trace = 0, []
+    model.cleargrads()
     for update in range(case["updates"]):
         batch = [sample for iterator in iterators for sample in iterator.next()]
         for _ in range(times - (begin and update == 0)):
-            model.cleargrads()
+            if clear:
+                model.cleargrads()
             model(*convert(batch, None)).backward()
             velocity, change = sgd.step(velocity, flat(model, "grad"), lr=case["lr"] * factor)
             _move(model, change)

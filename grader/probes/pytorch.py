@@ -1,5 +1,6 @@
 """Probes for the PyTorch track: each runs one gap in its place in the script, with data of its own, and observes what it does."""
 
+import contextlib
 import os
 import tempfile
 from numbers import Integral
@@ -47,6 +48,18 @@ def join(rank, ranks, ranks_per_node=None):
     return MultiNodeCommunicator(rank, ranks, rank % ranks_per_node, nodes, "gloo", f"{ranks} virtual GPUs", "gloo", store)
 
 
+@contextlib.contextmanager
+def precision(dtype=torch.float64):
+    """Tensors that code makes here, as by torch.zeros(3), have this precision: double, as the networks of most probes. In a real run both are
+    in single precision, so that code may rely on their having the same type."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def dataset(images, seed=0):
     """A data set of (1, 2, 2) images. All numbers of image i are its mark, so that each sample can be recognised."""
     marked = torch.from_numpy(marks(images, seed)).float().reshape(-1, 1, 1, 1)
@@ -79,7 +92,8 @@ class Network(nn.Sequential):
     """A small network in double precision, in place of ConvNet: (N, 1, 2, 2) to (N, 10). It notes how it is used."""
 
     def __init__(self, classes=10):
-        super().__init__(*self.layers(classes))
+        with precision(torch.float32):  # the same random numbers everywhere
+            super().__init__(*self.layers(classes))
         self.double()
         self.passes = []  # (number of images, in training mode) of each forward pass
 
@@ -164,7 +178,8 @@ class Place:
     def run(self, see, begin=lambda names: None, **options):
         """As Script.run. options: of `args`."""
         vars(self.args).update(options, resume=Path(f"snapshot_epoch_{self.first_epoch}") if self.first_epoch else None)
-        self.script.run(see, *self.arguments, begin=begin)
+        with precision():
+            self.script.run(see, *self.arguments, begin=begin)
 
     def _stand_ins(self):
         sharing = "shard lengths", lambda: (part(self.train_set, self.lengths, self.rank), list(self.lengths))
@@ -281,8 +296,8 @@ def shuffle(rank, ranks, source, case):
 
 
 def step(rank, ranks, source, case):
-    """The parameters after each training step, the forward passes in it, and its loss."""
-    trace, losses, passes = [], [], []
+    """The parameters after each training step, the forward passes in it, its loss, and how many of its `outputs` are right ("hits")."""
+    trace, losses, passes, hits = [], [], [], []
 
     def begin(names):
         names.model.passes.clear()
@@ -296,10 +311,11 @@ def step(rank, ranks, source, case):
         losses.append(float(names.loss.detach()))
         if tuple(names.outputs.shape) != (len(names.labels), 10):
             raise Wrong(f"`outputs` should have a row for each of the {len(names.labels)} images; its shape is {tuple(names.outputs.shape)}")
+        hits.append(int((names.outputs.argmax(dim=1) == names.labels).sum()))
 
     whole_set = examples(sum(case["lengths"]), case["seed"])
     Place(rank, ranks, source, case, whole_set).run(see, begin=begin)
-    return {"parameters": numpy.stack(trace), "losses": losses, "passes": passes}
+    return {"parameters": numpy.stack(trace), "losses": losses, "passes": passes, "hits": hits}
 
 
 def throughput(rank, ranks, source, case):

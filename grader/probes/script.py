@@ -30,6 +30,8 @@ CAUSES = {  # words of an error that does not name its cause: the cause
     "mat1 and mat2 shapes": "the network gets images of another shape than those that the script prepares for it",
     "running_mean should contain": "the network gets images of another shape than those that the script prepares for it",
     "Network.forward() takes 2 positional": "the loss is computed by `model`, the classifier; its network (`model.predictor`) takes images alone",
+    "'tuple' object does not support item assignment": "a tuple, such as that of tensor_split, can't be assigned to, not even by +=: change the tensor "
+    "in it, by .add_(...) or .copy_(...)",
     "only for scalar outputs": "`loss` has a number for each image: make it one number before `backward()`",
     "Expected to have finished reduction": "`replica` goes forward again before the gradients of its last pass are averaged: a backward pass follows "
     "each forward pass, and evaluation goes through `model`",

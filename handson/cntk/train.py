@@ -177,6 +177,8 @@ class TrainingSession:
             tested += samples
             errors += samples * self.trainer.test_minibatch(minibatch) if samples else 0.0
         tested, errors = comm.allreduce(tested), comm.allreduce(errors)
+        if not tested:
+            raise TrackError("the source of the test has no samples left: TestConfig needs a source of its own, with which nobody trains")
         self.test_error = errors / tested
         if comm.rank == 0:
             print(f"Finished Evaluation [1]: Minibatch[1-{-(-tested // config.minibatch_size)}]: metric = {100 * self.test_error:.2f}% * {tested};", flush=True)

@@ -182,7 +182,7 @@ def _wrong_value(gap, value, profiles):
         fits = isinstance(value, Real) and not isinstance(value, bool) and low <= value <= high
         return None if fits else f"{gap} is {value!r}, where a number from {low:g} to {high:g} can be expected"
     if gap in NAMED:
-        named = re.findall(r"[\w-]+", value) if isinstance(value, str) else []
+        named = re.findall(r"\w+(?:-\w+)*", value) if isinstance(value, str) else []
         return None if sorted(named) == sorted(NAMED[gap]) else f"{gap} is {value!r}, which does not name each of {', '.join(NAMED[gap])} once"
     right = shown_by_profile(gap, profiles)
     return None if type(value) is type(right) and value == right else f"{gap} is {value!r}; the profile shows {right!r}"

@@ -172,7 +172,7 @@ def run_in_processes(track, nodes, script, options, output):
     launcher = {"WORLD_SIZE": str(len(nodes)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} if len(nodes) > 1 else {}
     ranks = []
     for rank, node in enumerate(nodes):
-        environment = launcher | {"HANDSON_NODE": node} | ({"RANK": str(rank)} if launcher else {})
+        environment = launcher | {"HANDSON_NODE": node} | ({"RANK": str(rank), "LOCAL_RANK": str(nodes[:rank].count(node))} if launcher else {})
         ranks.append(context.Process(target=watched_script.main_of_process, args=(track, script, options, output, environment)))
         ranks[-1].start()
     end = time.monotonic() + LIMIT

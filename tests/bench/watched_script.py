@@ -94,7 +94,7 @@ def watch(of_track):
     track = of_track
     before(virtual_gpus, "pin", lambda gpu: note("gpu", gpu))
     before(results, "finish", end)
-    before(banner.LossTable, "add", lambda table, loss: note("epoch", {"loss": float(loss), "parameters": parameters(model())}))
+    before(banner.LossTable, "add", lambda table, loss: note("epoch", {"loss": float(loss), "parameters": parameters(model()) if model else []}))
     before(zlib, "decompress", lambda file: note("decompress", zlib.crc32(file)))
     if track == "pytorch":
         watch_torch()
@@ -113,14 +113,17 @@ def watch_torch():
     import torch.distributed as dist
     import torch.nn.functional as F
 
+    from handson.pytorch import workers
     from handson.pytorch.batches import EpochBatches
     from handson.pytorch.model import ConvNet
 
     before(ConvNet, "forward", lambda network, images: (forward(network, images.detach(), network.training), note("operation", "forward")))
     before(EpochBatches, "__iter__", lambda batches: note("totals", batches.totals))
+    before(workers, "destroy_group", lambda: note("end", {"parameters": parameters(model()) if model else []}))  # of from_scratch.py
     before(torch.optim.SGD, "step", lambda *arguments: note("operation", "step"))
     before(torch.Tensor, "backward", lambda *arguments, **named: note("operation", "backward"))
     before(F, "cross_entropy", lambda outputs, labels, **named: (note("operation", "loss"), note("labels", labels.numpy().tolist())))
+    before(dist.Work, "wait", lambda *arguments, **named: note("work", "waited for"))
     ranges = torch.autograd.profiler.record_function
     before(ranges, "__enter__", lambda one: note("begin", one.name))
     before(ranges, "__exit__", lambda one, *error: note("finish", one.name))
@@ -137,6 +140,7 @@ def run(script, options, output, environment=()):
     folder = output
     os.environ.update(environment)
     sys.argv = [str(script), *options, "-o", str(output)]
+    sys.path.insert(0, str(Path(script).parent))  # as Python does
     runpy.run_path(str(script), run_name="__main__")
 
 

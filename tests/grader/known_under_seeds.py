@@ -31,8 +31,8 @@ def unexpected(unit, part, check, entry, wrong, seeds, server):
         cases = {seed: judging._cases(unit, check, added, seed) for seed in seeds[first : first + count]}
         with mock.patch.object(observing, "LIMITS", LIMITS):
             seen, bad = observing.alone(check, [case for of_seed in cases.values() for case in of_seed], source[0], server, None)
-        if bad:  # it raises, or never ends: that does not depend on the seed
-            cases = dict(list(cases.items())[: 1 if first == 0 else 0])
+        if bad:  # it raises, or never ends: if that depends on the seed, the first one and this one have different verdicts
+            cases = {seed: cases[seed] for seed in dict.fromkeys((seeds[0], bad[0]["seed"])) if seed in cases}
         else:
             observing.expected(check, [case for case, _, _ in seen], server)  # of all seeds at once
         for seed, of_seed in cases.items():
@@ -40,6 +40,8 @@ def unexpected(unit, part, check, entry, wrong, seeds, server):
             verdicts, odd = judging._apply(check, of_seed, source, server, None, shared)
             if problem := odd or _problem(check, entry, wrong, verdicts):
                 found.setdefault(problem, seed)
+        if bad:
+            break
     return found
 
 

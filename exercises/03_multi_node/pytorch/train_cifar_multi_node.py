@@ -26,8 +26,8 @@ def train(comm, args, train_set, test_set):
     raise NotImplementedError("PUT YOUR CODE: device")
     test_loader = DataLoader(scatter_dataset(test_set, comm, args.seed), args.batchsize)
 
-    # PUT YOUR CODE: rank 0 deals the training set out at random: `shard`, what this rank gets, and
-    # `lengths`, of all ranks' shards
+    # PUT YOUR CODE: rank 0 deals the training set out at random, by args.seed: `shard`, what this rank
+    # gets, and `lengths`, of all ranks' shards
     raise NotImplementedError("PUT YOUR CODE: scatter")
     batches = EpochBatches(lengths, comm.rank, args.batchsize, args.seed)  # DistributedSampler would repeat or drop images
     train_loader = DataLoader(shard, batch_sampler=batches)

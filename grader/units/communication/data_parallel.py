@@ -140,7 +140,8 @@ def means_in_place(seen, case, expected):
             return "the parameters change; the means belong into parameter.grad, and the optimizer does the rest"
         if not criteria.close(step["gradients"], expected["right"][number]):
             if step["unwaited"]:
-                return f"in step {number + 1}, a mean is read before work.wait(): the all-reduce may still be going on"
+                never = f"{step['unwaited']} of {len(case['buckets'])} all-reduces are not waited for"
+                return f"in step {number + 1}, {never}: a mean is read before work.wait(), or not at all"
             if sentence := next((one for one, values in expected.items() if one != "right" and criteria.close(step["gradients"], values[number])), None):
                 return sentence
             return f"in step {number + 1}, the gradients are not the parts of `mean` that belong to them"

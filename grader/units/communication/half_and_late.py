@@ -18,6 +18,8 @@ def half_the_bytes(seen, case, expected):
 
 def in_flight(seen, case, expected):
     for rank, of_rank in enumerate(seen):
+        if any(of_rank["waited"]):
+            return f"in step {of_rank['waited'].index(True) + 1} rank {rank} waits for the all-reduce that it has just started: it is to go on during the next step"
         for number, sent in enumerate(of_rank["sent"]):
             if len(sent) != len(case["lengths"]):
                 return f"in step {number + 1} rank {rank} starts {len(sent)} all-reduces for {len(case['lengths'])} buckets: one for each, in every step"
@@ -33,7 +35,8 @@ CHECKS = (
         "half", PROBE,
         (
             {"function": "half", "dtype": "float16", "ranks": 2, "lengths": [5, 9], "steps": 2},
-            {"function": "half", "dtype": "float16", "ranks": 2, "lengths": [4], "steps": 1, "large": True},
+            {"function": "half", "dtype": "float16", "ranks": 2, "lengths": [4], "steps": 1, "large": 60_000},
+            {"function": "half", "dtype": "bfloat16", "ranks": 2, "lengths": [3], "steps": 1, "large": 3_000_000},
         ), HALF, ORACLE, observed=observed,
     ),
     Check(

@@ -42,14 +42,14 @@ def _observed(case):
 MEAN = "the mean of all ranks' parameters"
 CHECKS = (
     Check(
-        "mean", PROBE, ({"gap": "mean", "ranks": 2, "period": 2, "momentum": 0.0, "blocks": 2},),
+        "mean", PROBE, ({"gap": "mean", "ranks": 2, "period": 3, "momentum": 0.0, "blocks": 2},),
         (
             Criterion(MEAN, 2, as_simulated, "Divide by the number of ranks, then dist.all_reduce: it adds up in place."),
             Criterion("one all-reduce in each block", 1, one_message, "dist.all_reduce(mean), once.", needs=MEAN),
         ), ORACLE, observed=_observed,
     ),
     Check(
-        "block_momentum", PROBE, ({"gap": "block_momentum", "ranks": 2, "period": 2, "momentum": 0.5, "blocks": 4},),
+        "block_momentum", PROBE, ({"gap": "block_momentum", "ranks": 2, "period": 3, "momentum": 0.4, "blocks": 4},),
         (Criterion("blocks with momentum", 3, as_simulated, "velocity = momentum * velocity + (mean - start); start = start + velocity."),),
         ORACLE, observed=_observed,
     ),

@@ -1,16 +1,18 @@
 """The checks of the gaps in notebook 05_communication: titles, hints and points, and no answers."""
 
+import re
+
 from grader.checks.check import Check, Criterion
 from grader.checks.notebook_functions import PROBES, function, prediction
 
 
 def each_once(seen, case, expected):
-    """A judge: the text names all of case["methods"], each once, in any order."""
-    words, methods = seen[0]["value"].replace(",", " ").replace(">", " ").split(), case["methods"]
+    """A judge: the text names all of case["methods"], each once, in any order. What stands between names, and numbers, make no difference."""
+    words, methods = re.findall(r"\w+(?:-\w+)*", seen[0]["value"].lower()), case["methods"]
     for method in methods:
         if words.count(method) != 1:
             return f"{method} is in it {words.count(method)} times; each of {', '.join(methods)} should be in it once"
-    other = [word for word in words if word not in methods]
+    other = [word for word in words if word not in methods and not word.isdigit()]
     return f"there is no method {other[0]!r:.40} in the list; {', '.join(methods)} are to be ordered" if other else None
 
 

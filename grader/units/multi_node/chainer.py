@@ -50,7 +50,7 @@ def equal_after_updates(seen, case, expected):
 DEVICE_OF_RANK = Check(
     "device",
     f"{PROBES}:device",
-    ({"ranks": 4, "ranks_per_node": 2, "gpu": [3, 1]}, {"ranks": 2, "ranks_per_node": 1, "gpu": [3]}),
+    ({"ranks": 4, "ranks_per_node": 2, "gpu": [3, 1]}, {"ranks": 2, "ranks_per_node": 1, "gpu": [3, 2]}),
     (Criterion("a GPU for each rank of a node", 1, training.right_gpu, "comm.intra_rank is this rank's number on its node."),),
     observed=lambda case: {"gpu": object},
 )
@@ -69,7 +69,7 @@ SCATTER = Check(
     "scatter",
     f"{HERE}.probes.chainer:scatter",
     (
-        {"ranks": 3, "ranks_per_node": 3, "images": 44, "test_images": 10},
+        {"ranks": 3, "ranks_per_node": 2, "images": 44, "test_images": 10},
         {"ranks": 3, "ranks_per_node": 3, "images": 23, "test_images": 2, "edge": "a rank without a test image"},
     ),
     (

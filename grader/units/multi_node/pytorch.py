@@ -33,7 +33,7 @@ EVALUATOR = Check(
     observed=lambda case: training.EVALUATION | {"training": bool, "moved": bool},
 )
 CHECKS = (
-    device_of_rank({"ranks": 4, "ranks_per_node": 2, "gpu": [3, 1]}, ON_TWO_NODES | {"gpu": [3]}),
+    device_of_rank({"ranks": 4, "ranks_per_node": 2, "gpu": [3, 1]}, ON_TWO_NODES | {"gpu": [3, 2]}),
     split("scatter", {"ranks": 4, "ranks_per_node": 2, "images": 42, "another_seed": True}),
     replica(TWO_ON_EACH | {"lengths": [1, 2, 2, 1], "batchsize": 2}, ON_TWO_NODES | {"lengths": [3, 4], "batchsize": 4}),
     EVALUATOR,

@@ -39,6 +39,8 @@ def four_ranges(seen, case, expected):
                 return f"the range {of_step['open'][-1]!r} is still open when the step is over"
             if entered != list(STEPS):
                 return f"on rank {rank} a step has the ranges {', '.join(entered)}; each of the four comes once, in this order: {', '.join(STEPS)}"
+            if not any(_step(name) for _, open_ranges in of_step["work"] for name in open_ranges):
+                return f"on rank {rank} the four ranges have nothing in them: what belongs into a range is indented below its `with`"
     return None
 
 
@@ -72,6 +74,10 @@ def decoded_once(seen, case, expected):
             image = counts.index(max(counts))
             often = f"on rank {rank} image {image} is decoded {counts[image]} times in {case['epochs']} epochs"
             return f"{often}; once is enough, if what was decoded is kept"
+        if max(of_rank["made"]) > 1:
+            image, often = of_rank["made"].index(max(of_rank["made"])), max(of_rank["made"])
+            made = f"on rank {rank} the bytes of image {image} become numbers {often} times in {case['epochs']} epochs"
+            return f"{made}: keep the image that `decode` returns, since pooling and scaling take longer than decompressing"
     never = numpy.flatnonzero(numpy.sum([of_rank["decoded"] for of_rank in seen], axis=0) == 0)
     if len(never) == case["images"]:
         return "no image is decoded in the way that is counted, by zlib: keep the script's `decode`"
@@ -139,7 +145,7 @@ def fetches_once_an_epoch(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if len(steps := in_the_epochs(of_rank["fetched"], expected)) > case["epochs"]:
             fetched = f"rank {rank} fetches numbers from its device {often(steps, of_rank['fetched'])}"
-            return f"{fetched}, as .item(), float(), .tolist(), .numpy(), .cpu() and printing do: each time a GPU must first finish its work"
+            return f"{fetched}, as .item(), float(), .tolist(), .numpy(), .cpu(), printing and masks do: each time a GPU must first finish its work"
     return None
 
 
@@ -176,7 +182,7 @@ TRAIN_STEPS = (
 
 def _observed(case):
     of_epochs, images = [[int]], case["images"] * bool(case.get("files"))
-    return {"batches": of_epochs, "decoded": (int,) * images, "meetings": [Counts(int)], "fetched": [int], "losses": [object], "parameters": Array((None,))}
+    return {"batches": of_epochs, "decoded": (int,) * images, "made": (int,) * images, "meetings": [Counts(int)], "fetched": [int], "losses": [object], "parameters": Array((None,))}
 
 
 def _fixed(gap, cases, *criteria):

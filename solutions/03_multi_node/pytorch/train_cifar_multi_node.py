@@ -26,7 +26,7 @@ def train(comm, args, train_set, test_set):
     ### END SOLUTION
     test_loader = DataLoader(scatter_dataset(test_set, comm, args.seed), args.batchsize)
 
-    ### BEGIN SOLUTION scatter: rank 0 deals the training set out at random: `shard`, what this rank gets, and `lengths`, of all ranks' shards
+    ### BEGIN SOLUTION scatter: rank 0 deals the training set out at random, by args.seed: `shard`, what this rank gets, and `lengths`, of all ranks' shards
     shard = scatter_dataset(train_set, comm, args.seed)
     lengths = comm.allgather(len(shard))
     ### END SOLUTION

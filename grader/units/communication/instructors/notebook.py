@@ -1,5 +1,7 @@
 """The answers to the gaps in notebook 05_communication: inputs, what is right, and typical mistakes. recorded.json is made of them."""
 
+import numpy
+
 from grader.instructors.notebook_answers import Function
 
 
@@ -81,6 +83,9 @@ ANSWERS = {
                 1e6 * seconds[0] - sizes[0] * 1e6 * seconds[-1] / sizes[-1], sizes[-1] / seconds[-1] / 1e6,
             ],
             "beta comes first, then alpha: return [alpha, beta]": lambda sizes, seconds: _alpha_beta(sizes, seconds)[::-1],
+            "that is the line nearest to all messages; it should go through the first and the last": lambda sizes, seconds: [
+                numpy.polyfit(sizes, 1e6 * numpy.array(seconds), 1)[1], 1 / numpy.polyfit(sizes, 1e6 * numpy.array(seconds), 1)[0],
+            ],
             "the first and the last message count, not the first two": lambda sizes, seconds: _alpha_beta(sizes[:2], seconds[:2]),
             "alpha is in seconds; return microseconds": lambda sizes, seconds: [_alpha_beta(sizes, seconds)[0] / 1e6, _alpha_beta(sizes, seconds)[1]],
             "alpha is in seconds and beta in bytes/s; return microseconds and MB/s": lambda sizes, seconds: [
@@ -104,6 +109,7 @@ ANSWERS = {
             "beta is bytes per microsecond: n / beta are microseconds, so n is alpha *times* beta, times a number": lambda alpha, beta, ranks: (
                 _ring_wins_from(alpha, 1 / beta, ranks)
             ),
+            "that is in MB; alpha in microseconds times beta in bytes per microsecond are bytes": lambda alpha, beta, ranks: _ring_wins_from(alpha, beta, ranks) / 1e6,
             "that is negative: the ring sends fewer bytes, and more messages": lambda alpha, beta, ranks: -_ring_wins_from(alpha, beta, ranks),
         },
     ),
@@ -118,6 +124,7 @@ ANSWERS = {
             "with 1 bit, the scale travels too: 4 bytes": _hook_but("1-bit", lambda n: n / 8),
             "there is one scale of 4 bytes for all gradients, not one for each": _hook_but("1-bit", lambda n: n / 8 + 4 * n),
             "with top-1-percent, each value travels with its place: 4 bytes more": _hook_but("top-1-percent", lambda n: 4 * n / 100),
+            "a place takes 4 bytes, as the value does": _hook_but("top-1-percent", lambda n: 5 * n / 100),
             "top-1-percent sends one value of a hundred": _hook_but("top-1-percent", lambda n: 8 * n),
         },
     ),
@@ -132,6 +139,9 @@ ANSWERS = {
             "a checkpoint is written once in an interval, not once between two failures": lambda interval, checkpoint, between: (
                 checkpoint / between + interval / 2 / between
             ),
+            "a checkpoint is written every `interval` seconds: its share of the time is checkpoint / interval": lambda interval, checkpoint, between: (
+                checkpoint / (interval + checkpoint) + interval / 2 / between
+            ),
             "the two losses add up": lambda interval, checkpoint, between: checkpoint / interval * interval / 2 / between,
         },
     ),
@@ -141,6 +151,9 @@ ANSWERS = {
         {
             "a block that is not finished sends nothing: the number of blocks is whole": lambda parameters, steps, period, ranks: (
                 steps / period * _ring_bytes(parameters, ranks)
+            ),
+            "a block that is not finished sends nothing: round down": lambda parameters, steps, period, ranks: (
+                -(-steps // period) * _ring_bytes(parameters, ranks)
             ),
             "that is what the ranks would send in every step; they send once in `period` steps": lambda parameters, steps, period, ranks: (
                 steps * _ring_bytes(parameters, ranks)

@@ -7,12 +7,13 @@ from grader.probes.pytorch import flat, network
 from grader.units.communication.probes.local_sgd import step
 from handson.pytorch import wire
 
-MEANS = {  # what each rank takes for the mean of `all` ranks' parameters; its own are `mine`
-    "right": lambda mine, all: sum(all) / len(all),
-    "the parameters are summed, not averaged: divide by the number of ranks": lambda mine, all: sum(all),
-    "the mean is taken twice: divide by the number of ranks once": lambda mine, all: sum(all) / len(all) ** 2,
-    "each rank goes on with its own parameters: dist.all_reduce adds those of the others": lambda mine, all: mine,
-    "each rank has only its own part of the mean: dist.all_reduce adds those of the others": lambda mine, all: mine / len(all),
+MEANS = {  # what each rank takes for the mean of `all` ranks' parameters; its own are `mine`; period: the steps of a block
+    "right": lambda mine, all, period: sum(all) / len(all),
+    "the parameters are summed, not averaged: divide by the number of ranks": lambda mine, all, period: sum(all),
+    "the mean is taken twice: divide by the number of ranks once": lambda mine, all, period: sum(all) / len(all) ** 2,
+    "the sum is divided by block.period, the steps of a block: divide by the number of ranks": lambda mine, all, period: sum(all) / period,
+    "each rank goes on with its own parameters: dist.all_reduce adds those of the others": lambda mine, all, period: mine,
+    "each rank has only its own part of the mean: dist.all_reduce adds those of the others": lambda mine, all, period: mine / len(all),
 }
 MOMENTA = {  # (start, velocity) of the next block; m: the momentum, v: the velocity so far
     "right": lambda mine, mean, start, v, m: (start + m * v + mean - start, m * v + mean - start),
@@ -29,7 +30,7 @@ MOMENTA = {  # (start, velocity) of the next block; m: the momentum, v: the velo
 def blocks(rank, ranks, case):
     """{"right" or the sentence of a mistake: the parameters after each block, [ranks][blocks][numbers]}."""
     if case["gap"] == "mean":
-        return {sentence: _simulated(case, lambda mine, all, start, v, rule=rule: (rule(mine, all), 0)) for sentence, rule in MEANS.items()}
+        return {sentence: _simulated(case, lambda mine, all, start, v, rule=rule: (rule(mine, all, case["period"]), 0)) for sentence, rule in MEANS.items()}
 
     def with_momentum(rule):
         return lambda mine, all, start, v: rule(mine, sum(all) / len(all), start, v, case["momentum"])

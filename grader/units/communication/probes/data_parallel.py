@@ -8,7 +8,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from grader.box.rank import Wrong
-from grader.probes.pytorch import batch, flat, join, network
+from grader.probes.pytorch import batch, flat, join, network, precision
 from grader.probes.script import Script
 from grader.probes.student import Student, filled
 
@@ -77,6 +77,7 @@ class Network:
         return any(begin < end for (_, end), (begin, _) in zip(spans, spans[1:]))
 
 
+@precision()
 def broadcast(rank, ranks, source, case):
     """The parameters of this rank afterwards."""
     join(rank, ranks)
@@ -110,6 +111,7 @@ def own_gradients(case, rank, ranks, step):
     return torch.autograd.grad(F.cross_entropy(model(images), labels), list(model.parameters()))[::-1]
 
 
+@precision()
 def ready(rank, ranks, source, case):
     """For each step: the buckets in `in_flight` and their means, in which order things happened, and whether memory was used twice."""
     join(rank, ranks)
@@ -144,6 +146,7 @@ def ready(rank, ranks, source, case):
     return {"steps": steps}
 
 
+@precision()
 def hook(rank, ranks, source, case):
     """The calls of `ready` in two backward passes: (place of the parameter, number of the bucket, whether its gradient was complete)."""
     model, calls = network(case["seed"]), []
@@ -173,6 +176,7 @@ def means(case, step):
     return [torch.randn(sum(one.numel() for one in bucket), dtype=torch.float64, generator=generator) for bucket in made]
 
 
+@precision()
 def wait(rank, ranks, source, case):
     """For each of two steps: the gradients afterwards, whether parameters changed, how many all-reduces nobody waited for, and what is left."""
     parameters = list(network(case["seed"]).parameters())

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from grader.probes.pytorch import batch, flat, join, network
+from grader.probes.pytorch import batch, flat, join, network, precision
 from grader.probes.script import Script
 from grader.units.communication.probes.pytorch import Wire
 
@@ -23,6 +23,7 @@ def step(model, case, number, rank):
             parameter -= RATE * gradient
 
 
+@precision()
 def blocks(rank, ranks, source, case):
     """The parameters of this rank after each block, and what it gave to collectives in each: [name, bytes]."""
     join(rank, ranks)

@@ -8,20 +8,25 @@ import torch
 import torch.distributed as dist
 
 from grader.box.rank import Wrong
-from grader.probes.pytorch import batch, network
+from grader.probes.pytorch import batch, network, precision
 from grader.probes.script import Script
 from grader.units.communication.numbers import LENGTH, RATE, numbers
 from handson.pytorch import wire
 
 
 class Message:
-    """What isend and irecv return. A tensor that is sent must stay as it is until somebody has waited."""
+    """What isend and irecv return. A tensor that is sent must stay as it is until somebody has waited.
 
-    def __init__(self, source=None, tensor=None):
-        self.source, self.tensor, self.waited = source, tensor, False
+    receive: a function that gets the message, and returns its source, as soon as somebody waits for it.
+    """
+
+    def __init__(self, tensor=None, receive=None):
+        self.source, self.receive, self.tensor, self.waited = None, receive, tensor, False
         self.before = None if tensor is None else tensor.clone()
 
     def wait(self, timeout=None):
+        if self.receive and not self.waited:
+            self.source = self.receive()
         self.waited = True
         return True
 
@@ -55,7 +60,7 @@ def messages(ranks, rank, send, receive):
         "send": lambda *arguments, **options: sent(*arguments, **options).wait() and None,
         "isend": sent,
         "recv": received,
-        "irecv": lambda *arguments, **options: Message(received(*arguments, **options)),
+        "irecv": lambda *arguments, **options: Message(receive=lambda: received(*arguments, **options)),
         "get_world_size": lambda *_: ranks,
         "get_rank": lambda *_: rank,
     }
@@ -65,6 +70,7 @@ def messages(ranks, rank, send, receive):
         yield on_the_way
 
 
+@precision()
 def serve(rank, ranks, source, case):
     """The parameters after each step, the answers {"to", "parameters"}, and the staleness that the student's server returns."""
     arrivals, answers, unanswered, seen = list(case["arrivals"]), [], [], []
@@ -105,6 +111,7 @@ def serve(rank, ranks, source, case):
     return {"parameters": numpy.stack(seen)[:, :LENGTH], "last": float(parameters[-1]), "answers": answers, "staleness": [int(one) for one in staleness]}
 
 
+@precision()
 def work(rank, ranks, source, case):
     """For each step of a worker: the messages, in their order, whether its gradient was sent, and whether the answer was received."""
     model, steps, answers = network(case["seed"]), [], []

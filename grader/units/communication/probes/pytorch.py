@@ -23,7 +23,7 @@ class Wire:
     """Notes what a rank gives to its process group: messages [to, numbers, bytes], and collectives [name, bytes]."""
 
     def __init__(self):
-        self.messages, self.collectives = [], []
+        self.messages, self.collectives, self.works = [], [], []
 
     @contextlib.contextmanager
     def noted(self):
@@ -44,9 +44,16 @@ class Wire:
                 self.messages.append([int(arguments[1]), sum(tensor.numel() for tensor in sent), size])
             else:
                 self.collectives.append([name, size])
-            return original(group, *arguments, **options)
+            self.works.append(original(group, *arguments, **options))
+            return self.works[-1]
 
         return call
+
+    def hand_over(self):
+        """[name, bytes] of what was sent since the last call."""
+        sent = [*map(list, self.collectives), *(["send", size] for _, _, size in self.messages)]
+        self.messages, self.collectives, self.works = [], [], []
+        return sent
 
 
 def _first_tensors(thing):
@@ -92,32 +99,37 @@ class Vectors(nn.Module):
 
 
 def gradients(case, step, rank):
-    """The gradients of a rank in a step, for each parameter. case["large"]: the first is so large that a sum overflows in float16;
-    case["zeros"]: some are 0."""
+    """The gradients of a rank in a step, for each parameter. case["large"]: the first, so large that it, or a sum, overflows in
+    float16; case["zeros"]: some are 0."""
     generator = torch.Generator().manual_seed(case["seed"] + 7919 * step + 31 * rank)
     made = [torch.randn(length, generator=generator) for length in case["lengths"]]
     for one in made:
         if case.get("large"):
-            one[0] = 60_000
+            one[0] = case["large"]
         if case.get("zeros"):
             one[::3] = 0
     return made
 
 
 def hook(rank, ranks, source, case):
-    """The gradients after backward in each step, [steps][all numbers]; for each step the bytes that this rank gave to collectives, and
-    whether the hook waited for what it had just started."""
+    """The gradients after backward in each step, [steps][all numbers]; for each step what this rank sent, [name, bytes], and whether the hook
+    waited for what it had just started."""
     join(rank, ranks)
     replica = DistributedDataParallel(Vectors(case["lengths"]), bucket_cap_mb=1e-5)
     state = getattr(torch, case["dtype"]) if "dtype" in case else {}
     extra = [case["share"]] if "share" in case else []
     script = Script(source, {}, function=case["function"])
-    wire, steps, sent = Wire(), [], []
+    wire, steps, sent, waited, wait = Wire(), [], [], [], dist.Work.wait
+
+    def waiting(work, *arguments, **options):
+        waited[-1] |= any(work is started for started in wire.works)
+        return wait(work, *arguments, **options)
 
     def registered(_, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if len(steps) < 2:  # DistributedDataParallel fills its buckets anew after the first step
             return dist.all_reduce(bucket.buffer().div_(ranks), async_op=True).get_future().then(lambda future: future.value()[0])
-        with wire.noted():
+        with wire.noted(), mock.patch.object(dist.Work, "wait", waiting):
+            wire.works.clear()  # those of the buckets before
             future = script.run(lambda names: None, state, bucket, *extra)
         if not isinstance(future, torch._C.Future):
             raise Wrong(f"the hook should return a future of the tensor; it returns {type(future).__name__}")
@@ -126,11 +138,11 @@ def hook(rank, ranks, source, case):
     replica.register_comm_hook(None, registered)
     for step in range(2 + case["steps"]):
         replica.zero_grad()
+        waited.append(False)
         replica(gradients(case, step, rank)).backward()
         steps.append(torch.cat([parameter.grad.flatten() for parameter in replica.parameters()]).double().numpy())
-        sent.append([[name, size] for name, size in wire.collectives])
-        wire.collectives.clear()
+        sent.append(wire.hand_over())
     if case["function"] == "late":
         for mean, work in state.values():
             work.wait()
-    return {"steps": steps[2:], "sent": sent[2:]}
+    return {"steps": steps[2:], "sent": sent[2:], "waited": waited[2:]}

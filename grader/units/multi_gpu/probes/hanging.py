@@ -1,7 +1,10 @@
 """The probe of hanging.py."""
 
+from numbers import Real
+
 import torch
 
+from grader.box.rank import Wrong
 from grader.probes.pytorch import join
 from grader.probes.student import Student
 
@@ -11,5 +14,7 @@ def report(rank, ranks, source, case):
     join(rank, ranks)
     student, log = Student(source), []
     for of_ranks in case["losses"]:
-        student.run(log=log, loss=torch.tensor(of_ranks[rank], dtype=torch.float64))
+        student.run(log=log, loss=torch.tensor(of_ranks[rank]))
+    if others := [type(loss).__name__ for loss in log if not isinstance(loss, Real)]:
+        raise Wrong(f"`log` gets a {others[0]}, not a float: `.item()` gives the number in a tensor")
     return {"log": [float(loss) for loss in log]}

@@ -138,6 +138,7 @@ ANSWERS = {
         _allreduce,
         {
             "bytes are taken for bits: a byte has 8": lambda parameters, workers, megabits: _allreduce(parameters, workers, megabits) / 8,
+            "each gradient is counted as 8 bytes; a float32 has 4": lambda parameters, workers, megabits: 2 * _allreduce(parameters, workers, megabits),
             "each gradient is counted as one byte; it has 4": lambda parameters, workers, megabits: _allreduce(parameters, workers, megabits) / 4,
             "the gradients are sent once; in a ring each rank sends 2 (N - 1) / N times their size": lambda parameters, workers, megabits: (
                 32 * parameters / megabits / 1e6

@@ -83,6 +83,10 @@ ANSWERS = {
                 _waited_for(waits),
                 max(waits[_waited_for(waits)], key=waits[_waited_for(waits)].get),
             ),
+            "the second is the rank for which all ranks together wait the most; it should be the one for which the first waits the most": lambda waits: (
+                _who_waits(waits)[0],
+                _waited_for(waits),
+            ),
             "that is the rank that waits the most, and for how long; return the rank for which it waits": lambda waits: (
                 _who_waits(waits)[0],
                 max(waits[_who_waits(waits)[0]].values()),
@@ -102,6 +106,12 @@ ANSWERS = {
             "those are the seconds of waiting; divide them by those in all-reduces": lambda begin, end: _waiting(begin).sum(axis=0),
             "the shares of the all-reduces are averaged: a short one then counts as much as a long one; divide sums": lambda begin, end: (
                 (_waiting(begin) / (end - begin)).mean(axis=0)
+            ),
+            "each rank's waiting is divided by the time of all ranks; divide it by the rank's own": lambda begin, end: (
+                _waiting(begin).sum(axis=0) / (end - begin).sum()
+            ),
+            "a rank waits until the last one has come (`begin`), not until the last one leaves": lambda begin, end: (
+                (end.max(axis=1, keepdims=True) - begin).sum(axis=0) / (end - begin).sum(axis=0)
             ),
             "that is one number for all ranks; each has its own": lambda begin, end: _waiting(begin).sum() / (end - begin).sum(),
             "that has a number for each all-reduce; add up over them, axis 0": lambda begin, end: _waiting(begin).sum(axis=1) / (end - begin).sum(axis=1),
@@ -125,6 +135,9 @@ ANSWERS = {
             ),
             "spans that only touch have no time in common; and only the time of both counts": lambda compute, communication: (
                 sum(to - since for since, to in communication if any(begin <= to and since <= end for begin, end in compute)) / _length(communication)
+            ),
+            "a span of communication may meet several computations: all pairs of spans count, not the first with the first": lambda compute, communication: (
+                sum(max(0, min(end, to) - max(begin, since)) for (begin, end), (since, to) in zip(compute, communication)) / _length(communication)
             ),
             "only communication that is hidden as a whole counts here; a part counts, too": lambda compute, communication: (
                 sum(to - since for begin, end in compute for since, to in communication if begin <= since and to <= end) / _length(communication)

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from grader.box.rank import Wrong
 from grader.probes.marks import marks as marks_of
-from grader.probes.pytorch import arguments, enlarge, examples, flat, join, network
+from grader.probes.pytorch import arguments, enlarge, examples, flat, join, network, precision
 from grader.probes.script import Enough, Script
 from grader.probes.student import Student
 from handson.pytorch import devices, steps
@@ -40,6 +40,7 @@ def steps_of(case):
     return -(-images // case["batchsize"]) * case["epochs"]
 
 
+@precision()
 def marks(rank, ranks, source, case):
     """For each training step: the ranges that it entered, those that it left open, and those that were open during each part of its work.
     Also the parameters after each step."""
@@ -133,19 +134,23 @@ class Ranges:
 
 
 def training(rank, ranks, source, case):
-    """What a script's whole `train` does: the images of each step; how often each image is decoded; how often each collective is called in
-    each step ("meetings"), and how often numbers are fetched from the device; the losses that it reports, and the parameters at the end."""
-    seen, models, start = Counts(case), [], ConvNet.__init__
+    """What a script's whole `train` does: the images of each step; how often each file is decompressed ("decoded"), and how often numbers of
+    an image are made of its bytes ("made"); how often each collective is called in each step ("meetings"), and how often numbers are fetched
+    from the device; the losses that it reports, and the parameters at the end."""
+    seen, models, start, forward = Counts(case), [], ConvNet.__init__, ConvNet.forward
 
     def note(model, *arguments, **options):
         start(model, *arguments, **options)
-        model.register_forward_pre_hook(seen.step)
         seen.device.holds([*model.parameters(), *model.buffers()])
         models.append(model)
 
+    def step(model, images):  # of copies of a network, too
+        seen.step(images)
+        return forward(model, images)
+
     comm, args = join(rank, ranks), arguments(ranks, case)
     vars(args).update(lr=LR, size=64, dataset="pictures")
-    with mock.patch.object(ConvNet, "__init__", note), seen.counting():
+    with mock.patch.object(ConvNet, "__init__", note), mock.patch.object(ConvNet, "forward", step), seen.counting():
         train = getattr(Student(source).module, "train", None)
         if train is None:
             raise Wrong("there is no function `train` any more")
@@ -156,6 +161,7 @@ def training(rank, ranks, source, case):
     return {
         "batches": seen.batches,
         "decoded": seen.decoded.tolist(),
+        "made": seen.made.tolist(),
         "meetings": [dict(of_step) for of_step in seen.meetings],
         "fetched": seen.fetched,
         "losses": [epoch.get("main/loss") for epoch in log],
@@ -171,8 +177,9 @@ class Counts:
 
     def __init__(self, case):
         self.case = case
-        self.files = [zlib.compress(image.numpy().tobytes()) for image in raw(case["images"], case["seed"])] if case.get("files") else []
-        self.decoded = numpy.frombuffer(mmap.mmap(-1, 4 * (len(self.files) + 1)), numpy.int32)[:-1]  # shared with forked processes
+        pixels = [image.numpy().tobytes() for image in raw(case["images"], case["seed"])] if case.get("files") else []
+        self.files, self.image = [zlib.compress(one) for one in pixels], {one: number for number, one in enumerate(pixels)}
+        self.decoded, self.made = (numpy.frombuffer(mmap.mmap(-1, 4 * (len(pixels) + 1)), numpy.int32)[:-1] for _ in "12")  # shared with forked processes
         self.device, self.meetings, self.fetched, self.batches = Device(self), [], [], []
         self.marks = marks_of(case["images"], case["seed"], MARKS) if case.get("numbers") else []
         self.number = {int(mark): number for number, mark in enumerate(self.marks)}
@@ -187,20 +194,20 @@ class Counts:
             images = pictures(self.case["images"], self.case["seed"])
         return ImageDataset(images, labels, "pictures", None, tuple("0123456789"))
 
-    def step(self, model, inputs):
+    def step(self, images):
         """A forward pass begins a step. Note the numbers of its images; -1 for an image that is not in the data set."""
         with torch._C.DisableTorchFunction():
-            images = inputs[0].detach().numpy()
+            images = images.detach().numpy()
         self.batches.append([self.number.get(round(float(image.mean()) * MARKS), -1) for image in images])
         self.meetings.append(collections.Counter())
         self.fetched.append(0)
 
     @contextlib.contextmanager
     def counting(self):
-        number, decompress, decompressobj = {zlib.decompress(file): index for index, file in enumerate(self.files)}, zlib.decompress, zlib.decompressobj
+        decompress, decompressobj = zlib.decompress, zlib.decompressobj
 
         def noted(pixels):  # by what is decoded, since a file may be decoded in pieces
-            if (index := number.get(pixels)) is not None:
+            if (index := self.image.get(pixels)) is not None:
                 self.decoded[index] += 1
             return pixels
 
@@ -227,13 +234,35 @@ class Counts:
             patches.enter_context(mock.patch.object(zlib, "decompress", lambda *arguments, **options: noted(decompress(*arguments, **options))))
             patches.enter_context(mock.patch.object(zlib, "decompressobj", Decompress))
             patches.enter_context(mock.patch.object(devices, "use", lambda gpu: DEVICE))
-            patches.enter_context(Meetings(self))
+            for name in ("wait", "get"):
+                patches.enter_context(mock.patch.object(dist.Store, name, self._waiting(getattr(dist.Store, name))))
+            patches.enter_context(Dispatched(self))
             patches.enter_context(self.device)
             yield
 
 
-class Meetings(TorchDispatchMode):
-    """Counts collectives where all of them pass, under whatever name they were called: torch's dispatcher."""
+    def _waiting(self, original):
+        """A method of the ranks' store that waits until another rank has written."""
+
+        def call(store, *arguments, **options):
+            if self.meetings:
+                self.meetings[-1]["the ranks' store"] += 1
+            return original(store, *arguments, **options)
+
+        return call
+
+    def bytes_to_numbers(self, pixels):
+        """Note of which images `pixels`, a tensor of bytes, has the pixels."""
+        length = len(next(iter(self.image), b"0"))
+        if self.image and pixels.numel() % length == 0:
+            for one in pixels.reshape(-1, length):
+                if (number := self.image.get(one.numpy().tobytes())) is not None:
+                    self.made[number] += 1
+
+
+class Dispatched(TorchDispatchMode):
+    """Counts where everything passes, under whatever name it was called, torch's dispatcher: collectives, operations for whose result the host
+    waits, and bytes of images that become numbers."""
 
     def __init__(self, counts):
         super().__init__()
@@ -244,7 +273,21 @@ class Meetings(TorchDispatchMode):
             name = function._schema.name.split("::")[1].strip("_")
             if "wait" not in name and "wrap" not in name:
                 self.counts.meetings[-1][OPERATIONS.get(name, name)] += 1
-        return function(*arguments, **options or {})
+        if self.counts.device.calculating and self.counts.fetched and host_waits(function, arguments):
+            self.counts.fetched[-1] += 1
+        found = function(*arguments, **options or {})
+        if isinstance(found, torch.Tensor) and found.is_floating_point():
+            for one in arguments:
+                if isinstance(one, torch.Tensor) and one.dtype == torch.uint8:
+                    self.counts.bytes_to_numbers(one)
+        return found
+
+
+def host_waits(function, arguments):
+    """Whether the host must know numbers that are on the device: for the result itself, or for its shape."""
+    if function in (torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default):
+        return any(one is not None and one.dtype in (torch.bool, torch.uint8) for one in arguments[1])
+    return bool({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output} & set(function.tags))
 
 
 class Device(TorchFunctionMode):
@@ -253,7 +296,7 @@ class Device(TorchFunctionMode):
 
     def __init__(self, counts):
         super().__init__()
-        self.counts = counts
+        self.counts, self.calculating = counts, False
 
     def holds(self, tensors):
         for tensor in tensors:
@@ -266,10 +309,15 @@ class Device(TorchFunctionMode):
         if here and function == torch.Tensor.device.__get__:
             return DEVICE
         name, to_device = getattr(function, "__name__", ""), DEVICE in [one for one in given if isinstance(one, torch.device)]
-        to_host = name == "to" and any(str(one) == "cpu" for one in given if isinstance(one, (str, torch.device)))
+        to_host = name in ("to", "as_tensor", "asarray") and any(str(one) == "cpu" for one in given if isinstance(one, (str, torch.device)))
+        to_host |= name == "copy_" and not getattr(given[0], "on_device", False)
         if here and (name in FETCHES or to_host) and self.counts.fetched:
             self.counts.fetched[-1] += 1
-        found = function(*arguments, **options)
+        outer, self.calculating = self.calculating, here
+        try:
+            found = function(*arguments, **options)
+        finally:
+            self.calculating = outer
         if here or to_device:
             self.holds(one for one in (found if isinstance(found, (list, tuple)) else [found]) if isinstance(one, torch.Tensor))
         return found

@@ -1,0 +1,162 @@
+"""Known answers to the gaps of scripts that `proof_scripts` does not run, in real ranks: what they compute is compared with the solution's.
+
+These are the scripts of the unit communication, hanging.py, mpi_accuracy.py and from_scratch.py, all other gaps filled by the solution. A right
+answer computes what the solution does. A wrong one computes something else, fails, waits for ever, or sends other messages.
+``python -m tests.bench.proof_ranks UNIT [GAP...]`` takes some of them.
+"""
+
+import collections
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from grader import gaps
+from grader.instructors.known_answers import known, solved
+from handson.training import map_files
+from tests.bench import watched_script
+from tests.bench.proof_scripts import LIMIT, alike, difference, notes, ranks, run_in_processes
+from tests.bench.runs import ROOT
+
+IMAGES = "-e 4 -b 4 --size 16 --seed 3 --dataset {folder}/data.npz"
+FILES = "-e 1 -b 100 --seed 3 --dataset {folder}/digits_files"
+TRAIN_CNTK = tuple(f"{FILES} {more}" for more in ("", "--by-hand", "--bits 1 --warm-up 200", "--block-size 400"))
+
+
+class Run(NamedTuple):
+    """How the gaps of a file are run: by which script beside it, in how many ranks, with which options, one run after the other."""
+
+    script: str
+    ranks: int
+    options: tuple = ("",)
+    mpi: bool = False
+
+
+RUNS = {
+    "hanging.py": Run("hanging.py", 3),
+    "mpi_accuracy.py": Run("mpi_accuracy.py", 4, mpi=True),
+    "from_scratch.py": Run("from_scratch.py", 2),
+    "pytorch/all_reduce.py": Run("all_reduce.py", 4, ("--largest 1024",)),
+    "pytorch/data_parallel.py": Run("train_data_parallel.py", 2, (IMAGES + " --method 1-KB 600-KB",)),
+    "pytorch/hooks.py": Run("train_hooks.py", 2, (IMAGES + " --method 1-bit top-1-percent",)),
+    "pytorch/half_and_late.py": Run("train_hooks.py", 2, (IMAGES + " --method float16 float16-double-buffering",)),
+    "pytorch/local_sgd.py": Run("train_local_sgd.py", 2, (IMAGES + " --method local-sgd-4 block-momentum-4",)),
+    "pytorch/parameter_server.py": Run("train_parameter_server.py", 2, (IMAGES + " --method asynchronous",)),
+    "pytorch/train_restarts.py": Run("train_restarts.py", 2, (FILES, FILES.replace("-e 1", "-e 2"))),  # the second goes on
+    "pytorch/train_cntk.py": Run("train_cntk.py", 2, TRAIN_CNTK, mpi=True),
+    "chainer/half_and_late.py": Run("train_hooks.py", 2, (IMAGES + " --method float16 float16-double-buffering",), mpi=True),
+}
+
+
+def measure(folder):
+    """Rows (what, value, target) of all known answers to these gaps."""
+    for unit in ("multi_gpu", "multi_node", "communication"):
+        yield from rows(folder, unit)
+
+
+def rows(folder, unit, wanted=()):
+    """Rows (what, value, target) of the known answers of a unit. wanted: names of gaps, all if there are none."""
+    for file, run in RUNS.items():
+        for path in ROOT.glob(f"solutions/[0-9][0-9]_{unit}/{file}"):
+            names = {gap for gap in gaps.answers(path.read_text()) if not wanted or gap in wanted}
+            right = see(folder, path, run) if names else None
+            if right and right["failure"]:
+                sys.exit(f"tests.bench.proof_ranks: the solution of {file} itself does not run: {right['failure']}")
+            for wrong, answers in zip((True, False), known(unit, path.parent.name if path.parent.name in ("pytorch", "chainer") else None)):
+                for answer in (answer for answer in answers if answer["gap"] in names):
+                    problem = problem_of(right, see(folder, path, run, {answer["gap"]: answer["code"]}), wrong)
+                    value, target = "differs" if problem else "the same", "differs" if wrong else "the same"
+                    yield f"{unit} {answer['gap']}: {answer['name']}"[:74], value, target if value == target else f"{target} <-- missed"
+                    if problem:
+                        yield f"    {problem}"[:150], "", ""
+
+
+def problem_of(right, found, wrong):
+    """How what was seen differs from what the solution does, in words; "" if it does not. A right answer may send other messages."""
+    for what in ("failure", "result", *["messages"] * wrong):
+        if not alike(found[what], right[what]):
+            return difference(what, found[what], right[what])
+    return ""
+
+
+def see(folder, path, run, instead=None):
+    """What the ranks do: {"failure": "" or its last line, "result": what they compute, "messages": of each rank, name -> calls}.
+
+    path: of a solution; instead: {gap: code in place of the solution's}."""
+    prepare(Path(folder))
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        place, found = Path(place), {"failure": "", "result": [], "messages": []}
+        for script in path.parent.glob("*.py"):
+            if script.name == path.name or path.parent.name in ("pytorch", "chainer"):
+                file = f"exercises/{script.relative_to(ROOT / 'solutions')}"
+                text = solved(file, **(instead or {} if script.name == path.name else {}))
+                (place / script.name).write_text(text.replace("SIZE = 2, 32, 0.02, 64", "SIZE = 1, 32, 0.02, 16"))  # of from_scratch.py
+        for options in run.options:
+            out = place / "out"
+            seen = (in_mpi if run.mpi else in_torchrun)(place, run, options.format(folder=folder).split(), out)
+            for what in found:
+                found[what] += seen[what]
+            found["result"] += results(out)
+            if path.stem != "train_restarts":
+                shutil.rmtree(out, ignore_errors=True)
+        return found
+
+
+def prepare(folder):
+    """Make the data sets of the runs in a folder."""
+    if not (folder / "data.npz").exists():
+        watched_script.write_images(folder / "data.npz", 24, 5)
+        map_files.write("digits", folder / "digits_files", say=lambda line: None)
+
+
+def in_torchrun(place, run, options, out):
+    """Run a script as torchrun does. The options and the result are those of `see`."""
+    run_in_processes("pytorch", ("a",) * run.ranks, str(place / run.script), options, str(out))
+    seen = notes(out)
+    of_ranks = [noted for _, noted in ranks(seen)]
+    computed = trained(of_ranks) if run.script == "from_scratch.py" else []
+    lines = [line for line in (out / "printed").read_text().splitlines() if "mean losses" in line]
+    messages = [dict(collections.Counter(value for what, value in noted if what in ("wait", "operation", "work"))) for noted in of_ranks]
+    return {"failure": seen["failure"], "result": computed + lines, "messages": messages}
+
+
+def trained(of_ranks):
+    """What from_scratch.py does, whatever its seed: the sizes of each rank's batches, and whether all ranks end with the same parameters."""
+    sizes = [[len(batch) for what, batch in noted if what == "train"] for noted in of_ranks]
+    ends = [value["parameters"] for noted in of_ranks for what, value in noted if what == "end"]
+    return [sizes, len(ends), all(alike(one, ends[0]) for one in ends)]
+
+
+def in_mpi(place, run, options, out):
+    """Run a script by mpiexec, as `in_torchrun`; its messages are not noted."""
+    command = [str(Path(sys.executable).with_name("mpiexec")), "-n", str(run.ranks), sys.executable, run.script, *options, "-o", str(out)]
+    try:
+        done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        return {"failure": "it waits for ever", "result": [], "messages": []}
+    failure = f"it fails ({(done.stderr.strip().splitlines() or ['nothing printed'])[-1]:.120})" if done.returncode else ""
+    return {"failure": failure, "result": done.stdout.splitlines() if run.script == "mpi_accuracy.py" else [], "messages": []}
+
+
+def results(out):
+    """What the results in a folder say, without seconds: the log of a training, the messages and bytes of each all-reduce."""
+    found = []
+    for path in sorted(out.glob("**/*.json")):
+        content = json.loads(path.read_text())
+        log = content.get("log", content.get("rows", [])) if isinstance(content, dict) else []
+        measured = {"elapsed_time", "seconds", *["bytes"] * ("epoch" in (log or [{}])[0])}  # of a node's interfaces, whoever sends
+        found.append([{name: value for name, value in row.items() if name not in measured} for row in log])
+    return found
+
+
+def main(unit, *wanted):
+    with tempfile.TemporaryDirectory() as folder:
+        for what, value, target in rows(folder, unit, wanted):
+            print(f"  {what:<74} {value:>9}  {target}", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
