@@ -28,7 +28,7 @@ def folder():
 
 def why_not():
     """Why the packages can't be imported, in a sentence; None where they can."""
-    if all(map(importlib.util.find_spec, PACKAGES)):
+    if all(map(_is_there, PACKAGES)):
         return None
     if not (folder() / "handson-stamp").exists():
         return ("TensorFlow, Lightning and Accelerate are in a second environment, which is not there (or not complete): "
@@ -43,8 +43,14 @@ def add():
     if problem := why_not():
         sys.excepthook = _one_sentence  # scripts import what needs this before they read their options
         raise NoFrameworks(problem)
-    if not importlib.util.find_spec(PACKAGES[0]):
+    if not all(map(_is_there, PACKAGES)):
         sys.path.append(str(_packages()))
+
+
+def _is_there(name):
+    """Whether a package can be imported; a folder of this name, such as those of the exercises, is none."""
+    spec = importlib.util.find_spec(name)
+    return spec is not None and spec.origin is not None
 
 
 def _one_sentence(kind, error, traceback):

@@ -92,7 +92,8 @@ for script, gpus, ranks in RUNS:
     if frameworks.why_not() is None:
         mpiprocs = 1 if ranks == "none" else gpus
         select = f"select=1:ngpus={gpus}:mpiprocs={mpiprocs}:ompthreads=1"
-        variables = {"SCRIPT": script, "RANKS": ranks, "OPTIONS": OPTIONS}
+        ids = ",".join(map(str, range(gpus)))
+        variables = {"SCRIPT": script, "RANKS": ranks, "OPTIONS": f"{OPTIONS} -g {ids}"}
         follow(submit(FOLDER, "-V", "-l", select, "-j", "oe", "run_script.sh", **variables))
 
 # %%

@@ -4,11 +4,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import batch, chainer, checks, class_, communication, grading, nodes, overhead, profiling, same_scores, scaling
+from tests.bench import batch, chainer, checks, class_, communication, frameworks, grading, nodes, overhead, profiling, same_scores, scaling
 from tests.bench import proof_jobs, proof_notebooks, proof_scripts, seeds
 
 PROOFS = (proof_notebooks, proof_jobs, proof_scripts, seeds)  # of known answers; they take long and run only when they are named
-MODULES = (scaling, overhead, batch, chainer, nodes, communication, profiling, checks, grading, same_scores, class_, *PROOFS)
+MODULES = (scaling, overhead, batch, chainer, nodes, communication, frameworks, profiling, checks, grading, same_scores, class_, *PROOFS)
 BENCHES = {module.__name__.rpartition(".")[2].rstrip("_"): module.measure for module in MODULES}
 
 

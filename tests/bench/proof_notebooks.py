@@ -355,12 +355,21 @@ def _raise(error):
     raise error
 
 
+def _weights_of_fit(chance):
+    return {"parts": [chance.randint(1, 64) for _ in range(chance.randint(1, 8))]}
+
+
+def _threads_speedup(chance):
+    return {"python": chance.uniform(0.1, 10), "kernels": chance.uniform(0, 50), "threads": chance.randint(1, 16)}
+
+
 KINDS = {
     name: globals()[f"_{name}"]
     for name in (
         "workers", "throughput", "smallest_batch", "limit", "speed_up", "efficiency", "waiting", "updates", "learning_rate",
         "intra_rank", "total_accuracy", "scaling", "most_workers", "allreduce_seconds", "who_waits", "waiting_share", "overlap",
         "bytes_sent", "alpha_beta", "ring_wins_from", "hook_bytes", "block_bytes", "lost_share",
+        "weights_of_fit", "threads_speedup",
     )
 }  # fmt: skip
 
