@@ -13,4 +13,9 @@ warnings.filterwarnings("ignore", category=UserWarning, module="lightning")  # s
 
 import lightning as L  # noqa: E402
 
+for name in ("lightning.pytorch", "lightning.fabric", "lightning.fabric.utilities.distributed"):
+    logging.getLogger(name).setLevel(logging.ERROR)  # again: its import sets them
+warnings.filterwarnings("ignore", category=DeprecationWarning, module="lightning")
+warnings.filterwarnings("ignore", ".*LeafSpec.*")
+
 __all__ = ["L"]

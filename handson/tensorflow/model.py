@@ -10,18 +10,25 @@ AS_TORCH = keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")  # how
 
 
 class Enlarge(LAYERS.Layer):
-    """Images (N, 1 or 3, height, width) as (N, size, size, 3), as handson.training.data.enlarge does it."""
+    """Images (N, 1 or 3, height, width) as (N, size, size, 3), as handson.training.data.enlarge does it.
+
+    By products of two matrices. A product `matrix @ images`, for which TensorFlow has to repeat the matrix for each image, overwrites memory of
+    other operations (TensorFlow 2.21 on CPUs, seen as crashes at random places).
+    """
 
     def __init__(self, size):
         super().__init__()
         self.size = size
 
     def build(self, shape):
-        self.down, self.across = (stretching(length, self.size).astype("float32") for length in shape[2:])
+        self.down, self.across = (numpy.ascontiguousarray(stretching(length, self.size).T, "float32") for length in shape[2:])
 
     def call(self, images):
-        large = self.down @ images @ self.across.T
-        return tf.tile(large[:, 0, :, :, None], [1, 1, 1, 3]) if images.shape[1] == 1 else tf.transpose(large, [0, 2, 3, 1])
+        _, channels, height, width = images.shape
+        rows = tf.reshape(tf.matmul(tf.reshape(images, [-1, width]), self.across), [-1, height, self.size])
+        columns = tf.matmul(tf.reshape(tf.transpose(rows, [0, 2, 1]), [-1, height]), self.down)
+        large = tf.transpose(tf.reshape(columns, [-1, channels, self.size, self.size]), [0, 3, 2, 1])
+        return tf.tile(large, [1, 1, 1, 3]) if channels == 1 else large
 
 
 class Grid(LAYERS.Layer):
@@ -47,8 +54,7 @@ def _means(length, parts):
 
 
 class Convolution(LAYERS.Conv2D):
-    """Pads on all four sides alike, as torch does. With a stride, Keras's padding="same" pads more at the end; a ZeroPadding2D before a
-    convolution makes TensorFlow 2.21 crash on CPUs, where it puts both into one operation."""
+    """Pads on all four sides alike, as torch does; with a stride, Keras's padding="same" pads more at the end."""
 
     def call(self, images):
         sides = [[0, 0], *[[size // 2, size // 2] for size in self.kernel_size], [0, 0]]
