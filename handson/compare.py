@@ -33,7 +33,7 @@ COMMUNICATION = {  # what keeps rows apart, too, but has no meaning for the sing
     "double buffering": lambda run: "double buffering" if run.double_buffering else "",
     "sharing": lambda run: " ".join(re.findall(r"sharing \d+ cores?|shared by several workers", run.device)),
 }
-USUAL = {True: ("", "gloo", "naive"), False: ("", "nccl", "pure_nccl")}  # communicators, whether or not GPUs are virtual
+USUAL = {True: ("", "gloo", "naive", "gRPC"), False: ("", "nccl", "pure_nccl", "gRPC")}  # communicators, whether or not GPUs are virtual
 SHOWN = 5  # busy runs that are named
 TOLERANCE = 1.1  # a speed-up that is so many times the highest possible one is an error of measurement
 LECTURE = {1: 51.1, 2: 87.6, 4: 172.1}  # workers -> images/s, as the lecture reports from Reedbush

@@ -6,7 +6,6 @@ import os
 import time
 from pathlib import Path
 
-import numpy
 from cluster import tf_config
 from replicas import build, divided, replica_step
 
@@ -27,26 +26,25 @@ def train(comm, strategy, args, train_set, test_set):
     batches = divided(strategy, train_set.images, train_set.labels, total, args.seed)
     table = reports.Table(workers.evaluator(strategy, model, test_set, args.batchsize), print if comm.rank == 0 else workers.nothing)
 
+    sizes = [min(total, len(train_set) - begin) for begin in range(0, len(train_set), total)]  # the last step of an epoch has fewer images
+
     def part(images, labels, size):
         outputs, loss = replica_step(model, optimizer, images, labels, size)
-        correct = tf.equal(tf.argmax(outputs, 1), labels)
-        return loss * size, tf.reduce_sum(tf.cast(correct, "float32"))
+        return tf.stack([loss * size, tf.reduce_sum(tf.cast(tf.equal(tf.argmax(outputs, 1), labels), "float32"))])
 
     @tf.function
-    def step(images, labels):
-        """(sum of the losses, images that were right, images) of a step, over all replicas."""
-        mine = strategy.run(lambda labels: tf.cast(tf.size(labels), "float32"), args=(labels,))
-        size = strategy.reduce("SUM", mine, axis=None)  # the last step of an epoch has fewer
-        return *(strategy.reduce("SUM", one, axis=None) for one in strategy.run(part, args=(images, labels, size))), size
+    def step(images, labels, size):
+        """(sum of the losses, images that were right) of a step, over all replicas."""
+        return strategy.reduce("SUM", strategy.run(part, args=(images, labels, size)), axis=None)
 
     start = time.perf_counter()
     table.begin()
     for _ in range(args.epoch):
-        sums = 0
-        for images, labels in batches:
-            sums += numpy.array([float(one) for one in step(images, labels)])
+        sums = tf.zeros(2)
+        for (images, labels), size in zip(batches, sizes):
+            sums += step(images, labels, size)
             table.step()
-        table.add(*(sums[:2] / sums[2]))
+        table.add(*(sums / len(train_set)).numpy())
     seconds = time.perf_counter() - start
 
     images = len(train_set) * args.epoch

@@ -27,7 +27,7 @@ def divided(strategy, images, labels, total, seed):
 
 
 def replica_step(model, optimizer, images, labels, total):
-    """One replica's part of a step, called by strategy.run: `images` and `labels` are its part of the `total` images of all replicas.
+    """One replica's part of a step, called by strategy.run: `images` and `labels` are its part of the `total` images of all replicas (a whole number).
 
     Returns the outputs, and a loss that all replicas' losses add up to: the mean over the `total` images."""
     ### BEGIN SOLUTION replica_step: `outputs`, `loss`, and a step with the optimizer's `apply_gradients`, which adds up the gradients of all replicas

@@ -94,7 +94,7 @@ def replica_step(rank, ranks, source, case):
     weights, losses = [], []
 
     def step(images, labels):
-        return student.run(model=model, optimizer=optimizer, images=images, labels=labels, total=tf.constant(float(case["total"]))).loss
+        return student.run(model=model, optimizer=optimizer, images=images, labels=labels, total=case["total"]).loss
 
     for number in range(case["steps"]):
         given = parts(case, number)
