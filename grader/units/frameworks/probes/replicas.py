@@ -61,6 +61,11 @@ class _Watched:
         return getattr(self.strategy, name)
 
     def experimental_distribute_dataset(self, dataset, options=None):
+        from handson.tensorflow import tf
+
+        few = tf.data.Options()  # a sandbox has room for few threads
+        few.autotune.enabled, few.threading.private_threadpool_size, few.threading.max_intra_op_parallelism = False, 1, 1
+        dataset = dataset.with_options(few)
         self.policy = dataset.options().experimental_distribute.auto_shard_policy.name
         return self.strategy.experimental_distribute_dataset(dataset, options)
 
