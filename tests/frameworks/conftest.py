@@ -5,10 +5,12 @@ import pytest
 
 @pytest.fixture(scope="session")
 def strategies():
-    """A function: a MirroredStrategy over as many of the CPU's devices."""
+    """A function: a MirroredStrategy over as many of the CPU's devices. Collective operations of one process have groups of one size, so that
+    strategies of several sizes add up in another way."""
     from handson.tensorflow import devices, tf
 
-    devices.threads(4)  # one for each replica: an all-reduce waits until all are in it
+    devices.threads(4)
     (cpu,) = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
-    return lambda replicas: tf.distribute.MirroredStrategy([f"CPU:{number}" for number in range(replicas)])
+    add_up = tf.distribute.ReductionToOneDevice()
+    return lambda replicas: tf.distribute.MirroredStrategy([f"CPU:{number}" for number in range(replicas)], cross_device_ops=add_up)
