@@ -12,13 +12,15 @@ unexport PYTHONPATH PYTHONHOME
 IN_VENV := VIRTUAL_ENV="$(CURDIR)/.venv" PATH="$(CURDIR)/.venv/bin:$$PATH"
 LAB_PAGE := /lab/tree/$(firstword $(wildcard notebooks/00_start.ipynb) $(wildcard notebooks))
 
-.PHONY: help environment tour test lab bench
+.PHONY: help environment frameworks tour test test-frameworks lab bench
 
 help:
 	@echo "make tour         the training runs by qsub, their throughput in a table and a figure; then a class is graded"
 	@echo "make lab          JupyterLab at the first notebook"
 	@echo "make test         all tests, in four processes; with ARGS=\"-m quick\" those that take less than a minute"
 	@echo "make bench        how fast training is, against its limits"
+	@echo "make frameworks   a second environment, with TensorFlow, Lightning and Accelerate, for the unit 07_frameworks"
+	@echo "make test-frameworks   the tests of that unit; the others do without the second environment"
 	@echo "make environment  only create or refresh .venv, which the others do by themselves"
 
 environment:
@@ -28,8 +30,14 @@ tour: environment
 	@$(IN_VENV) python -m handson tour $(ARGS)
 	@$(IN_VENV) python -m grader tour
 
+frameworks: environment
+	@bash setup_frameworks.sh
+
 test: environment
 	@$(IN_VENV) python -m pytest -n auto $(ARGS)
+
+test-frameworks: frameworks
+	@$(IN_VENV) python -m pytest -n 2 --frameworks $(ARGS)
 
 bench: environment
 	@$(IN_VENV) python -m tests.bench $(ARGS)

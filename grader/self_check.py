@@ -14,8 +14,9 @@ from grader import display, exercises
 from grader.box import Server
 from grader.course import UNITS
 from grader.judging import judge
-from grader.probes import loaded_for
+from grader.probes import loaded_for, needs_frameworks
 from grader.verdict import counted
+from handson import frameworks
 from handson.errors import OneSentence
 from handson.files import course_folder
 from handson.ipython import in_notebook, shell
@@ -65,6 +66,8 @@ def check(unit, track=None, folder=None):
         raise CheckError(f"there is no track {track!r:.40}; the tracks are: {', '.join(TRACKS)}")
     folder, begin, show = folder or course_folder(), time.monotonic(), display.Progress(unit, in_notebook())
     parts = [part for part in UNITS[unit] if part.track in (track or part.track, "")]
+    if any(needs_frameworks(part.file) for part in parts) and (problem := frameworks.why_not()):
+        raise CheckError(problem)
     gaps = [check.gap for part in parts for check in part.checks for _ in check.criteria]
     server, executed, found = _server(loaded_for(part.file for part in parts)), executed_cells(), []
     try:

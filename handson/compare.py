@@ -33,12 +33,15 @@ COMMUNICATION = {  # what keeps rows apart, too, but has no meaning for the sing
     "double buffering": lambda run: "double buffering" if run.double_buffering else "",
     "sharing": lambda run: " ".join(re.findall(r"sharing \d+ cores?|shared by several workers", run.device)),
 }
-USUAL = {True: ("", "gloo", "naive"), False: ("", "nccl", "pure_nccl")}  # communicators, whether or not GPUs are virtual
+USUAL = {True: ("", "gloo", "naive", "gRPC"), False: ("", "nccl", "pure_nccl", "gRPC")}  # communicators, whether or not GPUs are virtual
 SHOWN = 5  # busy runs that are named
 TOLERANCE = 1.1  # a speed-up that is so many times the highest possible one is an error of measurement
 LECTURE = {1: 51.1, 2: 87.6, 4: 172.1}  # workers -> images/s, as the lecture reports from Reedbush
 HEADINGS = ("task", "track", "workers", "runs", "images/s", "speed-up", "efficiency", "val. loss", "val. accuracy")
-TRACKS = {"pytorch": ("PyTorch", "#0072B2", "o"), "chainer": ("Chainer", "#D55E00", "^")}  # name, colour, marker
+TRACKS = {  # name, colour, marker
+    "pytorch": ("PyTorch", "#0072B2", "o"), "chainer": ("Chainer", "#D55E00", "^"), "tensorflow": ("TensorFlow", "#E69F00", "s"),
+    "lightning": ("Lightning", "#009E73", "v"), "accelerate": ("Accelerate", "#CC79A7", "P"),
+}  # fmt: skip
 LINES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))  # for the first, second, ... conditions of a track
 
 

@@ -1,9 +1,11 @@
 """For all tests: signals as in a terminal, which tests are quick, and the order in which several processes share the files."""
 
+import os
 import re
 import signal
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
@@ -22,6 +24,8 @@ LONGEST = (  # these begin, in this order
     "tests/grader/test_grade.py", "tests/grader/test_clusters.py", "tests/grader/test_no_answers.py", "tests/grader/test_nbgrader.py",
     "tests/pytorch/test_failing_ranks.py", "tests/slurm/",
 )  # fmt: skip
+
+OTHER_SYSTEMS = r"tests/frameworks/|\[.*frameworks"  # in the names of tests that need the second environment
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; what tests start would ignore Ctrl-C, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -65,9 +69,21 @@ def pytest_collection():
         sys.dont_write_bytecode = before
 
 
-def pytest_collection_modifyitems(items):
-    """Mark all tests `quick` but the slow ones. The longest scopes come first, then the files with slow tests, so that all processes end at
-    about the same time."""
+def pytest_addoption(parser):
+    parser.addoption("--frameworks", action="store_true", help="the tests that need the second environment (make frameworks), and no others")
+
+
+def pytest_configure(config):
+    """Without --frameworks there is no second environment, as on most machines; which tests pass then does not depend on whether it is installed."""
+    os.environ["HANDSON_FRAMEWORKS"] = str(Path(__file__).parents[1] / ".venv-frameworks") if config.getoption("--frameworks") else os.devnull
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out the tests of the other systems, or all but these. Mark all tests `quick` but the slow ones. The longest scopes come first, then
+    the files with slow tests, so that all processes end at about the same time."""
+    unwanted = {item for item in items if bool(re.search(OTHER_SYSTEMS, item.nodeid)) != config.getoption("--frameworks")}
+    config.hook.pytest_deselected(items=list(unwanted))
+    items[:] = [item for item in items if item not in unwanted]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (next((place for place, start in enumerate(LONGEST) if item.nodeid.startswith(start)), len(LONGEST)), item.path not in slow))
     for item in items:

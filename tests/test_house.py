@@ -324,6 +324,10 @@ def test_conda_gets_the_same_pins():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     requires_python = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
     assert environment["dependencies"] == [f"python {requires_python}", "pip", {"pip": ["-r requirements.txt", "-e ."]}]
+    frameworks = yaml.safe_load((ROOT / "environment-frameworks.yml").read_text())
+    assert frameworks["dependencies"] == [f"python {requires_python}", "pip", {"pip": ["-r requirements.txt", "-r frameworks.txt", "-e ."]}]
+    pins = [line for line in (ROOT / "frameworks.txt").read_text().splitlines() if not line.startswith("#")]
+    assert pins and [line for line in pins if not re.fullmatch(r"[a-z0-9-]+==\d[\d.]*", line)] == []
 
 
 def tracked_files():
@@ -343,7 +347,7 @@ def readme():
 def test_readme_names_make_targets_that_exist():
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[1].split())
-    assert targets == set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    assert targets == set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     code = re.findall(r"`([^`\n]+)`", readme()) + re.findall(r"^    (.*)$", readme(), re.MULTILINE)
     commands = [words.split() for words in code if words.startswith("make ")]
     named = {next(word for word in words[1:] if "=" not in word) for words in commands} - {"TARGET"}
@@ -381,7 +385,7 @@ def test_the_package_imports_without_a_warning_and_without_torch(tmp_path):
     subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, check=True)
 
 
-@pytest.mark.parametrize("name", [".ci/run", "setup_environment.sh"])
+@pytest.mark.parametrize("name", [".ci/run", "setup_environment.sh", "setup_frameworks.sh"])
 def test_scripts_are_executable_and_valid(name):
     assert os.access(ROOT / name, os.X_OK)
     subprocess.run(["bash", "-n", ROOT / name], check=True)
@@ -404,10 +408,10 @@ def test_ci_installs_what_is_missing_and_runs_the_tests_last(house):
     status, calls = run_ci(house, "exit 0")
     assert status == 0
     assert calls[0].startswith("apt-get update") and " procps " in calls[1] and " bash " not in calls[1]
-    assert calls[2] == "make environment" and calls[3].startswith("make tour") and calls[4:] == ["make test"]
+    assert calls[2] == "make environment" and calls[3].startswith("make tour") and calls[4:] == ["make test", "make frameworks", "make test-frameworks"]
 
 
-@pytest.mark.parametrize("target", ["environment", "tour", "test"])
+@pytest.mark.parametrize("target", ["environment", "tour", "test", "frameworks", "test-frameworks"])
 def test_ci_fails_when_a_step_fails(house, target):
     assert run_ci(house, f'[ "$1" != {target} ]')[0] != 0
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from grader import exercises
-from grader.course import UNITS
+from grader.course import UNITS, ready
 from grader.instructors.grade.grading import grade
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.release import notebook
@@ -44,8 +44,8 @@ def tour(folder, trusted, say):
 def _hand_in(folder):
     """Fill `folder` with submissions. Returns {student: {unit: a function of points and most points, true if they are as expected}}."""
     expected = {"solutions": {}, "untouched": {}}
-    for unit, parts in UNITS.items():
-        for part in parts:
+    for unit in ready():
+        for part in UNITS[unit]:
             _write(folder / "solutions" / part.file, solved(part.file))
             _write(folder / "untouched" / part.file, exercises.given_out(part.file).text)
             scripts = [mutant for mutant in known(unit, part.folder)[0] if part.file.endswith(".py") and mutant["gap"] in {check.gap for check in part.checks}]

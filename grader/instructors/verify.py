@@ -6,11 +6,11 @@ from tqdm import tqdm
 
 from grader import exercises
 from grader.box import BoxFault, Server
-from grader.course import UNITS
+from grader.course import UNITS, ready
 from grader.instructors import hidden, rules
 from grader.instructors import known_answers as known
 from grader.instructors.release import release
-from grader.probes import FOR_NOTEBOOKS, FOR_SCRIPTS, loaded_for
+from grader.probes import FOR_FRAMEWORKS, FOR_NOTEBOOKS, FOR_SCRIPTS, loaded_for
 from grader.verdict import NOT_ATTEMPTED, PASSED
 from handson.cluster import job_scripts
 from handson.cluster import site as sites
@@ -29,7 +29,7 @@ def verify(units=None, say=print):
     Returns whether nothing is. Raises OneSentence errors."""
     if unknown := [unit for unit in units or () if unit not in UNITS]:
         raise VerifyError(f"there is no unit {unknown[0]}: choose from {', '.join(UNITS)}")
-    chosen, found = {unit: UNITS[unit] for unit in units or UNITS}, []
+    chosen, found = {unit: UNITS[unit] for unit in units or ready()}, []
 
     def report(sentences):
         for sentence in sentences:
@@ -38,7 +38,7 @@ def verify(units=None, say=print):
 
     say(f"The site is {sites.chosen()}.")
     report(_of_course())
-    servers = {libraries: Server(libraries) for libraries in (FOR_SCRIPTS, FOR_NOTEBOOKS)}
+    servers = {libraries: Server(libraries) for libraries in (FOR_SCRIPTS, FOR_NOTEBOOKS, FOR_FRAMEWORKS)}
     try:
         with tqdm(total=sum(map(len, chosen.values())), unit=" files", leave=False, disable=None) as bar:
             for unit, parts in chosen.items():

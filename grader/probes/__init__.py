@@ -3,10 +3,21 @@
 A probe knows no expected value. It is called as ``probe(rank, ranks, source, case)`` and returns observations: JSON and arrays.
 """
 
+from pathlib import Path
+
 FOR_SCRIPTS = ("grader.probes.libraries",)  # a box's server loads these first, which takes seconds
+FOR_FRAMEWORKS = (*FOR_SCRIPTS, "grader.probes.frameworks")  # and these for scripts that need the second environment
 FOR_NOTEBOOKS = ("grader.probes.cases", "grader.probes.notebooks")  # all that a notebook needs
 
 
 def loaded_for(files):
     """The modules that a server loads before it runs gaps of these files."""
-    return FOR_SCRIPTS if any(file.endswith(".py") for file in files) else FOR_NOTEBOOKS
+    files = [file for file in files if file.endswith(".py")]
+    if files and all(map(needs_frameworks, files)):
+        return FOR_FRAMEWORKS
+    return FOR_SCRIPTS if files else FOR_NOTEBOOKS
+
+
+def needs_frameworks(file):
+    """Whether a file is a script for a package of the second environment: those of other systems are in folders with their names."""
+    return Path(file).parent.name in ("tensorflow", "lightning", "accelerate")

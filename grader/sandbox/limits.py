@@ -10,7 +10,7 @@ from handson import linux
 from handson.files import COURSE
 
 MIB = 1 << 20
-KEPT = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME")
+KEPT = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME", "HANDSON_FRAMEWORKS")
 BUSY = 20  # times as long as on an idle machine that something may take where many processes want each core
 SECRET = tuple(map(str, (COURSE / "solutions", COURSE / "tests", *sorted((COURSE / "grader").rglob("instructors")))))
 

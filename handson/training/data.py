@@ -81,15 +81,15 @@ def enlarge(images, size):
     if size < 1:
         raise DataError(f"images cannot be enlarged to {size} pixels: give a size of at least 1")
     height, width = images.shape[2:]
-    wide = images @ _like(images, _bilinear(width, size).T)
+    wide = images @ _like(images, stretching(width, size).T)
     if images.shape[1] == 1:
         wide = wide[:, [0, 0, 0]]
-    return _like(images, _bilinear(height, size)) @ wide
+    return _like(images, stretching(height, size)) @ wide
 
 
 @functools.cache
-def _bilinear(length, size):
-    """The matrix (size, length) that stretches `length` pixels to `size`: each row weighs the two nearest pixels."""
+def stretching(length, size):
+    """The matrix (size, length), float64, that stretches `length` pixels to `size`: each row weighs the two nearest pixels."""
     import numpy
 
     centres = ((numpy.arange(size) + 0.5) * length / size - 0.5).clip(0, length - 1)

@@ -5,7 +5,10 @@ import re
 import sys
 from pathlib import Path
 
-SOFTWARE = {"pytorch": "torch", "chainer": "chainer"}  # track -> the package whose version a result names
+SOFTWARE = {  # track -> the package whose version a result names
+    "pytorch": "torch", "chainer": "chainer", "tensorflow": "keras", "lightning": "lightning", "accelerate": "accelerate",
+}  # fmt: skip
+LECTURE, OTHER_SYSTEMS = "train_cifar", "frameworks"  # the lecture's training; the unit whose scripts, train_cifar_SYSTEM, do it in other systems
 
 
 def of(program):
@@ -22,9 +25,13 @@ def of(program):
 
 def training(unit, script):
     """What a script trains, whatever its unit adds: "train_cifar" for the script train_cifar_multi_gpu of the unit multi_gpu."""
+    if unit == OTHER_SYSTEMS and script.startswith(f"{LECTURE}_"):
+        return LECTURE
     return script.removesuffix(f"_{unit}") if unit else script
 
 
 def name(unit, script):
     """What tables and folders call a run: its unit, if the script is named after that; else the script."""
-    return script if training(unit, script) == script else unit
+    if training(unit, script) == script:
+        return script
+    return script.removeprefix(f"{LECTURE}_") if unit == OTHER_SYSTEMS else unit

@@ -440,6 +440,14 @@ def _held_bytes(chance):
     return {"schedule": chance.choice(["gpipe", "1f1b"]), "stage": chance.randrange(stages), "stages": stages, **sizes}
 
 
+def _weights_of_fit(chance):
+    return {"parts": [chance.randint(1, 64) for _ in range(chance.randint(1, 8))]}
+
+
+def _threads_speedup(chance):
+    return {"python": chance.uniform(0.1, 10), "kernels": chance.uniform(0, 50), "threads": chance.randint(1, 16)}
+
+
 KINDS = {
     name: globals()[f"_{name}"]
     for name in (
@@ -449,6 +457,7 @@ KINDS = {
         "amdahl", "gustafson", "slowest", "ring", "step_time", "cloud_step", "order",
         "block_parameters", "state_bytes", "activation_bytes", "largest_batch", "checkpointed_bytes", "sharded_bytes", "bubble", "held_bytes",
         "products_bytes", "images_bytes", "step_seconds", "images_of_equal_bytes",
+        "weights_of_fit", "threads_speedup",
     )
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from grader.exercises import ROOT
 from grader.instructors.bundle import bundle
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.release import build
-from grader.probes import FOR_NOTEBOOKS, FOR_SCRIPTS, loaded_for
+from grader.probes import FOR_FRAMEWORKS, FOR_NOTEBOOKS, FOR_SCRIPTS, loaded_for
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,9 +31,10 @@ def server():
 @pytest.fixture(scope="session")
 def server_for(server):
     """A function: the box's server for a file, as grading chooses it."""
-    light = Server(FOR_NOTEBOOKS)
-    yield lambda file: server if loaded_for([file]) == FOR_SCRIPTS else light
-    light.stop()
+    others = {libraries: Server(libraries) for libraries in (FOR_NOTEBOOKS, FOR_FRAMEWORKS)}
+    yield lambda file: {FOR_SCRIPTS: server, **others}[loaded_for([file])]
+    for other in others.values():
+        other.stop()
 
 
 @pytest.fixture

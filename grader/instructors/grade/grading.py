@@ -11,7 +11,7 @@ from dataclasses import replace
 from tqdm import tqdm
 
 from grader import sandbox
-from grader.course import UNITS
+from grader.course import UNITS, ready
 from grader.instructors import rules, worksheet
 from grader.instructors.collect import Listed, collect, names, newest, unpacked
 from grader.instructors.grade import cluster, digest, estimate, seeds, work
@@ -20,6 +20,7 @@ from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import PROGRESS, note_absent, scores_of, tell
 from grader.instructors.reports.files import write
 from grader.probes import loaded_for
+from handson import frameworks
 from handson.errors import OneSentence
 
 RESTARTS = 5  # the most starts of a cluster, if its controller ends each time
@@ -151,7 +152,9 @@ def _units(units, trusted):
         raise GradeError(f"{sandbox.missing()} See `python -m grader doctor`, or give --trusted to run students' code as your own")
     if unknown := [unit for unit in units or () if unit not in UNITS]:
         raise GradeError(f"there is no unit {unknown[0]}: choose from {', '.join(UNITS)}")
-    return units or list(UNITS)
+    if missing := [unit for unit in units or () if unit not in ready()]:
+        raise GradeError(f"{missing[0]} can't be graded: {frameworks.why_not()}")
+    return units or ready()
 
 
 def _grade(book, missing, versions, resources, secret, engines, profile, cluster_file, trusted, say):

@@ -9,9 +9,10 @@ from grader.box.forkserver import Forked
 from grader.course import UNITS, name_of_gap
 from grader.instructors.grade import seeds
 from grader.judging import judge
-from grader.probes import FOR_SCRIPTS, loaded_for
+from grader.probes import FOR_NOTEBOOKS, loaded_for
 from grader.sandbox import BUSY, interpreter_paths
 from grader.verdict import GRADER_FAULT, Verdict
+from handson import frameworks
 from handson.files import COURSE
 
 BESIDE_STUDENTS = ("box", "probes", "sandbox")  # the grader's folders, at any level, whose modules run in the processes of student code
@@ -40,7 +41,7 @@ class Piece:
     @property
     def heavy(self):
         """Whether it needs libraries that take seconds to load."""
-        return loaded_for([UNITS[self.unit][self.part].file]) == FOR_SCRIPTS
+        return loaded_for([UNITS[self.unit][self.part].file]) != FOR_NOTEBOOKS
 
 
 def pieces(submission, unit, secret):
@@ -122,7 +123,8 @@ def readable():
     """The paths of this machine that a sandbox shows."""
     grader = COURSE / "grader"
     beside = [path for name in BESIDE_STUDENTS for path in sorted(grader.rglob(name)) if path.is_dir()]
-    return [*interpreter_paths(), COURSE / "handson", COURSE / "datasets", *sorted(grader.glob("*.py")), *beside]
+    second = [frameworks.folder()] if frameworks.folder().is_dir() else []
+    return [*interpreter_paths(), *second, COURSE / "handson", COURSE / "datasets", *sorted(grader.glob("*.py")), *beside]
 
 
 @functools.cache

@@ -1,0 +1,77 @@
+"""Train with TensorFlow's ParameterServerStrategy: mpiexec -n 4 python train_cifar_parameter_server.py --help
+
+Rank 0 is the chief, which hands out steps; rank 1 has the parameters; the other ranks compute gradients. No worker waits for another one."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from cluster import tf_config
+
+from handson.tensorflow import keras, reports, tf, workers
+from handson.tensorflow.model import convnet
+from handson.training import data, meeting, options, results
+from handson.training.banner import announce
+
+
+def train(strategy, args, train_set, test_set):
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    keras.utils.set_random_seed(args.seed)
+    with strategy.scope():  # variables are on the parameter server
+        model = convnet(train_set.images.shape[1:], args.size, len(train_set.classes))
+        optimizer = keras.optimizers.SGD(args.lr, momentum=0.9)
+        optimizer.build(model.trainable_variables)
+    table = reports.Table(reports.evaluator(model, test_set, args.batchsize))
+
+    def batches():
+        """Each worker shuffles all images by itself: in an epoch, some images are used twice, others not at all."""
+        return tf.data.Dataset.from_tensor_slices((train_set.images, train_set.labels)).shuffle(len(train_set)).repeat().batch(args.batchsize)
+
+    @tf.function
+    def step(iterator):
+        def part(images, labels):
+            with tf.GradientTape() as tape:
+                outputs = model(images, training=True)
+                loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs))
+            optimizer.apply(tape.gradient(loss, model.trainable_variables))  # of this worker alone
+            return loss, tf.reduce_mean(tf.cast(tf.equal(tf.argmax(outputs, 1), labels), "float32"))
+
+        return strategy.run(part, args=next(iterator))
+
+    iterator = iter(coordinator.create_per_worker_dataset(batches))
+    steps = -(-len(train_set) // args.batchsize)
+
+    start = time.perf_counter()
+    table.begin()
+    for _ in range(args.epoch):
+        found = [coordinator.schedule(step, args=(iterator,)) for _ in range(steps)]
+        if table.first_step is None:
+            found[0].fetch()
+            table.step()
+        coordinator.join()
+        table.add(*(sum(map(float, means)) / steps for means in zip(*(one.fetch() for one in found))))
+    seconds = time.perf_counter() - start
+
+    images = steps * args.batchsize * args.epoch
+    results.report(args, images / seconds, images, seconds, table.log, table.seconds)
+
+
+def main():
+    args = options.parse(gpus=None)
+    lines = Path(os.environ["PBS_NODEFILE"]).read_text().splitlines(keepends=True)
+    comm = meeting.meet(args, meeting.with_parameter_server(tf_config(lines, options.launcher_rank(), meeting.port())))
+    if comm.rank > 0:
+        workers.serve(comm, args)  # until the chief has ended
+    with workers.named_losses():
+        strategy = workers.parameter_server_strategy(comm, args)
+        train_set, test_set = data.load_arrays(args.dataset)
+        announce("a parameter server", args, train_set, comm.devices, comm)
+        args.workers = comm.size - 2
+        train(strategy, args, train_set, test_set)
+    sys.stdout.flush()
+    os._exit(0)  # TensorFlow would wait for its servers
+
+
+if __name__ == "__main__":
+    main()

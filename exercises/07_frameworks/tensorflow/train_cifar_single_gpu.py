@@ -1,0 +1,38 @@
+"""Train a network on one GPU with TensorFlow. Options: python train_cifar_single_gpu.py --help"""
+
+import time
+
+from handson.tensorflow import devices, keras, reports, tf
+from handson.tensorflow.model import convnet
+from handson.training import data, options, results
+from handson.training.banner import announce
+
+
+def train(args, train_set, test_set):
+    devices.use(args.gpu)
+    batches = tf.data.Dataset.from_tensor_slices((train_set.images, train_set.labels))
+    batches = batches.shuffle(len(train_set), seed=args.seed).batch(args.batchsize)
+
+    keras.utils.set_random_seed(args.seed)
+    model = convnet(train_set.images.shape[1:], args.size, len(train_set.classes))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(args.lr, momentum=0.9), loss, metrics=["accuracy"])
+    table = reports.Table(reports.evaluator(model, test_set, args.batchsize))
+
+    start = time.perf_counter()
+    model.fit(batches, epochs=args.epoch, verbose=0, callbacks=[table])
+    seconds = time.perf_counter() - start
+
+    images = len(train_set) * args.epoch
+    results.report(args, images / seconds, images, seconds, table.log, table.seconds)
+
+
+def main():
+    args = options.parse(gpus=[0])
+    train_set, test_set = data.load_arrays(args.dataset)
+    announce("a single GPU", args, train_set, devices.describe(args.gpu))
+    train(args, train_set, test_set)
+
+
+if __name__ == "__main__":
+    main()

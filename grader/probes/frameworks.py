@@ -1,0 +1,6 @@
+"""Imports the packages of the second environment once, so that a forked rank starts without delay. TensorFlow computes nothing here: its threads
+would not be there in a forked process."""
+
+import handson.lightning.reports  # noqa: F401
+import handson.tensorflow.model  # noqa: F401
+import handson.tensorflow.reports  # noqa: F401

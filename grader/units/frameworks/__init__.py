@@ -1,0 +1,1 @@
+"""The same training in the other systems: TensorFlow's strategies, Lightning, Accelerate, DataParallel."""

@@ -1,0 +1,1 @@
+"""What only instructors have of this unit."""

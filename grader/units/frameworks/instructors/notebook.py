@@ -1,0 +1,44 @@
+"""The answers to the gaps in notebook 07_frameworks: inputs, what is right, and typical mistakes. recorded.json is made of them."""
+
+from grader.instructors.notebook_answers import Function
+
+
+def _parts(chance):
+    return {"parts": [chance.randint(1, 9), chance.randint(10, 30), *(chance.randint(2, 40) for _ in range(chance.turn([0, 1, 2])))]}
+
+
+def _times(chance):
+    """Cases in which Python is the limit, and others in which it is not."""
+    threads, python = chance.randint(3, 9), chance.uniform(0.5, 3)
+    limit = (threads - 1) * python  # as many seconds in kernels hide the Python of the other threads
+    return {"python": python, "kernels": limit * chance.turn([chance.uniform(0.1, 0.8), chance.uniform(1.2, 4)]), "threads": threads}
+
+
+def _speedup(python, kernels, threads):
+    return threads * (python + kernels) / max(threads * python, python + kernels)
+
+
+ANSWERS = {
+    "weights_of_fit": Function(
+        _parts,
+        lambda parts: [1 / (len(parts) * images) for images in parts],
+        {
+            "that is the weight if all images count the same; under fit, each replica counts the same": lambda parts: [1 / sum(parts) for _ in parts],
+            "that is the weight in the mean of one replica; the mean over the replicas divides by their number, too": lambda parts: [1 / images for images in parts],
+            "that is the weight of a whole replica, not of one of its images": lambda parts: [1 / len(parts) for _ in parts],
+            "that is the share of the images that a replica has": lambda parts: [images / sum(parts) for images in parts],
+        },
+    ),
+    "threads_speedup": Function(
+        _times,
+        _speedup,
+        {
+            "that is the speed-up without the GIL: Python runs in one thread at a time": lambda python, kernels, threads: threads,
+            "that is the speed-up if all Python must be over before kernels begin: while one thread is in a kernel, another one may be in Python": lambda python, kernels, threads: (
+                threads * (python + kernels) / (threads * python + kernels)
+            ),
+            "that is right only if Python is the limit; a step also takes python + kernels at least": lambda python, kernels, threads: (python + kernels) / python,
+            "that is the time of the step; the speed-up compares the images per second": lambda python, kernels, threads: max(threads * python, python + kernels),
+        },
+    ),
+}

@@ -1,0 +1,24 @@
+"""What replicas start with, for the probes and for the checks that know what must become of it."""
+
+import numpy
+
+FEATURES, CLASSES = 3, 4
+RATE = 0.5
+
+
+def samples(case):
+    """How many images a case has."""
+    return case["samples"] if "samples" in case else case["steps"] * case["total"]
+
+
+def start(case):
+    """The weights (FEATURES + 1, CLASSES) of a linear model; the last row is its bias."""
+    return numpy.random.RandomState(case["seed"] % 2**32).normal(size=(FEATURES + 1, CLASSES)).astype("float32").astype("float64")
+
+
+def parts(case, step):
+    """[(images (n, FEATURES), labels (n,))] of each replica in a step: parts of unequal length, so that a mean of means is wrong."""
+    chance = numpy.random.RandomState((case["seed"] + 7919 * (step + 1)) % 2**32)
+    images, labels = chance.normal(size=(case["total"], FEATURES)).astype("float32"), chance.randint(0, CLASSES, case["total"])
+    cuts = [0, *(2 * number + 2 for number in range(case["replicas"] - 1)), case["total"]]
+    return [(images[begin:end], labels[begin:end]) for begin, end in zip(cuts, cuts[1:])]

@@ -1,0 +1,26 @@
+"""The probe of cluster.py."""
+
+import json
+
+from grader.box.rank import Wrong
+from grader.probes.student import Student
+
+
+def tf_config(rank, ranks, source, case):
+    """What the gap returns for each rank of a job."""
+    student = Student(source)
+    return {"found": [_read(student.run(lines=list(case["lines"]), rank=number, port=case["port"]).returned) for number in range(len(case["lines"]))]}
+
+
+def _read(config):
+    """{"roles": names, "addresses": the workers', "task": [type, index]}. Raises Wrong for what is no such dictionary."""
+    if isinstance(config, str):
+        raise Wrong("your code returns a text: return the dictionary; the script makes JSON of it")
+    try:
+        config = json.loads(json.dumps(config))
+        addresses, task = config["cluster"].get("worker", []), config["task"]
+        return {"roles": sorted(config["cluster"]), "addresses": [str(one) for one in addresses], "task": [task["type"], task["index"]]}
+    except KeyError as error:
+        raise Wrong(f"in what your code returns there is no {error}") from None
+    except (TypeError, AttributeError, ValueError):
+        raise Wrong(f'your code returns {config!r:.100}: it should be {{"cluster": {{...}}, "task": {{...}}}}') from None

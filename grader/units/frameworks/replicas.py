@@ -1,0 +1,155 @@
+"""The checks of replicas.py: the parameters after each step are those of one big batch, and each replica gets its part of the images."""
+
+import numpy
+
+from grader.checks import criteria
+from grader.checks.check import Check, Criterion
+from grader.checks.forms import Array
+from grader.units.frameworks.numbers import CLASSES, FEATURES, RATE, parts, samples, start
+
+PROBES = "grader.units.frameworks.probes.replicas:"
+TOLERANCE = 2e-5  # TensorFlow computes in single precision
+
+
+def gradients(weights, case, step):
+    """Of each replica's images of a step, with weights (FEATURES + 1, CLASSES): ([sum of their gradients], [sum of their losses], [their number])."""
+    sums, losses, counts = [], [], []
+    for images, labels in parts(case, step):
+        inputs = numpy.hstack([images, numpy.ones((len(images), 1))])
+        outputs = inputs @ weights
+        odds = numpy.exp(outputs - outputs.max(axis=1, keepdims=True))
+        shares = odds / odds.sum(axis=1, keepdims=True)
+        losses.append(-numpy.log(shares[numpy.arange(len(labels)), labels]).sum())
+        shares[numpy.arange(len(labels)), labels] -= 1
+        sums.append(inputs.T @ shares)
+        counts.append(len(labels))
+    return sums, losses, counts
+
+
+def trained(case, combine):
+    """(the weights after each step, the mean loss of each step), where combine(sums, counts) makes one gradient of those of the replicas."""
+    weights, found, losses = start(case), [], []
+    for step in range(case["steps"]):
+        sums, of_replicas, counts = gradients(weights, case, step)
+        weights = weights - RATE * combine(sums, counts)
+        found.append(weights)
+        losses.append(sum(of_replicas) / sum(counts))
+    return numpy.stack(found), losses
+
+
+def big_batch(seen, case, expected):
+    found, replicas = seen[0]["weights"], case["replicas"]
+    right, _ = trained(case, lambda sums, counts: sum(sums) / sum(counts))
+    if criteria.close(found, right, TOLERANCE):
+        return None
+    wrong = {
+        "each replica divides by the number of its own images; apply_gradients then adds these means up: divide by `total`": lambda sums, counts: (
+            sum(one / count for one, count in zip(sums, counts))
+        ),
+        "each replica's mean counts the same, however many images it has: divide the sum of its losses by `total`": lambda sums, counts: (
+            sum(one / count for one, count in zip(sums, counts)) / len(sums)
+        ),
+        f"the steps are {replicas} times too large: apply_gradients itself adds up the gradients of all replicas": lambda sums, counts: len(sums) * sum(sums) / sum(counts),
+        f"the steps are {replicas} times too small: apply_gradients adds up the gradients of the replicas and takes no mean": lambda sums, counts: (
+            sum(sums) / sum(counts) / len(sums)
+        ),
+        "the losses are added up and not divided by `total`": lambda sums, counts: sum(sums),
+        "the parameters do not change: call optimizer.apply_gradients(zip(gradients, model.trainable_variables))": lambda sums, counts: 0 * sums[0],
+    }
+    for sentence, combine in wrong.items():
+        if criteria.close(found, trained(case, combine)[0], TOLERANCE):
+            return sentence
+    off = numpy.abs(found - right).max()
+    return f"after {case['steps']} steps the parameters differ by up to {off:.2g} from those of one process with all images of each step"
+
+
+def losses_add_up(seen, case, expected):
+    _, right = trained(case, lambda sums, counts: sum(sums) / sum(counts))
+    found = [sum(of_step) for of_step in seen[0]["losses"]]
+    if criteria.close(found, right, TOLERANCE):
+        return None
+    return f"the replicas' losses of the first step add up to {found[0]:.4g}; the mean over all images is {right[0]:.4g}"
+
+
+def each_once(seen, case, expected):
+    everything = list(range(samples(case)))
+    for number, epoch in enumerate(seen[0]["epochs"]):
+        used = [image for step in epoch for part in step for image in part]
+        if len(epoch) > 4 * samples(case):
+            return "an epoch never ends: leave `repeat` out, as the loop over epochs does that"
+        if sorted(used) != everything:
+            missing = [image for image in everything if image not in used]
+            if missing:
+                return f"in epoch {number + 1}, {len(missing)} of {len(everything)} images are on no replica: the last batch may be smaller, but it counts"
+            return f"in epoch {number + 1}, images are used {len(used)} times; there are {len(everything)}"
+        wrong = [sum(map(len, step)) for step in epoch[:-1] if sum(map(len, step)) != case["total"]]
+        if wrong:
+            return f"a step takes {wrong[0]} images over all replicas; it should take `total`, {case['total']}: the strategy divides each batch among its replicas"
+        if any(0 in map(len, step) for step in epoch[:-1]):
+            return "a replica gets no images in some step"
+    return None
+
+
+def new_order(seen, case, expected):
+    orders = [[image for step in epoch for part in step for image in part] for epoch in seen[0]["epochs"]]
+    if any(order == sorted(order) for order in orders):
+        return "the images come in the order of the file: shuffle them"
+    if orders[0] == orders[1]:
+        return "all epochs have the same order: shuffle anew in each (shuffle does so unless it is told not to, or comes before `cache`)"
+    return None
+
+
+def also_between_processes(seen, case, expected):
+    policy = seen[0]["policy"]
+    if policy in ("DATA", "AUTO"):
+        return None
+    if policy == "":
+        return "the strategy does not get a tf.data set from you: use strategy.experimental_distribute_dataset"
+    why = "each process would use all images" if policy == "OFF" else "there are no files to divide"
+    return f"with AutoShardPolicy.{policy}, {why}: take AutoShardPolicy.DATA"
+
+
+def on_all_replicas(seen, case, expected):
+    if wrong := [count for count in seen[0]["model"] if count != case["replicas"]]:
+        return f"the variables of the model have {wrong[0]} cop{'y' if wrong[0] == 1 else 'ies'}; with {case['replicas']} replicas they need {case['replicas']}: make the model inside `with strategy.scope():`"
+    return None
+
+
+def optimizer_too(seen, case, expected):
+    counts = seen[0]["optimizer"]
+    if len(counts) < len(seen[0]["model"]):
+        return "the optimizer has no variables for its momentum yet; inside strategy.run it would be too late to make them: call its `build`"
+    if [count for count in counts if count != case["replicas"]]:
+        return "the optimizer's variables are on one device only: make and build it inside `with strategy.scope():`"
+    return None
+
+
+BIG_BATCH, EACH_ONCE, ON_ALL = "the step of one big batch", "each image once an epoch", "the model on all replicas"
+CASES_OF_STEP = ({"replicas": 2, "steps": 2, "total": 7},)
+CHECKS = (
+    Check(
+        "scope", PROBES + "scope", ({"replicas": 2},),
+        (
+            Criterion(ON_ALL, 1, on_all_replicas, "Call make_model() in a block `with strategy.scope():`."),
+            Criterion("the optimizer on all replicas", 1, optimizer_too, "Call make_optimizer() there, too, and optimizer.build(model.trainable_variables).", needs=ON_ALL),
+        ),
+        observed=lambda case: {"model": [int], "optimizer": [int]},
+    ),
+    Check(
+        "divided", PROBES + "divided", ({"replicas": 2, "samples": 23, "total": 6},),
+        (
+            Criterion(EACH_ONCE, 2, each_once, "`batch(total)` takes the images of all replicas; strategy.experimental_distribute_dataset divides each batch."),
+            Criterion("a new order in each epoch", 1, new_order, "`.shuffle(len(images), seed=seed)`, before `.batch`.", needs=EACH_ONCE),
+            Criterion("a part for each process", 1, also_between_processes, "options.experimental_distribute.auto_shard_policy = AutoShardPolicy.DATA", needs=EACH_ONCE),
+        ),
+        observed=lambda case: {"epochs": ([[[int]]], [[[int]]]), "policy": str},
+    ),
+    Check(
+        "replica_step", PROBES + "replica_step", CASES_OF_STEP,
+        (
+            Criterion(BIG_BATCH, 3, big_batch, "tf.reduce_sum(losses) / total; then apply_gradients, which adds up the replicas' gradients."),
+            Criterion("losses that add up to the mean", 1, losses_add_up, "loss = tf.reduce_sum(losses) / total", needs=BIG_BATCH),
+        ),
+        observed=lambda case: {"weights": Array((case["steps"], FEATURES + 1, CLASSES)), "losses": ((float,) * case["replicas"],) * case["steps"]},
+    ),
+)  # fmt: skip

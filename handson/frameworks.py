@@ -1,0 +1,64 @@
+"""The second environment, which `make frameworks` makes: TensorFlow, Lightning and Accelerate are in it, and nothing else of the course needs them.
+
+Scripts, notebooks and probes of the unit 07_frameworks run with the course's own Python. They call `add` before they import one of these
+packages; where one environment has everything, as with environment-frameworks.yml, it changes nothing.
+"""
+
+import importlib.util
+import os
+import sys
+import sysconfig
+from pathlib import Path
+
+from handson.errors import OneSentence, say
+from handson.files import COURSE
+
+PACKAGES = ("tensorflow", "keras", "lightning", "accelerate")
+VARIABLE = "HANDSON_FRAMEWORKS"  # the folder of the environment, if it is another one, such as one that a site's users share
+
+
+class NoFrameworks(OneSentence, ImportError):
+    """The second environment is missing."""
+
+
+def folder():
+    """The folder of the second environment."""
+    return Path(os.environ.get(VARIABLE) or COURSE / ".venv-frameworks").expanduser()
+
+
+def why_not():
+    """Why the packages can't be imported, in a sentence; None where they can."""
+    if all(map(_is_there, PACKAGES)):
+        return None
+    if not (folder() / "handson-stamp").exists():
+        return ("TensorFlow, Lightning and Accelerate are in a second environment, which is not there (or not complete): "
+                "type `make frameworks` in the course's folder (1.4 GB, a minute), and run this again")  # fmt: skip
+    if not _packages().is_dir():
+        return f"the second environment in {folder()} is for another Python than {sys.version.split()[0]}: type `make frameworks` in the course's folder"
+    return None
+
+
+def add():
+    """Make the packages of the second environment importable, after those of the first. Raises NoFrameworks."""
+    if problem := why_not():
+        sys.excepthook = _one_sentence  # scripts import what needs this before they read their options
+        raise NoFrameworks(problem)
+    if not all(map(_is_there, PACKAGES)):
+        sys.path.append(str(_packages()))
+
+
+def _is_there(name):
+    """Whether a package can be imported; a folder of this name, such as those of the exercises, is none."""
+    spec = importlib.util.find_spec(name)
+    return spec is not None and spec.origin is not None
+
+
+def _one_sentence(kind, error, traceback):
+    if isinstance(error, NoFrameworks):
+        say(error)
+    else:
+        sys.__excepthook__(kind, error, traceback)
+
+
+def _packages():
+    return Path(sysconfig.get_path("purelib", "venv", {"base": str(folder())}))

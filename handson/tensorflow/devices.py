@@ -1,0 +1,64 @@
+"""The devices that replicas train on: GPUs, or virtual ones (threads on a core each) where TensorFlow sees none.
+
+Call one of these functions before any other of TensorFlow's: its devices and threads are fixed when it first computes something.
+"""
+
+import os
+
+from handson.errors import TrackError
+from handson.tensorflow import tf
+from handson.training import virtual_gpus
+
+
+def use(gpus):
+    """Let this process train on the GPUs with these ids, and return TensorFlow's names of them, such as ["GPU:0", "GPU:1"].
+
+    Where there are no GPUs, TensorFlow splits its CPU into as many devices ("CPU:0", ...). Each has a thread, and the process has their cores.
+    Raises TrackError.
+    """
+    there = tf.config.list_physical_devices("GPU")
+    check(gpus, len(there) or virtual_gpus.COUNT)
+    if there:
+        mine = [there[gpu] for gpu in gpus]
+        tf.config.set_visible_devices(mine, "GPU")
+        for gpu in mine:
+            tf.config.experimental.set_memory_growth(gpu, True)
+        return [f"GPU:{number}" for number in range(len(mine))]
+    os.sched_setaffinity(0, {virtual_gpus.core_of(gpu) for gpu in gpus})
+    virtual_gpus.keep_freed_memory()
+    threads(len(gpus))
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * len(gpus))
+    return [f"CPU:{number}" for number in range(len(gpus))]
+
+
+def threads(number):
+    """Let `number` operations run at the same time, each in one thread."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(number)
+
+
+def check(gpus, count):
+    """Refuse ids of GPUs that are not there. Raises TrackError."""
+    if missing := [gpu for gpu in gpus if gpu >= count]:
+        raise TrackError(f"-g: there is no GPU {missing[0]}; TensorFlow sees those from 0 to {count - 1}")
+    if len(set(gpus)) < len(gpus):
+        raise TrackError("-g: TensorFlow has one replica for each GPU; name each id once")
+
+
+def describe(gpus, comm=None):
+    """Words for the output: the devices that replicas of one process train on; or, of `comm`'s processes, each on one of its node's `gpus`."""
+    if comm is not None:
+        check(gpus, len(tf.config.list_physical_devices("GPU")) or virtual_gpus.COUNT)
+        if tf.config.list_physical_devices("GPU"):
+            return f"{comm.size} GPUs"
+        return virtual_gpus.describe([(virtual_gpus.machine(), virtual_gpus.core_of(gpus[rank % len(gpus)])) for rank in range(comm.size)])
+    if there := tf.config.list_physical_devices("GPU"):
+        check(gpus, len(there))
+        return f"{len(gpus)} GPU{'s' * (len(gpus) > 1)}"
+    check(gpus, virtual_gpus.COUNT)
+    cores = len({virtual_gpus.core_of(gpu) for gpu in gpus})
+    if len(gpus) == 1:
+        return virtual_gpus.describe([("here", 0)])
+    shared = f", sharing {cores} core{'s' * (cores > 1)} equally" if cores < len(gpus) else f", on {cores} cores"
+    return f"{len(gpus)} virtual GPUs: threads of one process{shared}"

@@ -1,0 +1,82 @@
+"""The network that all tasks train, in Keras: the same layers as handson.pytorch.model, as a test verifies."""
+
+import numpy
+
+from handson.tensorflow import keras, tf
+from handson.training.data import stretching
+
+LAYERS = keras.layers
+AS_TORCH = keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")  # how torch draws initial weights
+
+
+class Enlarge(LAYERS.Layer):
+    """Images (N, 1 or 3, height, width) as (N, size, size, 3), as handson.training.data.enlarge does it.
+
+    By products of two matrices. A product `matrix @ images`, for which TensorFlow has to repeat the matrix for each image, overwrites memory of
+    other operations (TensorFlow 2.21 on CPUs, seen as crashes at random places).
+    """
+
+    def __init__(self, size):
+        super().__init__()
+        self.size = size
+
+    def build(self, shape):
+        self.down, self.across = (numpy.ascontiguousarray(stretching(length, self.size).T, "float32") for length in shape[2:])
+
+    def call(self, images):
+        _, channels, height, width = images.shape
+        rows = tf.reshape(tf.matmul(tf.reshape(images, [-1, width]), self.across), [-1, height, self.size])
+        columns = tf.matmul(tf.reshape(tf.transpose(rows, [0, 2, 1]), [-1, height]), self.down)
+        large = tf.transpose(tf.reshape(columns, [-1, channels, self.size, self.size]), [0, 3, 2, 1])
+        return tf.tile(large, [1, 1, 1, 3]) if channels == 1 else large
+
+
+class Grid(LAYERS.Layer):
+    """Means over a grid of 4 x 4 regions, whatever the images' size, in the order of torch: (N, H, W, C) -> (N, C * 16)."""
+
+    def build(self, shape):
+        down, across = (_means(length, 4) for length in shape[1:3])
+        self.regions = numpy.einsum("ih,jw->hwij", down, across).reshape(shape[1] * shape[2], 16)
+
+    def call(self, images):
+        _, height, width, channels = images.shape
+        pixels = tf.reshape(tf.transpose(images, [0, 3, 1, 2]), [-1, height * width])
+        return tf.reshape(tf.matmul(pixels, self.regions), [-1, channels * 16])
+
+
+def _means(length, parts):
+    """The matrix (parts, length) that takes the mean over each of `parts` regions; they overlap if `length` is no multiple of `parts`."""
+    matrix = numpy.zeros((parts, length), "float32")
+    for part in range(parts):
+        begin, end = part * length // parts, -(-(part + 1) * length // parts)
+        matrix[part, begin:end] = 1 / (end - begin)
+    return matrix
+
+
+class Convolution(LAYERS.Conv2D):
+    """Pads on all four sides alike, as torch does; with a stride, Keras's padding="same" pads more at the end."""
+
+    def call(self, images):
+        sides = [[0, 0], *[[size // 2, size // 2] for size in self.kernel_size], [0, 0]]
+        return tf.nn.conv2d(images, self.kernel, self.strides, sides)
+
+
+def conv_block(outputs, kernel, stride, normalise=True):
+    """Convolution, batch normalisation, ReLU: (N, H, W, inputs) -> (N, H/stride, W/stride, outputs), with torch's constants of
+    batch normalisation."""
+    convolution = Convolution(outputs, kernel, stride, padding="same", use_bias=False, kernel_initializer=AS_TORCH)
+    return [convolution, *[LAYERS.BatchNormalization(momentum=0.9, epsilon=1e-5) for _ in range(normalise)], LAYERS.ReLU()]
+
+
+def convnet(shape, size, classes=10, normalise=True):
+    """The network for images (N, *shape) with shape = (1 or 3, height, width), which it enlarges to `size` pixels; to class scores (N, classes)."""
+    return keras.Sequential([
+        LAYERS.Input(shape),
+        Enlarge(size),
+        *conv_block(16, kernel=5, stride=4, normalise=normalise),
+        *conv_block(32, kernel=3, stride=2, normalise=normalise),
+        *conv_block(64, kernel=3, stride=2, normalise=normalise),
+        *conv_block(64, kernel=3, stride=2, normalise=normalise),
+        Grid(),
+        LAYERS.Dense(classes, kernel_initializer=AS_TORCH, bias_initializer=keras.initializers.RandomUniform(-1 / 32, 1 / 32)),
+    ])  # fmt: skip

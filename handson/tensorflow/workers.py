@@ -1,0 +1,74 @@
+"""The strategy of several processes, and what they do together."""
+
+import contextlib
+import os
+
+from handson.tensorflow import devices, tf
+from handson.training import meeting, virtual_gpus
+
+
+def nothing(*_):
+    """Prints nothing, for all processes but one."""
+
+
+def multi_worker_strategy(comm, args):
+    """MultiWorkerMirroredStrategy on this process's GPU; comm.devices becomes the words for all."""
+    comm.devices = devices.describe(args.gpu, comm)
+    devices.use([args.gpu[comm.intra_rank]])
+    ring = tf.distribute.experimental.CommunicationImplementation.RING
+    implementation = tf.distribute.experimental.CommunicationOptions(implementation=ring)
+    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=implementation)
+
+
+def serve(comm, args):
+    """Be a parameter server or a worker of a chief, until the chief has ended; does not return."""
+    if not tf.config.list_physical_devices("GPU"):
+        os.sched_setaffinity(0, {virtual_gpus.core_of(max(0, comm.rank - 2))})
+    cluster, role, index = meeting.read(os.environ["TF_CONFIG"])
+    settings = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=4)  # with one of the latter, it would hang
+    server = tf.distribute.Server(tf.train.ClusterSpec(cluster), job_name=role, task_index=index, protocol="grpc", config=settings, start=True)
+    meeting.end_with_first()
+    server.join()
+
+
+def parameter_server_strategy(comm, args):
+    """ParameterServerStrategy, for the chief; comm.devices becomes the words for all workers."""
+    os.environ["GRPC_FAIL_FAST"] = "use_caller"
+    workers = comm.size - 2
+    comm.devices = virtual_gpus.describe([(virtual_gpus.machine(), virtual_gpus.core_of(number)) for number in range(workers)])
+    devices.threads(2)
+    return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+
+
+@contextlib.contextmanager
+def named_losses():
+    """In a `with`: what TensorFlow says at length of a server that has died becomes a sentence. Raises ClusterError."""
+    try:
+        yield
+    except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError) as error:
+        lost = next((role for role in ("ps", "worker", "chief") if f"/job:{role}" in str(error)), "another process")
+        name = {"ps": "the parameter server", "worker": "a worker"}.get(lost, lost)
+        raise meeting.ClusterError(f"the connection to {name} is lost: it has died, or its node can't be reached; all processes end") from None
+
+
+def evaluator(strategy, model, test_set, batchsize):
+    """A function that returns (loss, accuracy) on a test set, of which each worker evaluates its part; the sums are added up."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    batches = tf.data.Dataset.from_tensor_slices((test_set.images, test_set.labels)).batch(batchsize).with_options(options)
+    batches = strategy.experimental_distribute_dataset(batches)
+
+    def part(images, labels):
+        outputs = model(images, training=False)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs)
+        return tf.reduce_sum(losses), tf.reduce_sum(tf.cast(tf.argmax(outputs, 1) == labels, "float32"))
+
+    @tf.function
+    def sums(images, labels):
+        return [strategy.reduce("SUM", one, axis=None) for one in strategy.run(part, args=(images, labels))]
+
+    def evaluate():
+        found = [sums(images, labels) for images, labels in batches]
+        return tuple(float(sum(of_batch)) / len(test_set) for of_batch in zip(*found))
+
+    return evaluate

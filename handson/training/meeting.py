@@ -1,0 +1,179 @@
+"""The processes of a TensorFlow cluster: they meet before TensorFlow starts, which would wait for one that is missing for a long time or for
+ever, and they end together. Task 0 (worker 0, or the chief) collects a line of all others and lets them go on; the connections stay open."""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from dataclasses import dataclass
+
+from handson.cluster.nodes import current_node
+from handson.errors import OneSentence
+
+LIMIT = float(os.environ.get("HANDSON_MEETING") or 120)  # seconds for all processes to start, on a busy machine
+FIRST_PORT, PORTS = 20000, 10000
+
+
+class ClusterError(OneSentence, RuntimeError):
+    """Why a cluster of TensorFlow's does not come together, or ends."""
+
+
+@dataclass
+class Communicator:
+    """What a process knows of all of them; the names are ChainerMN's."""
+
+    rank: int
+    size: int
+    intra_rank: int
+    inter_size: int
+    name: str  # what carries the gradients
+    devices: str  # of all processes, in words
+
+
+def port():
+    """The first port that a cluster may use. It follows from the job's number, so that two jobs rarely share one; MASTER_PORT can set it."""
+    job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or str(os.getppid())
+    return int(os.environ.get("MASTER_PORT") or FIRST_PORT + int("".join(filter(str.isdigit, job.split(".")[0])) or 0) * 16 % PORTS)
+
+
+def with_parameter_server(config):
+    """The TF_CONFIG, a dictionary, of a process of a cluster with a chief, a parameter server and workers; config: that of a cluster of workers
+    alone, of which the first two get the other roles. Raises ClusterError if there are fewer than three."""
+    addresses, rank = config["cluster"]["worker"], config["task"]["index"]
+    if len(addresses) < 3:
+        raise ClusterError(f"a chief, a parameter server and a worker are three ranks, and the job has {len(addresses)}: start it with mpiexec -n 4")
+    role, index = [("chief", 0), ("ps", 0), *(("worker", number) for number in range(len(addresses) - 2))][rank]
+    return {"cluster": {"chief": addresses[:1], "ps": addresses[1:2], "worker": addresses[2:]}, "task": {"type": role, "index": index}}
+
+
+def read(text):
+    """({role: addresses}, role, index) of a TF_CONFIG's text. Raises ClusterError with what is wrong with it."""
+    if not text:
+        raise ClusterError('TF_CONFIG is not set: it should be {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}')
+    try:
+        content = json.loads(text)
+        cluster, role, index = content["cluster"], content["task"]["type"], content["task"]["index"]
+        addresses = [address.rpartition(":") for of_role in cluster.values() for address in of_role]
+        if not all(host and 0 < int(number) < 65536 for host, _, number in addresses):
+            raise ValueError("an address is not host:port")
+        if len(set(addresses)) < len(addresses):
+            raise ValueError("two tasks have the same address")
+        if type(index) is not int or not 0 <= index < len(cluster[role]):
+            raise ValueError(f"there is no {role} {index}")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise ClusterError(f"TF_CONFIG is malformed ({what}): {text[:200]}") from None
+    return cluster, role, index
+
+
+def meet(args, config=None):
+    """Meet the other processes of the cluster `config` (a dictionary; by default TF_CONFIG's), and set TF_CONFIG. Call it before TensorFlow
+    computes anything. Returns a Communicator; args.gpu becomes the ids of the GPUs of this node. Raises ClusterError."""
+    os.environ["TF_CONFIG"] = json.dumps(config) if config else os.environ.get("TF_CONFIG", "")
+    cluster, role, index = read(os.environ["TF_CONFIG"])
+    tasks = [(of_role, number) for of_role, addresses in _in_order(cluster) for number in range(len(addresses))]
+    rank = tasks.index((role, index))
+    lines = _exchange(cluster, tasks, rank, {"node": current_node(), "options": {name: str(value) for name, value in vars(args).items() if name != "out"}})
+    nodes = [line["node"] for line in lines]
+    for other, line in enumerate(lines):
+        for name, value in lines[0]["options"].items():
+            if line["options"].get(name) != value:
+                raise ClusterError(f"rank 0 has {name} {value}, but rank {other} has {line['options'].get(name)}: give all ranks the same options")
+    intra_rank = nodes[:rank].count(nodes[rank])
+    args.gpu = args.gpu or list(range(nodes.count(nodes[rank])))
+    if len(args.gpu) <= intra_rank:
+        raise ClusterError(f"-g names {len(args.gpu)} GPUs, but there are {nodes.count(nodes[rank])} ranks on {nodes[rank]}: name one for each")
+    return Communicator(rank, len(tasks), intra_rank, len(set(nodes)), "gRPC", "")
+
+
+def _in_order(cluster):
+    """(role, addresses), the chief first."""
+    return sorted(cluster.items(), key=lambda item: (item[0] != "chief", item[0] != "ps"))
+
+
+def _address(cluster, task):
+    role, index = task
+    host, _, number = cluster[role][index].rpartition(":")
+    return host, int(number)
+
+
+def _exchange(cluster, tasks, rank, mine):
+    """Everybody's `mine`, a list in the order of the tasks. Raises ClusterError."""
+    role, index = tasks[rank]
+    host, number = _address(cluster, tasks[rank])
+    try:
+        listening = socket.create_server(("", number), backlog=len(tasks))
+    except OSError as error:
+        raise ClusterError(f"port {number} of {host}, which TF_CONFIG gives {role} {index}, can't be used ({os.strerror(error.errno)}): "
+                           "two tasks may have one index, or another program has the port; MASTER_PORT chooses others") from None  # fmt: skip
+    with listening:
+        end = time.monotonic() + LIMIT
+        return _collect(listening, cluster, tasks, mine, end) if rank == 0 else _report(cluster, tasks, rank, mine, end)
+
+
+def _collect(listening, cluster, tasks, mine, end):
+    lines, connections, problem = {0: mine}, [], None
+    while len(lines) < len(tasks) and not problem:
+        listening.settimeout(max(0.01, end - time.monotonic()))
+        try:
+            connection, _ = listening.accept()
+            connection.settimeout(max(0.01, end - time.monotonic()))
+            rank, line = json.loads(connection.makefile().readline())
+        except TimeoutError:
+            missing = [f"{task[0]} {task[1]} ({':'.join(map(str, _address(cluster, task)))})" for other, task in enumerate(tasks) if other not in lines]
+            problem = f"{', '.join(missing)} did not come within {LIMIT:g} s: look at its output, and whether its node can be reached"
+            break
+        except (OSError, ValueError):
+            continue  # not one of ours
+        connections.append(connection)
+        if rank in lines:
+            problem = f"two processes say that they are {tasks[rank][0]} {tasks[rank][1]}: each needs an index of its own in TF_CONFIG"
+        lines[rank] = line
+    answer = problem or [lines[rank] for rank in range(len(tasks))]
+    for connection in connections:
+        with contextlib.suppress(OSError):
+            connection.sendall((json.dumps(answer) + "\n").encode())
+    if problem:
+        raise ClusterError(problem)
+    _kept.extend(connections)
+    return answer
+
+
+def _report(cluster, tasks, rank, mine, end):
+    first, connection = _address(cluster, tasks[0]), None
+    where = f"{tasks[0][0]} 0 ({first[0]}:{first[1]})"
+    while connection is None:
+        try:
+            connection = socket.create_connection(first, timeout=5)
+        except OSError as error:
+            if time.monotonic() > end:
+                raise ClusterError(f"{where} did not come within {LIMIT:g} s ({error}): look at its output, and whether its node can be reached") from None
+            time.sleep(0.1)
+    try:
+        connection.settimeout(max(1.0, end - time.monotonic() + 5))
+        connection.sendall((json.dumps([rank, mine]) + "\n").encode())
+        answer = json.loads(connection.makefile().readline())
+    except (OSError, ValueError):
+        raise ClusterError(f"{where} ended before all processes had met: look at its output") from None
+    if isinstance(answer, str):
+        time.sleep(1)  # task 0 prints it
+        raise SystemExit(2)
+    connection.settimeout(None)
+    _kept.append(connection)
+    return answer
+
+
+_kept = []  # the connections of the meeting: one that closes tells that the process at its other end is gone
+
+
+def end_with_first():
+    """End this process as soon as task 0 has ended, however that was: servers of TensorFlow's wait for work for ever."""
+
+    def wait():
+        with contextlib.suppress(OSError):
+            _kept[0].recv(1)
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()

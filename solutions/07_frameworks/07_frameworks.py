@@ -1,0 +1,168 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # The same training in other systems
+#
+# People train on many GPUs with TensorFlow, with PyTorch's older `DataParallel`, with Lightning or with Accelerate. This notebook runs the same
+# training in each of them: the same network, the same images, the same batches. What does each system do for you, and what does it leave to you?
+#
+# **In about 75 minutes you will**
+#
+# - run one training in several systems, and compare what they reach with what they ask of you,
+# - make TF_CONFIG of a job's node file, and write the step of a *replica* under a *strategy*,
+# - know what belongs inside a strategy's scope, and how a `tf.data` set is divided,
+# - say why the threads of DataParallel can't do what processes can,
+# - read each system with the help of a [dictionary](../docs/frameworks.md).
+#
+# New words are in the [glossary](../docs/glossary.md).
+
+# %%
+EXERCISES = "../exercises"
+FOLDER = f"{EXERCISES}/07_frameworks"
+OPTIONS = "--epoch 2 --size 64"
+
+# %% [markdown]
+# These systems are in a second environment, which `make frameworks` makes beside the first one. Scripts find it by themselves.
+
+# %%
+from handson import frameworks
+
+print(frameworks.why_not() or "TensorFlow, Lightning and Accelerate are there.")
+
+# %% [markdown]
+# ## How processes find each other
+#
+# torchrun gives each PyTorch process its rank, and the address of rank 0. TensorFlow's processes know all addresses instead: each has *TF_CONFIG*
+# in its environment, with the cluster (the same everywhere) and its own task. A batch job has the hosts in `$PBS_NODEFILE`.
+#
+# Fill the gap of `tensorflow/cluster.py`, then those of `tensorflow/replicas.py`:
+#
+# - `scope`: variables that are made inside the *scope* of a strategy have a copy on each replica; others don't. The optimizer has variables, too.
+# - `divided`: a `tf.data` set yields *global batches*; the strategy divides each of them among its replicas.
+# - `replica_step`: the part of one replica. `apply_gradients` adds up the gradients of all replicas. It does not divide.
+
+# %%
+# !cd {FOLDER} && grep -n "# PUT YOUR CODE" */*.py
+
+# %%
+from grader import check
+
+check("frameworks")
+
+# %% [markdown]
+# ## One training, several systems
+#
+# `train_cifar_mirrored.py` is one process with a replica on each of two GPUs, trained by Keras's `fit`. What has to be added to the script for one
+# GPU? Guess how many lines differ, then look.
+
+# %%
+# !cd {FOLDER}/tensorflow && diff train_cifar_single_gpu.py train_cifar_mirrored.py
+
+# %% [markdown]
+# Keras's `fit` fails under `MultiWorkerMirroredStrategy`, so `train_cifar_multi_worker.py` has a loop of its own with your functions.
+# Lightning has no loop at all: it calls methods of yours. Accelerate keeps the loop, and wraps what is in it.
+#
+# Each script runs on one worker, then on two. Which system will lose least to its second worker?
+
+# %%
+### BEGIN SOLUTION prediction_speedup: write `prediction_speedup = ` and the highest speed-up on two workers that you expect of any system here
+prediction_speedup = 1.7
+### END SOLUTION
+print(f"I expect a speed-up of {prediction_speedup} at best.")
+
+# %%
+from handson.cluster.follow import follow, submit
+
+RUNS = [  # script, GPUs; ranks under mpiexec, or one process that takes all GPUs
+    ("tensorflow/train_cifar_single_gpu.py", 1, "none"),
+    ("tensorflow/train_cifar_mirrored.py", 2, "none"),
+    ("tensorflow/train_cifar_multi_worker.py", 2, "mpiexec"),
+    ("lightning/train_cifar_lightning.py", 1, "mpiexec"),
+    ("lightning/train_cifar_lightning.py", 2, "mpiexec"),
+    ("accelerate/train_cifar_accelerate.py", 1, "mpiexec"),
+    ("accelerate/train_cifar_accelerate.py", 2, "mpiexec"),
+]
+for script, gpus, ranks in RUNS:
+    if frameworks.why_not() is None:
+        mpiprocs = 1 if ranks == "none" else gpus
+        select = f"select=1:ngpus={gpus}:mpiprocs={mpiprocs}:ompthreads=1"
+        ids = ",".join(map(str, range(gpus)))
+        variables = {"SCRIPT": script, "RANKS": ranks, "OPTIONS": f"{OPTIONS} -g {ids}"}
+        follow(submit(FOLDER, "-V", "-l", select, "-j", "oe", "run_script.sh", **variables))
+
+# %%
+from handson import compare
+from handson.notebook import runs
+
+results = runs.find(EXERCISES, unit="frameworks")
+results = [run for run in results if compare.conditions(run) == compare.conditions(results[-1])]
+print("\n".join(compare.text(compare.table(results))))
+compare.picture(results)
+
+# %% [markdown]
+# ## What `fit` does with the last batch
+#
+# 1,500 images in batches of 64 leave a last batch of 28. Each replica takes the mean of the losses of *its* images, and `fit` takes the mean of
+# these means. Where the parts are unequal, do all images count the same?
+
+
+# %%
+def weights_of_fit(parts):
+    """The weight of one image of each replica in the loss of a step, under `fit`; parts: how many images each replica has."""
+    ### BEGIN SOLUTION weights_of_fit: return a list with the weight of an image of each replica; the weights of all images add up to 1
+    return [1 / (len(parts) * images) for images in parts]
+    ### END SOLUTION
+
+
+# %%
+for parts in ([32, 32], [14, 14], [8, 7], [32, 1]):
+    print(parts, [round(weight, 4) for weight in weights_of_fit(parts)], "; with equal weights", round(1 / sum(parts), 4))
+
+# %% [markdown]
+# Your `replica_step` divides the sum of the losses by the number of all images, so that each image counts the same.
+#
+# ## Threads in place of processes
+#
+# `torch.nn.DataParallel` is one process with a thread for each GPU. Python runs in one thread at a time (the *GIL*); what runs inside an operation,
+# on a GPU or in a kernel on the CPU, does not hold it. A replica's step takes `python` seconds of Python and `kernels` seconds inside of operations,
+# and while one thread is in an operation, another one may be in Python. How much faster are N threads than one, at best?
+
+
+# %%
+def threads_speedup(python, kernels, threads):
+    """The speed-up of `threads` replicas in threads over one replica, at best; python, kernels: seconds of one replica's step."""
+    ### BEGIN SOLUTION threads_speedup: return the speed-up: the images of `threads` replicas, and the time that their step takes at least
+    together = max(threads * python, python + kernels)
+    return threads * (python + kernels) / together
+    ### END SOLUTION
+
+
+# %%
+for kernels in (0, 1, 3, 10):
+    two, eight = threads_speedup(1, kernels, 2), threads_speedup(1, kernels, 8)
+    print(f"1 ms of Python, {kernels} ms in kernels: 2 threads {two:.2f}, 8 threads {eight:.2f} times one")
+
+# %% [markdown]
+# Measured here, with layers so small that nearly all time is Python's, and with convolutions:
+
+# %%
+from handson.notebook import threads
+
+threads.measured()
+
+# %%
+check("frameworks")
+
+# %% [markdown]
+# ## What you can do now
+#
+# - Choose a system, and know what it does silently: who divides the batch, who scales the loss, who adds up the gradients.
+# - Make TF_CONFIG of a node file, and write a distributed step in TensorFlow.
+# - Translate a DDP loop to Lightning and to Accelerate without changing what is computed.
+# - Say when threads are enough, and when processes are needed.

@@ -1,0 +1,68 @@
+"""Train with Accelerate, in the ranks that mpiexec or torchrun has started: mpiexec -n 2 python train_cifar_accelerate.py --help"""
+
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from pytorch_pfn_extras.reporting import report
+from pytorch_pfn_extras.training import ExtensionsManager
+from torch.utils.data import DataLoader
+
+from handson.pytorch import accelerating, extensions
+from handson.pytorch.batches import EpochBatches
+from handson.pytorch.communicator import meet, scatter_dataset
+from handson.pytorch.model import ConvNet
+from handson.pytorch.steps import sgd
+from handson.pytorch.workers import TIMEOUT
+from handson.training import data, options, results
+from handson.training.banner import announce
+
+
+def train(comm, accelerator, args, train_set, test_set):
+    shard, test_shard = (scatter_dataset(part, comm, args.seed) for part in (train_set, test_set))
+    test_loader = DataLoader(test_shard, args.batchsize)
+    batches = EpochBatches(comm.allgather(len(shard)), comm.rank, args.batchsize, args.seed)
+    train_loader = DataLoader(shard, batch_sampler=batches)
+
+    torch.manual_seed(args.seed)
+    model = ConvNet(len(shard.classes)).to(accelerator.device)
+    # Only what Accelerate must know is prepared. A prepared DataLoader would repeat images where they don't divide.
+    replica, optimizer = accelerator.prepare(model, sgd(model, args))
+
+    def prepare(images, labels):
+        return data.enlarge(images.to(accelerator.device), args.size), labels.to(accelerator.device)
+
+    manager = ExtensionsManager(model, optimizer, args.epoch, iters_per_epoch=len(train_loader), out_dir=args.out)
+    evaluator = accelerating.evaluator(test_loader, model, prepare)
+    extensions.add_reports(manager, evaluator, model, everywhere=True)
+
+    start = time.perf_counter()
+    for epoch in range(args.epoch):
+        batches.set_epoch(epoch)
+        for (images, labels), total in zip(train_loader, batches.totals):
+            images, labels = prepare(images, labels)
+            with manager.run_iteration():
+                optimizer.zero_grad()
+                outputs = replica(images)
+                loss = F.cross_entropy(outputs, labels, reduction="sum") * comm.size / total
+                accelerator.backward(loss)
+                optimizer.step()
+                report({"main/loss": loss.detach(), "main/accuracy": extensions.accuracy(outputs, labels)})
+    seconds = time.perf_counter() - start
+
+    images = sum(batches.totals) * args.epoch
+    results.finish(args, manager, evaluator, images / seconds, images, seconds)
+
+
+def main():
+    args = options.parse(gpus=None)
+    with meet(args) as comm:  # MPI or torchrun says which rank this is, and where the others are
+        dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
+        train_set, test_set = comm.load_on_rank_0(args)
+        announce("multiple nodes", args, train_set, comm.devices, comm)
+        train(comm, accelerating.accelerator(comm, args), args, train_set, test_set)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The other systems at one and two workers, beside the PyTorch track; each against two independent runs of itself. Needs `make frameworks`."""
+
+import os
+import statistics
+import subprocess
+import sys
+
+from handson import frameworks
+from tests.bench import runs
+
+UNIT = runs.ROOT / "solutions/07_frameworks"
+WORDS = ("-e", "2", "--size", "256")
+TURNS = 3  # of which the medians count
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+ALONE = {  # a script for one GPU, whose id follows -g
+    "PyTorch": "01_single_gpu/pytorch/train_cifar_single_gpu.py",
+    "TensorFlow": "07_frameworks/tensorflow/train_cifar_single_gpu.py",
+    "Lightning": "07_frameworks/lightning/train_cifar_lightning.py",
+}
+TOGETHER = {  # (system, how), script, what starts it
+    ("PyTorch", "DistributedDataParallel"): ("02_multi_gpu/pytorch/train_cifar_multi_gpu.py", ()),
+    ("TensorFlow", "MirroredStrategy"): ("07_frameworks/tensorflow/train_cifar_mirrored.py", ()),
+    ("TensorFlow", "MultiWorkerMirroredStrategy"): ("07_frameworks/tensorflow/train_cifar_multi_worker.py", ("mpiexec", "-n", "2", sys.executable)),
+    ("Lightning", "ddp"): ("07_frameworks/lightning/train_cifar_lightning.py", ()),
+    ("PyTorch", "Accelerate"): ("07_frameworks/accelerate/train_cifar_accelerate.py", TORCHRUN),
+}
+
+
+def measure(folder):
+    """Rows (what, value, target)."""
+    if problem := frameworks.why_not():
+        return [(problem, "-", "")]
+    nodes = folder / "nodes"
+    nodes.write_text("localhost\nlocalhost\n")
+    os.environ["PBS_NODEFILE"] = str(nodes)
+    single, double, both, first = ({} for _ in range(4))
+    for turn in range(TURNS):
+        for system, script in ALONE.items():
+            [one] = _run(folder / f"{system}_{turn}", [(script, (), ("-g", "0"))])
+            pair = _run(folder / f"{system}_pair_{turn}", [(script, (), ("-g", gpu)) for gpu in "01"])
+            single.setdefault(system, []).append(_steady(one))
+            double.setdefault(system, []).append(sum(map(_steady, pair)))
+            first.setdefault(system, []).append(one.log[0].get("first_step", 0.0))
+        for key, (script, launcher) in TOGETHER.items():
+            words = () if launcher else ("-g", "0,1")
+            [two] = _run(folder / f"{key[1]}_{turn}", [(script, launcher, words)])
+            both.setdefault(key, []).append(_steady(two))
+    rows = [(f"images/s of {system}, one worker", f"{statistics.median(rates):.0f}", "") for system, rates in single.items()]
+    rows += [(f"seconds of the first step of {system}", f"{statistics.median(seconds):.2f}", "") for system, seconds in first.items() if max(seconds)]
+    for (system, how), rates in both.items():
+        rows.append((f"images/s of {how}, two workers", f"{statistics.median(rates):.0f}", ""))
+        share = statistics.median(rate / limit for rate, limit in zip(rates, double[system]))
+        rows.append((f"{how}: of two independent runs of {system}", f"{share:.2f}", ""))
+    return rows
+
+
+def _run(out, scripts):
+    """The Results of scripts that run at the same time; scripts: (script, what starts it, its options)."""
+    started = []
+    for number, (script, launcher, words) in enumerate(scripts):
+        command = [*(launcher or (sys.executable,)), str(runs.ROOT / "solutions" / script), "-o", str(out / str(number)), *WORDS, *words]
+        started.append((subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL), out / str(number)))
+    return runs.finish(*started)
+
+
+def _steady(result):
+    """images/s in training, without the first step and its images."""
+    first = result.log[0].get("first_step", 0.0)
+    return (result.images - (result.batchsize * result.workers if first else 0)) / (result.train_seconds - first)
