@@ -29,7 +29,7 @@ def verify(units=None, say=print):
     Returns whether nothing is. Raises OneSentence errors."""
     if unknown := [unit for unit in units or () if unit not in UNITS]:
         raise VerifyError(f"there is no unit {unknown[0]}: choose from {', '.join(UNITS)}")
-    chosen, found = {unit: UNITS[unit] for unit in units or ready()}, []
+    chosen, found = {unit: parts for unit, parts in UNITS.items() if unit in (units or ready())}, []
 
     def report(sentences):
         for sentence in sentences:
