@@ -17,7 +17,7 @@ STEPS, WARM_UP = 60, 5
 
 def one_worker(exercises, out, size=64):
     """The folder of the student's last run of one worker whose steps were measured; if there is none, of one that is made now, in `out`."""
-    found = [run for run in of_student.find(exercises, unit="single_gpu") if run.steps and run.parameters]
+    found = [run for run in of_student.find(exercises, unit="single_gpu") if run.steps and run.parameters and not run.profiled]
     if found:
         return found[-1].folder
     if not (Path(out) / "result.json").exists():

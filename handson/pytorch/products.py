@@ -40,7 +40,8 @@ def check_heads(heads, ranks):
     """Refuse heads that can't be divided among `ranks` ranks. Raises TrackError."""
     if heads % ranks:
         fitting = ", ".join(str(number) for number in range(1, heads + 1) if heads % number == 0)
-        raise TrackError(f"the {heads} heads of an attention can't be divided among {ranks} ranks: split them among {fitting} ranks, or choose another --heads", True)
+        cure = f"split them among {fitting} ranks, or choose another --heads"
+        raise TrackError(f"the {heads} heads of an attention can't be divided among {ranks} ranks: {cure}", True)
 
 
 def ranks_of_a_node(comm):
@@ -56,11 +57,13 @@ def ranks_of_a_node(comm):
 
 
 def compare(split):
-    """The main program of a script that splits a network: train the whole one and the split one alike, print both losses, and write them into products.json.
+    """The main program of a script that splits a network: train the whole one and the split one alike, print both losses, and write them
+    into products.json.
 
     split(model): splits a Transformer among all ranks, in place.
     """
-    parser = options.OneSentenceParser(description="Compare a network that is split with the whole one.", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    shown = argparse.ArgumentDefaultsHelpFormatter
+    parser = options.OneSentenceParser(description="Compare a network that is split with the whole one.", formatter_class=shown)
     add = parser.add_argument
     add("-g", "--gpu", type=options.gpu_ids, metavar="IDS", help="accepted as by the training scripts; not used")
     add("--width", type=options.positive(int, 4096), default=128, metavar="N", help="numbers for each token")
@@ -89,7 +92,8 @@ def compare(split):
 
 
 def trained(model):
-    """Make some steps, with the same images for each model. Returns the losses, the all-reduces in the last step, and the bytes of this rank's parameters."""
+    """Make some steps, with the same images for each model. Returns the losses, the all-reduces in the last step, and the bytes of this
+    rank's parameters."""
     chance, optimizer, found = torch.Generator().manual_seed(1), torch.optim.SGD(model.parameters(), RATE), {}
     for step in range(STEPS):
         images, labels = torch.randn(IMAGES, 3, 8, 8, generator=chance, requires_grad=True), torch.randint(10, (IMAGES,), generator=chance)

@@ -180,5 +180,6 @@ def leave(status):
     recording.finish()
     sys.stdout.flush()
     sys.stderr.flush()
-    library = ctypes.PyDLL if "torch.distributed.tensor" in sys.modules else ctypes.CDLL  # DTensor frees Python's objects in C's exit, for which Python's lock is held
+    # DTensor frees Python's objects in C's exit, for which Python's lock is held.
+    library = ctypes.PyDLL if "torch.distributed.tensor" in sys.modules else ctypes.CDLL
     library(None).exit(status)

@@ -50,11 +50,6 @@ print(frameworks.why_not() or "TensorFlow, Lightning and Accelerate are there.")
 # %%
 # !cd {FOLDER} && grep -n "# PUT YOUR CODE" */*.py
 
-# %%
-from grader import check
-
-check("frameworks")
-
 # %% [markdown]
 # ## One training, several systems
 #
@@ -157,6 +152,8 @@ from handson.notebook import threads
 threads.measured()
 
 # %%
+from grader import check
+
 check("frameworks")
 
 # %% [markdown]
