@@ -304,7 +304,7 @@ BY_PBS = {  # what a real PBS gives a job (beside PBS_O_...), seen in OpenPBS 23
     "PBS_QUEUE", "PBS_TASKNUM", "NCPUS", "OMP_NUM_THREADS",
 }  # fmt: skip
 BY_PBS_O = {f"PBS_O_{name}" for name in ("HOME", "HOST", "LOGNAME", "PATH", "QUEUE", "SHELL", "SYSTEM", "WORKDIR", "MAIL")}
-GIVEN = {"TRACK", "OPTIONS", "PROFILE", "SCRIPT", "NAME", "PATH", "HOME", "PWD"}  # by the student with -v, or by every shell
+GIVEN = {"TRACK", "OPTIONS", "PROFILE", "SCRIPT", "NAME", "PATH", "HOME", "PWD", "RANKS", "RUN"}  # by the student with -v, or by every shell
 # Resources that PBS Professional and OpenPBS know by themselves, and ngpus, which sites with GPUs add. None of the embedded PBS's own.
 CHUNK, JOB_WIDE = {"ncpus", "ngpus", "mem", "mpiprocs", "ompthreads"}, {"select", "place", "walltime"}
 
@@ -338,9 +338,9 @@ def test_chunks_of_a_script_for_several_nodes_cannot_share_a_host(script):
 
 def test_a_script_starts_as_many_ranks_as_it_has_mpi_processes(script):
     """PBS writes a line for each into the node file."""
-    for ranks in re.findall(r"^mpiexec -n (.*?) -hostfile", script, re.MULTILINE):
+    for ranks in re.findall(r"^ *mpiexec -n (.*?) -hostfile", script, re.MULTILINE):
         assert ranks == '$(wc -l <"$PBS_NODEFILE")'
-    assert script.count("mpiexec -n ") == len(re.findall("^mpiexec -n ", script, re.MULTILINE))
+    assert script.count("mpiexec -n ") == len(re.findall("^ *mpiexec -n ", script, re.MULTILINE))
 
 
 def test_a_script_does_not_say_where_its_output_goes(script):
