@@ -26,10 +26,14 @@ def gradients(weights, case, step):
     return sums, losses, counts
 
 
-def mean_of_all(sums, counts):
-    """The mean over the images of all replicas."""
-    whole = sum(sums)
-    return whole / sum(counts)
+def scaled_mean(factor):
+    """A function of the replicas' sums and counts: `factor` times the mean over the images of all replicas."""
+
+    def combine(sums, counts):
+        whole = factor * sum(sums)
+        return whole / sum(counts)
+
+    return combine
 
 
 def trained(case, combine):
@@ -39,13 +43,13 @@ def trained(case, combine):
         sums, of_replicas, counts = gradients(weights, case, step)
         weights = weights - RATE * combine(sums, counts)
         found.append(weights)
-        losses.append(mean_of_all(of_replicas, counts))
+        losses.append(scaled_mean(1)(of_replicas, counts))
     return numpy.stack(found), losses
 
 
 def big_batch(seen, case, expected):
     found, replicas = seen[0]["weights"], case["replicas"]
-    right, _ = trained(case, mean_of_all)
+    right, _ = trained(case, scaled_mean(1))
     if criteria.close(found, right, TOLERANCE):
         return None
     wrong = {
@@ -55,12 +59,8 @@ def big_batch(seen, case, expected):
         "each replica's mean counts the same, however many images it has: divide the sum of its losses by `total`": lambda sums, counts: (
             sum(one / count for one, count in zip(sums, counts)) / len(sums)
         ),
-        f"the steps are {replicas} times too large: apply_gradients itself adds up the gradients of all replicas": lambda sums, counts: (
-            len(sums) * mean_of_all(sums, counts)
-        ),
-        f"the steps are {replicas} times too small: apply_gradients adds up the gradients of the replicas and takes no mean": lambda sums, counts: (
-            mean_of_all(sums, counts) / len(sums)
-        ),
+        f"the steps are {replicas} times too large: apply_gradients itself adds up the gradients of all replicas": scaled_mean(replicas),
+        f"the steps are {replicas} times too small: apply_gradients adds up the gradients of the replicas and takes no mean": scaled_mean(1 / replicas),
         "the losses are added up and not divided by `total`": lambda sums, counts: sum(sums),
         "the parameters do not change: call optimizer.apply_gradients(zip(gradients, model.trainable_variables))": lambda sums, counts: 0 * sums[0],
     }
@@ -72,7 +72,7 @@ def big_batch(seen, case, expected):
 
 
 def losses_add_up(seen, case, expected):
-    _, right = trained(case, mean_of_all)
+    _, right = trained(case, scaled_mean(1))
     found = [sum(of_step) for of_step in seen[0]["losses"]]
     if criteria.close(found, right, TOLERANCE):
         return None
