@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from grader import exercises, gaps, judging, observing
 from grader.instructors import hidden
+from grader.instructors.grade.work import readable
 from grader.sandbox import Limits
 from grader.verdict import FAILED, PASSED
 from handson.files import COURSE
@@ -47,9 +48,10 @@ def solved(file, **instead):
 
 
 def verdicts(unit, part, text, server, names=None, cases=None, site=None):
-    """The verdicts on a file, or on its checks called `names`. cases: hidden ones; site: where a job script is judged; else the chosen one."""
+    """The verdicts on a file, or on its checks called `names`, judged in a sandbox as `grade` does. cases: hidden ones; site: where a job script
+    is judged; else the chosen one."""
     checks = tuple(check for check in (_at(part, site) if site else part).checks if names is None or check.gap in names)
-    return list(judging.judge(unit, (replace(part, checks=checks),), lambda file: text, server, cases, seed=SEED))
+    return list(judging.judge(unit, (replace(part, checks=checks),), lambda file: text, server, cases, readable(), SEED))
 
 
 def check_of(part, mutant):

@@ -94,7 +94,7 @@ CHECKS = {
 }  # fmt: skip
 NOTEBOOK = (
     Check(
-        "by_hand", f"{PROBES}:puzzle", ({"name": "by_hand", "sizes": [[3, 4]]},),
+        "by_hand", "grader.units.model_parallel.probes.notebook:puzzle", ({"name": "by_hand", "sizes": [[3, 4]]},),
         (
             Criterion(DONE, 1, can_be_done, "Draw it: the picture says which stage waits for what."),
             Criterion(BUBBLE, 1, no_idle_time_but_the_bubble, "A stage should not be idle while it could do a forward or a backward that is ready.", needs=DONE),

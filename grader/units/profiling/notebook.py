@@ -2,7 +2,7 @@
 
 from grader.checks.notebook_functions import choice, function, prediction
 
-PROFILES = "grader.units.profiling.probes.profiles"
+PROFILES = "grader.units.profiling.probes.notebook"
 SLOW_LOADING, UNEVEN_WORK, WAITING = ({"before": f"{PROFILES}:{script}"} for script in ("slow_loading", "uneven_work", "waiting_every_step"))
 
 CHECKS = (
