@@ -1,6 +1,5 @@
 """Task 3 in pods, executed: what the manifests say of each pod is done on this machine (tests/kubernetes/pods.py)."""
 
-import os
 import re
 import subprocess
 
@@ -8,13 +7,11 @@ import pods
 import pytest
 
 from handson.cluster import site as sites
-from handson.cluster import virtual_nodes
 from handson.cluster.kubernetes import jobs
 from handson.files import COURSE
 from handson.training.results import read
 
 pytestmark = pytest.mark.slow
-SSHD = "/usr/sbin/sshd"
 THROUGHPUT = re.compile(r"^Throughput: [\d.]+ \[images/sec.\] \(1500 / [\d.]+\)$", re.MULTILINE)
 OPTIONS = ("--epoch=1", "--size=32")
 
@@ -30,10 +27,7 @@ def keys(tmp_path_factory):
 @pytest.fixture
 def started(tmp_path, keys):
     """A function that runs a training's pods: a context manager that gives {host: process}."""
-    if missing := [name for name, there in {"bubblewrap": pods.BWRAP, "openssh-server": os.path.exists(SSHD)}.items() if not there]:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"not installed here: {', '.join(missing)}; see .ci/run")
-    if reason := virtual_nodes.why_not():
-        pytest.skip(reason)
+    pods.need()
 
     def start(part, track):
         script = COURSE / f"solutions/03_multi_node/{track}/train_cifar_multi_node.py"
