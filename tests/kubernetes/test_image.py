@@ -130,13 +130,20 @@ def test_the_lab_answers_and_wants_its_token(podman):
 
 @pytest.fixture
 def network(podman):
+    """The name of a network for containers. Skips the test where the machine lets podman make none."""
     podman("network", "create", "--subnet", f"{SUBNET}.0/24", "handson-test")
-    yield "handson-test"
-    podman("network", "rm", "--force", "handson-test")
+    try:
+        command = ["podman", *podman.runtime, "run", "--rm", "--network=handson-test", *podman.options, podman.image, "true"]
+        tried = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        if tried.returncode:
+            pytest.skip(f"this machine lets podman make no network: {tried.stderr.strip().splitlines()[-1]}")
+        yield "handson-test"
+    finally:
+        podman("network", "rm", "--force", "handson-test")
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("part", "track"), [("torchrun", "pytorch"), ("mpijob", "chainer")])
+@pytest.mark.parametrize(("part", "track"), [("mpijob", "chainer"), *([("torchrun", "pytorch")] if IMAGE else [])])
 def test_four_ranks_in_two_containers_train(tmp_path, podman, network, part, track):
     run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key")
     keys = (tmp_path / "key").read_text(), (tmp_path / "key.pub").read_text()
