@@ -2,6 +2,7 @@
 
 import copy
 import subprocess
+from dataclasses import replace
 
 import pods
 import pytest
@@ -29,26 +30,28 @@ def made(tmp_path):
     return pods.of_deployment(objects["Deployment", "controller"], files, "controller"), pods.of_deployment(objects["Deployment", "engines"], files)
 
 
-def exercise():
+def hand_in(claim):
     part = next(part for part in UNITS[UNIT] if part.track == "pytorch")
-    return part.file, solved(part.file)
+    path = claim / "submissions/ann" / part.file
+    path.parent.mkdir(parents=True)
+    path.write_text(solved(part.file))
+
+
+def grade(controller, engines):
+    """(status, what was said) of grading in the controller's pod, once as many engines are there."""
+    for line in controller.stdout:
+        engines -= "registration::finished registering engine" in line
+        if not engines:
+            break
+    return pods.execute(controller, "python", "-m", "grader", "grade", "submissions", "--out", "graded", "--profile", "default", "--unit", UNIT)
 
 
 @pytest.mark.timeout(600)
 def test_engines_in_two_pods_grade_what_is_on_the_claim_of_the_controller(made, tmp_path):
     controller, engines = made
-    file, text = exercise()
-    path = tmp_path / "claim/submissions/ann" / file
-    path.parent.mkdir(parents=True)
-    path.write_text(text)
+    hand_in(tmp_path / "claim")
     with pods.running(controller + engines, tmp_path / "claim", tmp_path) as started:
-        came = 0
-        for line in started["controller-0"].stdout:
-            came += "registration::finished registering engine" in line
-            if came == len(engines) == 2:
-                break
-        grade = ["-m", "grader", "grade", "submissions", "--out", "graded", "--profile", "default", "--unit", UNIT]
-        status, said = pods.execute(started["controller-0"], "python", *grade)
+        status, said = grade(started["controller-0"], len(engines))
         assert status == 0 and "(2 engines)" in said, said
     with Gradebook(tmp_path / "claim/graded", writing=False) as book:
         [verdicts] = book.results().values()
@@ -59,14 +62,18 @@ def test_engines_in_two_pods_grade_what_is_on_the_claim_of_the_controller(made, 
 
 
 @pytest.mark.timeout(300)
-def test_the_doctor_says_whether_a_pod_lets_an_engine_confine_students(made, tmp_path):
-    _, [engine, refused] = made
-    refused.spec = copy.deepcopy(engine.spec)
+def test_where_a_pod_cannot_confine_students_the_doctor_says_so_and_nothing_is_graded(made, tmp_path):
+    controller, [allowed, refused] = made
+    refused.spec = copy.deepcopy(allowed.spec)
     refused.spec["securityContext"]["seccompProfile"]["type"] = "RuntimeDefault"  # what a cluster's rules may insist on
-    for pod in (engine, refused):
+    engine = replace(refused, host="engines-2", spec=copy.deepcopy(refused.spec))
+    for pod in (allowed, refused):
         pod.spec["containers"][0]["args"] = ["python", "-m", "grader", "doctor"]
-    with pods.running([engine, refused], tmp_path / "claim", tmp_path) as started:
-        (_, well), (_, badly) = map(pods.ended, (started[engine.host], started[refused.host]))
+    hand_in(tmp_path / "claim")
+    with pods.running([*controller, allowed, refused, engine], tmp_path / "claim", tmp_path) as started:
+        (_, well), (_, badly) = map(pods.ended, (started[allowed.host], started[refused.host]))
+        status, said = grade(started["controller-0"], 1)
     assert well.splitlines()[-1].startswith("Files, network and processes of a student's code are kept apart")
     sentence = badly.splitlines()[-1]
     assert "can't be confined here: namespaces are refused" in sentence and "seccompProfile: Unconfined" in sentence and "engines.yaml" in sentence
+    assert status == 1 and "the engines of profile default can't be used: on engines-2, a student's code can't be confined here: namespaces are refused" in said, said
