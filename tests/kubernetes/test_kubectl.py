@@ -262,6 +262,8 @@ def test_follow_shows_the_log_of_a_job_and_how_it_ended(cluster):
     said = []
     follow("kind/torchrun", say=said.append)
     assert said == ["Throughput: 9.0 [images/sec.] (9 / 1)"]
+    typed = CliRunner().invoke(commands.app, ["follow", "torchrun", "--site", "kind"])
+    assert typed.exit_code == 0 and typed.output.splitlines() == said
     cluster.write(objects={"job/torchrun": job(Failed="BackoffLimitExceeded")}, pods=[pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "Error"})])
     with pytest.raises(JobFailed, match="job kind/torchrun ended in pod torchrun-1 with status 137; it was killed"):
         follow("kind/torchrun", say=said.append)
