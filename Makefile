@@ -12,7 +12,7 @@ unexport PYTHONPATH PYTHONHOME
 IN_VENV := VIRTUAL_ENV="$(CURDIR)/.venv" PATH="$(CURDIR)/.venv/bin:$$PATH"
 LAB_PAGE := /lab/tree/$(firstword $(wildcard notebooks/00_start.ipynb) $(wildcard notebooks))
 
-.PHONY: help environment frameworks tour test test-frameworks lab bench
+.PHONY: help environment frameworks tour test test-frameworks test-containers lab bench
 
 help:
 	@echo "make tour         the training runs by qsub, their throughput in a table and a figure; then a class is graded"
@@ -21,6 +21,7 @@ help:
 	@echo "make bench        how fast training is, against its limits"
 	@echo "make frameworks   a second environment, with TensorFlow, Lightning and Accelerate, for the unit 07_frameworks"
 	@echo "make test-frameworks   the tests of that unit; the others do without the second environment"
+	@echo "make test-containers   build the image for Kubernetes, and test it: needs buildah, podman and about 15 minutes"
 	@echo "make environment  only create or refresh .venv, which the others do by themselves"
 
 environment:
@@ -38,6 +39,11 @@ test: environment
 
 test-frameworks: frameworks
 	@$(IN_VENV) python -m pytest -n 2 --frameworks $(ARGS)
+
+# BUILD takes options for buildah, such as another base: docs/kubernetes.md
+test-containers: environment
+	@timeout 3600 buildah bud --isolation chroot --network host --tag localhost/handson:1 --file containers/Containerfile $(BUILD) .
+	@$(IN_VENV) HANDSON_IMAGE=localhost/handson:1 timeout 3600 python -m pytest tests/kubernetes/test_image.py tests/kubernetes/test_manifests.py $(ARGS)
 
 bench: environment
 	@$(IN_VENV) python -m tests.bench $(ARGS)

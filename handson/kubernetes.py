@@ -71,6 +71,15 @@ def submit(
         follow(job, say=typer.echo)
 
 
+@app.command("follow")
+def follow_job(training: Training, site: Site = None):
+    """Show what a training waits for, its log as it grows, and how it ends. Ctrl-C ends this, not the training."""
+    from handson.cluster.follow import follow
+    from handson.cluster.kubernetes import jobs
+
+    follow(f"{_cluster(site).site.name}/{training.value}", say=typer.echo)
+
+
 @app.command()
 def delete(training: Training, site: Site = None):
     """Delete a training that has ended, or is to end. Its results stay on the shared volume."""

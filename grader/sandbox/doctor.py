@@ -139,6 +139,12 @@ def _why_not(name, number, error):
         return f"this machine forbids user namespaces: `sysctl -w {'='.join(setting)}`{profile} allows them"
     if number == errno.ENOSYS:
         return "this kernel is too old for namespaces with read-only mounts: Linux 5.12 or newer has them"
+    if "KUBERNETES_SERVICE_HOST" in os.environ:  # Kubernetes sets it in each container
+        needs = "`hostUsers: false`, `seccompProfile: Unconfined` and `procMount: Unmasked`"
+        return (
+            f"namespaces are refused ({error}), as in most pods: a pod of engines needs {needs} (jobs/kubernetes/base/grader/engines.yaml), a namespace "
+            "that admits such pods, and nodes that let ordinary users make namespaces"
+        )
     return (
         f"namespaces are refused ({error}), as in most containers: start the container with `--cap-add SYS_ADMIN "
         "--security-opt seccomp=unconfined --security-opt apparmor=unconfined`, or grade outside it"

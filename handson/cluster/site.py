@@ -20,7 +20,7 @@ WORD = r"[A-Za-z0-9_][A-Za-z0-9_.@/+-]*"  # words that are safe in a shell scrip
 KEYS = ("batch", "queue", "group", "walltime", "modules", "mpi", "interface", "kill_delay", "drop", "machine", "exercises", "kubernetes")
 OF_MACHINE = ("nodes", "gpus", "ncpus", "mem", "network", "gpu_memory")
 OF_EXERCISES = ("nodes", "gpus")
-OF_KUBERNETES = ("context", "namespace", "image", "cpus", "memory", "gpu_resource", "size", "storage_class", "nfs", "host_path")
+OF_KUBERNETES = ("context", "namespace", "image", "cpus", "memory", "gpu_resource", "size", "storage_class", "nfs", "host_path", "grades")
 VOLUMES = ("storage_class", "nfs", "host_path")
 
 
@@ -33,6 +33,7 @@ class Kubernetes(namedtuple("Kubernetes", OF_KUBERNETES)):
 
     context: of kubectl. image: of the course, as the nodes pull it. cpus, memory: of each process. gpu_resource: what the nodes call a GPU.
     size: of the shared volume; storage_class, nfs ("server:/path"), host_path: where it comes from. One of the three is set, the others are None.
+    grades: where the grader's volume comes from, as nfs or host_path; None: from a storage class.
     """
 
     __slots__ = ()
@@ -153,18 +154,22 @@ def _kubernetes(values):
     chosen = [key for key in VOLUMES if key in values]
     if len(chosen) != 1:
         raise ValueError(f"[kubernetes] names {' and '.join(chosen) or 'no volume'}, but it must have one of {', '.join(VOLUMES)}")
-    name, quantity = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", r"\d+(Mi|Gi|Ti)"
+    name, quantity, of_nfs, of_nodes = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", r"\d+(Mi|Gi|Ti)", r"[\w.-]+:/[\w./-]*", r"/[\w./-]+"
+    shared = values.get("nfs") or values.get("host_path")
+    if shared and f"{values.get('grades')}/".startswith(f"{str(shared).rstrip('/')}/"):
+        raise ValueError(f"grades = {values['grades']!r} is inside of {shared!r}, which all students see: name a folder beside it")
     return Kubernetes(
         context=text(values, "context", None, r"[\w.:/@+-]+", "a context of kubectl: `kubectl config get-contexts` lists them"),
         namespace=text(values, "namespace", "handson", name, "the name of a namespace, in small letters"),
-        image=text(values, "image", "localhost/handson:latest", r"[\w.:/@-]+", "the name of an image, such as registry.example/handson:1"),
+        image=text(values, "image", "localhost/handson:1", r"[\w.:/@-]+", "the name of an image, such as registry.example/handson:1"),
         cpus=_number(values, "cpus", 1, least=1),
         memory=text(values, "memory", "2Gi", quantity, "a size such as 2Gi"),
         gpu_resource=text(values, "gpu_resource", "nvidia.com/gpu", WORD, "a resource such as nvidia.com/gpu"),
         size=text(values, "size", "10Gi", quantity, "a size such as 10Gi"),
         storage_class=text(values, "storage_class", None, name, "a storage class: `kubectl get storageclass` lists them"),
-        nfs=text(values, "nfs", None, r"[\w.-]+:/[\w./-]*", "a server and its folder, such as fs-0123.efs.eu-west-1.amazonaws.com:/"),
-        host_path=text(values, "host_path", None, r"/[\w./-]+", "the absolute path of a folder on the nodes"),
+        nfs=text(values, "nfs", None, of_nfs, "a server and its folder, such as fs-0123.efs.eu-west-1.amazonaws.com:/"),
+        host_path=text(values, "host_path", None, of_nodes, "the absolute path of a folder on the nodes"),
+        grades=text(values, "grades", None, f"{of_nfs}|{of_nodes}", "as nfs or host_path, a folder for the grader alone"),
     )
 
 

@@ -1,8 +1,9 @@
 """Runs pods as their manifests say, on this machine: each in a virtual node with its host name, as user 1000, with its mounts and variables.
 
-It does what Kubernetes does with an indexed Job and its Service, and Kubeflow's MPI operator with an MPIJob, as far as these manifests use it:
-the names of pods, of hosts and of Services, $(NAME) in arguments, Secrets, ConfigMaps, claims, empty folders, the operator's keys and host file.
-bubblewrap makes the root of a pod: this machine's programs, read-only, and the course at the place where the image has it.
+It does what Kubernetes does with an indexed Job, a Deployment and their Services, and Kubeflow's MPI operator with an MPIJob, as far as these
+manifests use it: the names of pods, of hosts and of Services, $(NAME) in arguments, Secrets, ConfigMaps, claims, empty folders, the operator's keys
+and host file. bubblewrap makes the root of a pod: this machine's programs, read-only, and the course at the place where the image has it. Like the
+filter of system calls that Kubernetes calls RuntimeDefault, it lets a pod make no user namespaces, unless the manifest says Unconfined.
 """
 
 import json
@@ -15,6 +16,9 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
+import pytest
 
 from handson.cluster import virtual_nodes
 from handson.files import COURSE
@@ -37,12 +41,27 @@ class Pod:
     files: dict = field(default_factory=dict)
 
 
+def need():
+    """Skip the test where a program is missing, or this machine can have no virtual nodes; in CI, a missing program is a failure."""
+    programs = {"bubblewrap": BWRAP, "openssh-server": os.path.exists("/usr/sbin/sshd"), "kubectl": shutil.which("kubectl")}
+    if missing := [name for name, there in programs.items() if not there]:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"not installed here: {', '.join(missing)}; see .ci/run")
+    if reason := virtual_nodes.why_not():
+        pytest.skip(reason)
+
+
 def of_job(job, files):
     """The pods of an indexed Job, whose Service has the Job's name."""
     name, template = job["metadata"]["name"], job["spec"]["template"]
     assert job["spec"]["completionMode"] == "Indexed" and template["spec"]["subdomain"] == name
     hosts = [f"{name}-{index}" for index in range(job["spec"]["completions"])]
     return [Pod(host, (f"{host}.{name}",), template["spec"], {"JOB_COMPLETION_INDEX": str(index)}, files) for index, host in enumerate(hosts)]
+
+
+def of_deployment(deployment, files, service=None):
+    """The pods of a Deployment. service: the name of the one that leads to its only pod."""
+    name, spec = deployment["metadata"]["name"], deployment["spec"]
+    return [Pod(f"{name}-{index}", (service,) if service else (), spec["template"]["spec"], {}, files) for index in range(spec["replicas"])]
 
 
 def of_mpijob(job, namespace, files, keys):
@@ -81,12 +100,32 @@ def running(pods, claim, folder):
             started[pod.host] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
             )
+            started[pod.host].pod, started[pod.host].holder = pod, holder.inside
         yield started
     finally:
         holder.stdin.close()
         holder.wait(LIMIT)
         for one in started.values():
             one.communicate(timeout=LIMIT)
+
+
+def execute(process, *command):
+    """Run a command in a pod's container, as `kubectl exec` does: (status, what it printed)."""
+    numbers = [_numbers(child.pid) for child in psutil.Process(process.pid).children(recursive=True)]
+    _, outside, _ = min((of for of in numbers if len(of) == 3 and of[2] > 1), key=lambda of: of[2])  # the entrypoint: 1 is bubblewrap
+    enter = ["nsenter", f"--target={outside}", "--user", "--preserve-credentials", "--mount", "--pid", "--net", "--uts", "--ipc"]
+    [container] = process.pod.spec["containers"]
+    within = ["env", "--ignore-environment", f"--chdir={container['workingDir']}", *(f"{name}={value}" for name, value in _variables(process.pod).items())]
+    done = subprocess.run(
+        virtual_nodes.inside(process.holder, "/", *enter, "--", *within, *map(str, command)), capture_output=True, text=True, timeout=LIMIT
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def _numbers(pid):
+    """A process's numbers in its PID namespaces: on this machine, in the virtual nodes, in its pod."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return [int(number) for line in lines if line.startswith("NSpid:") for number in line.split()[1:]]
 
 
 def kill(process):
@@ -100,6 +139,7 @@ def _box(pod, claim, folder):
     user = spec["securityContext"]
     assert user["runAsNonRoot"] and not container["securityContext"]["allowPrivilegeEscalation"] and container["securityContext"]["readOnlyRootFilesystem"]
     words = [BWRAP, "--die-with-parent", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--clearenv", "--uid", str(user["runAsUser"]), "--gid", str(user["runAsGroup"])]
+    words += ["--disable-userns"] if user["seccompProfile"]["type"] == "RuntimeDefault" else []
     for name in sorted(os.listdir("/")):
         if os.path.islink(f"/{name}"):
             words += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
@@ -115,10 +155,14 @@ def _box(pod, claim, folder):
         words += ["--ro-bind", COURSE, place]
     if not sys.base_prefix.startswith("/usr"):
         words += ["--ro-bind", sys.base_prefix, sys.base_prefix]
-    values = {"PATH": PATH, "VIRTUAL_ENV": f"{IMAGE}/.venv", "LIMIT": ANSWER} | environment(pod)
-    for name, value in values.items():
+    for name, value in _variables(pod).items():
         words += ["--setenv", name, value]
     return [str(word) for word in [*words, "--chdir", container["workingDir"], f"{IMAGE}/containers/entrypoint", *arguments(pod)]]
+
+
+def _variables(pod):
+    """All variables of a pod's container."""
+    return {"PATH": PATH, "VIRTUAL_ENV": f"{IMAGE}/.venv", "KUBERNETES_SERVICE_HOST": "10.96.0.1", "LIMIT": ANSWER} | environment(pod)
 
 
 def environment(pod):
@@ -139,16 +183,18 @@ def mounts(pod, claim, folder):
     found = []
     for mount in pod.spec["containers"][0]["volumeMounts"]:
         volume = volumes[mount["name"]]
-        source = None if "emptyDir" in volume else claim if "persistentVolumeClaim" in volume else _written(pod, volume["name"], folder)
+        source = None if "emptyDir" in volume else claim if "persistentVolumeClaim" in volume else _written(pod, volume, folder)
         found.append((mount["mountPath"], source))
     return found
 
 
 def _written(pod, volume, folder):
-    """A folder with the files of a volume."""
-    place = folder / "volumes" / pod.host / volume
+    """A folder with the files of a volume: those that it names, or all."""
+    place = folder / "volumes" / pod.host / volume["name"]
     place.mkdir(parents=True)
-    for name, text in pod.files[volume].items():
+    files = pod.files[volume["name"]]
+    chosen = volume.get("secret", {}).get("items") or [{"path": name, "key": name} for name in files]
+    for name, text in ((item["path"], files[item["key"]]) for item in chosen):
         (place / name).write_text(text)
         (place / name).chmod(0o444)
     return place

@@ -63,7 +63,8 @@ def pod(name, phase="Running", waiting=None, ended=None, unscheduled=None, **sta
     container = {"state": {"waiting": waiting} if waiting else {"terminated": ended} if ended else {"running": {}}}
     conditions = [{"type": "PodScheduled", "status": "False", "message": unscheduled}] if unscheduled else []
     spec = {"containers": [{"image": "registry.example/handson:7"}]}
-    return {"metadata": {"name": name}, "spec": spec, "status": {"phase": phase, "containerStatuses": [container], "conditions": conditions, **status}}
+    made = {"phase": phase, "conditions": conditions, **({} if unscheduled else {"containerStatuses": [container]}), **status}
+    return {"metadata": {"name": name}, "spec": spec, "status": made}
 
 
 # Submitting --------------------------------------------------------------------------
@@ -80,7 +81,7 @@ def test_a_script_goes_to_the_cluster_with_its_options_and_nothing_that_is_there
 
 def test_what_is_refused_has_changed_nothing(cluster, tmp_path):
     cluster.write(objects={"job/torchrun": job(), "secret/ssh-keys": {}})
-    with pytest.raises(KubernetesError, match="the name is taken .* python -m handson kubernetes delete torchrun"):
+    with pytest.raises(KubernetesError, match="the name is taken .* python -m handson kubernetes delete torchrun --site kind"):
         jobs.submit(Kubectl(SITE), "torchrun", tmp_path / "script.py")
     assert cluster.read()["objects"].keys() == {"job/torchrun", "secret/ssh-keys"}
 
@@ -134,19 +135,44 @@ def test_only_what_the_course_has_made_is_deleted(cluster):
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ('error: context "kind-handson" does not exist', "kubectl has no such context .* get-contexts"),
-        ("The connection to the server 127.0.0.1:6443 was refused", "the cluster does not answer .* cluster-info"),
-        ('Error from server (Forbidden): jobs.batch is forbidden: User "s" cannot create', "you may not do this .* auth can-i"),
-        ('error: ... pods "x" is forbidden: exceeded quota: small', "may not use as much .* describe quota -n handson"),
-        ('error: resource mapping not found ... no matches for kind "MPIJob" in version', "does not know this kind of job .* torchrun or mpi"),
-        ('Error from server (NotFound): namespaces "handson" not found', "namespace is not there .* kubernetes apply --site kind"),
+        ("Unable to connect to the server: dial tcp 192.0.2.7:443: i/o timeout", "the cluster does not answer .* cluster-info"),
+        ("Unable to connect to the server: net/http: TLS handshake timeout", "the cluster does not answer .* cluster-info"),
+        ("error: You must be logged in to the server (Unauthorized)", "the cluster does not know you, or not any more .* aws eks update-kubeconfig"),
+        ("Unable to connect to the server: getting credentials: exec: executable aws not found", "the cluster does not know you, or not any more"),
+        ('Error from server (Forbidden): error when creating "STDIN": jobs.batch is forbidden: User "student" cannot create resource "jobs" in API group "batch" in the '
+         'namespace "handson"', "you may not do this .* auth can-i --list -n handson"),
+        ('Error from server (Forbidden): error when creating "STDIN": jobs.batch "torchrun" is forbidden: exceeded quota: small, requested: count/jobs.batch=1, '
+         "used: count/jobs.batch=2, limited: count/jobs.batch=2", "may not use as much .* describe quota -n handson"),
+        ('error: resource mapping not found for name: "mpijob" namespace: "handson" from "STDIN": no matches for kind "MPIJob" in version "kubeflow.org/v2beta1"\n'
+         "ensure CRDs are installed first", "does not know this kind of job .* torchrun or mpi"),
+        ('error: the server doesn\'t have a resource type "mpijob"', "does not know this kind of job .* torchrun or mpi"),
+        ('Error from server (NotFound): error when creating "STDIN": namespaces "handson" not found', "namespace is not there .* kubernetes apply --site kind"),
         ("something new", "kubectl failed .something new.: try the same by hand"),
-    ],
+    ],  # fmt: skip
 )
 def test_what_kubectl_refuses_is_told_with_the_next_command(cluster, tmp_path, said, words):
     cluster.write(refuse={"create": said})
     with pytest.raises(KubernetesError, match=words):
         jobs.submit(Kubectl(SITE), "torchrun", tmp_path / "script.py")
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (None, "kubectl has no such context .* get-contexts"),
+        ({"contexts": [{"name": "another", "context": {"cluster": "c", "user": "u"}}]}, "kubectl has no such context .* get-contexts"),
+        ({"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}], "contexts": [{"name": "kind-handson", "context": {"cluster": "c", "user": "u"}}]},
+         "the cluster does not answer .* cluster-info"),
+    ],
+)  # fmt: skip
+def test_what_a_real_kubectl_says_without_a_cluster_is_understood(tmp_path, monkeypatch, config, words):
+    if not shutil.which("kubectl"):
+        pytest.skip("there is no kubectl here")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    if config:
+        (tmp_path / "config").write_text(json.dumps({"apiVersion": "v1", "kind": "Config"} | config))
+    with pytest.raises(KubernetesError, match=words):
+        jobs.submit(Kubectl(SITE), "mpi")
 
 
 def test_without_kubectl_that_is_said(monkeypatch):
@@ -158,41 +184,76 @@ def test_without_kubectl_that_is_said(monkeypatch):
 # How a job is ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("one", "words"),
-    [
-        (pod("torchrun-0", "Pending", {"reason": "ImagePullBackOff", "message": "Back-off"}), "torchrun-0: its node cannot pull the image registry.example/handson:7"),
-        (pod("torchrun-0", "Pending", unscheduled="0/2 nodes are available: 2 Insufficient nvidia.com/gpu."), "no node has enough nvidia.com/gpu left"),
-        (pod("torchrun-0", "Pending", unscheduled="0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."), "the claim `course` has no volume"),
-        (pod("mpi-0", "Pending", {"reason": "CreateContainerConfigError", "message": 'secret "ssh-keys" not found'}), "the Secret ssh-keys is missing; python -m handson kubernetes keys"),
-        (pod("torchrun-1", "Pending"), "torchrun-1: it is being started"),
-        (pod("torchrun-1", "Running"), "^$"),
-    ],
-)
-def test_a_pod_that_waits_says_why_and_what_to_do(one, words):
-    assert re.search(words, state.waiting([one], [], SITE.kubernetes, "kind"))
+def unscheduled(message):
+    """A pod that the scheduler finds no node for, in its words."""
+    return pod("torchrun-0", "Pending", unscheduled=f"0/2 nodes are available: {message} preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.")
 
 
-def test_a_job_whose_pods_are_refused_says_why():
-    events = [{"reason": "FailedCreate", "message": 'pods "torchrun-0-x" is forbidden: exceeded quota: small, requested: cpu=2'}]
-    assert "describe quota -n handson" in state.waiting([], events, SITE.kubernetes, "kind")
+def warning(reason, message, name="torchrun-0"):
+    return {"reason": reason, "message": message, "involvedObject": {"name": name}}
+
+
+CREATING = {"reason": "ContainerCreating"}  # all that a pod itself shows while a volume of its is missing; the reason is in an event
 
 
 @pytest.mark.parametrize(
+    ("one", "events", "words"),
+    [
+        (pod("torchrun-0", "Pending", {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "registry.example/handson:7"'}), [],
+         "torchrun-0: its node cannot pull the image registry.example/handson:7; push it there, or correct `image`"),
+        (pod("torchrun-0", "Pending", {"reason": "ErrImageNeverPull", "message": 'Container image "x" is not present with pull policy of Never'}), [], "cannot pull the image"),
+        (unscheduled("2 Insufficient nvidia.com/gpu."), [], "no node has enough nvidia.com/gpu left, or offers it at all; kubectl describe nodes; .*device plugin.*gpu_resource"),
+        (unscheduled("2 Insufficient cpu."), [], "no node has enough cpu left; ask for less"),
+        (unscheduled("pod has unbound immediate PersistentVolumeClaims."), [], "the claim `course` has no volume; kubectl describe pvc course -n handson"),
+        (unscheduled('persistentvolumeclaim "course" not found.'), [], "the claim course is missing; python -m handson kubernetes apply --site kind"),
+        (unscheduled("2 node(s) had untolerated taint {nvidia.com/gpu: present}."), [], "no node is open for such pods; look at their taints: kubectl describe nodes"),
+        (pod("torchrun-0", "Pending", CREATING), [warning("FailedMount", 'MountVolume.SetUp failed for volume "keys" : secret "ssh-keys" not found')],
+         "the Secret ssh-keys is missing; python -m handson kubernetes keys --site kind"),
+        (pod("torchrun-0", "Pending", CREATING), [warning("FailedMount", 'MountVolume.SetUp failed for volume "handson-course" : mount failed: exit status 32')],
+         "a volume cannot be mounted; kubectl describe pod torchrun-0 -n handson"),
+        (pod("torchrun-0", "Pending", CREATING), [warning("FailedCreatePodSandBox", "Failed to create pod sandbox: no room")], "torchrun-0: FailedCreatePodSandBox Failed"),
+        (pod("torchrun-0", "Pending", CREATING), [warning("FailedMount", 'secret "ssh-keys" not found', "mpi-0")], "torchrun-0: it is being started"),
+        (pod("torchrun-1", "Pending"), [], "torchrun-1: it is being started"),
+        (pod("torchrun-1", "Running"), [], "^$"),
+    ],
+)  # fmt: skip
+def test_a_pod_that_waits_says_why_and_what_to_do(one, events, words):
+    assert re.search(words, state.waiting([one], events, SITE.kubernetes, "kind"))
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ('Error creating: pods "torchrun-0-x7k2p" is forbidden: exceeded quota: small, requested: requests.cpu=2, used: requests.cpu=3, limited: requests.cpu=4',
+         "the namespace may not use as much; kubectl describe quota -n handson"),
+        ('Error creating: pods "torchrun-0-x7k2p" is forbidden: violates PodSecurity "restricted:latest": seccompProfile (pod or container "train" must set ...)',
+         "the namespace refuses such pods; kubectl get events -n handson"),
+    ],
+)  # fmt: skip
+def test_a_job_whose_pods_are_refused_says_why(cluster, message, words):
+    cluster.write(objects={"job/torchrun": job()}, events=[warning("FailedCreate", 'secret "x" not found', "torchrun2"), warning("FailedCreate", message, "torchrun")])
+    assert jobs.look("kind/torchrun")[0] == state.waiting([], [warning("FailedCreate", message)], SITE.kubernetes, "kind")
+    assert re.search(words, jobs.look("kind/torchrun")[0])
+
+
+@pytest.mark.parametrize(
     ("one", "words"),
     [
-        (pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "OOMKilled"}), "in pod torchrun-1 with status 137; it was out of memory"),
-        (pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "Error"}), "with status 137; it was killed"),
-        (pod("torchrun-1", "Failed", reason="Evicted", message="The node was low on resource: memory."), "lost pod torchrun-1: Evicted .The node was low"),
-        (pod("torchrun-1", "Running"), "failed: Job was active longer than specified deadline"),
+        (pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "OOMKilled"}), "in pod torchrun-1 with status 137; it was out of memory: .* AGAIN$"),
+        (pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "Error"}), "with status 137; it was killed: AGAIN$"),
+        (pod("torchrun-1", "Failed", ended={"exitCode": 1, "reason": "Error"}), "with status 1; its log: kubectl logs torchrun-1"),
+        (pod("torchrun-1", "Failed", reason="Evicted", message="The node was low on resource: memory. "), "lost pod torchrun-1: Evicted .The node was low on resource: memory.; AGAIN$"),
+        (pod("torchrun-1", "Failed", conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}]),
+         "lost pod torchrun-1: EvictionByEvictionAPI .Eviction API: evicting.; AGAIN$"),
+        (pod("torchrun-1", "Running"), "failed: Job was active longer than specified deadline; AGAIN$"),
     ],
-)
+)  # fmt: skip
 def test_a_job_that_failed_names_the_pod_that_failed_first(one, words):
     later = pod("torchrun-0", "Failed", ended={"exitCode": 1, "reason": "Error", "finishedAt": "2026-01-01T00:00:09Z"})
     if "terminated" in one["status"]["containerStatuses"][0]["state"]:
         one["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = "2026-01-01T00:00:05Z"
     pods = [one] if one["status"]["phase"] == "Running" else [later, one]
-    assert re.search(words, state.problem(job(Failed="Job was active longer than specified deadline"), pods))
+    assert re.search(words, state.problem(job(Failed="Job was active longer than specified deadline"), pods, "AGAIN"))
 
 
 @pytest.mark.timeout(60)
@@ -201,6 +262,8 @@ def test_follow_shows_the_log_of_a_job_and_how_it_ended(cluster):
     said = []
     follow("kind/torchrun", say=said.append)
     assert said == ["Throughput: 9.0 [images/sec.] (9 / 1)"]
+    typed = CliRunner().invoke(commands.app, ["follow", "torchrun", "--site", "kind"])
+    assert typed.exit_code == 0 and typed.output.splitlines() == said
     cluster.write(objects={"job/torchrun": job(Failed="BackoffLimitExceeded")}, pods=[pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "Error"})])
     with pytest.raises(JobFailed, match="job kind/torchrun ended in pod torchrun-1 with status 137; it was killed"):
         follow("kind/torchrun", say=said.append)

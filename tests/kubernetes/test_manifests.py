@@ -1,5 +1,7 @@
 """The manifests: every overlay is put together by kubectl, and keeps the schemas of Kubernetes and Kubeflow and the rules for safe pods."""
 
+import json
+import os
 import shutil
 import subprocess
 
@@ -141,6 +143,33 @@ def test_a_site_decides_on_pods_processes_gpus_image_and_volume(manifests):
     assert {entry["name"]: entry.get("value") for entry in container["env"]}.items() >= {"NODES": "2", "PROCESSES": "2"}.items()
 
 
+def test_the_grader_has_a_volume_of_its_own_that_no_student_sees(manifests):
+    for site in SITES:
+        claims = [one for part in ("course", "grader") for one in manifests[site, part] if one["kind"] == "PersistentVolumeClaim"]
+        assert [(one["metadata"]["namespace"], one["metadata"]["name"]) for one in claims] == [("handson", "course"), ("handson-grader", "grades")]
+        mounting = {name for name, spec in pods(manifests[site, "grader"]) for volume in spec["volumes"] if "persistentVolumeClaim" in volume}
+        assert mounting == {"controller"}, "engines, in which students' code runs, mount no volume"
+    [volume] = [one for one in manifests["eks", "grader"] if one["kind"] == "PersistentVolume"]
+    assert volume["spec"]["nfs"]["path"] == "/grades" and volume["spec"]["claimRef"] == {"namespace": "handson-grader", "name": "grades"}
+    [claim] = [one for one in manifests["kind", "grader"] if one["kind"] == "PersistentVolumeClaim"]
+    assert claim["spec"]["volumeName"] == "handson-grades" and claim["spec"]["accessModes"] == ["ReadWriteMany"]
+
+
+@pytest.mark.skipif("HANDSON_CHECKOV" not in os.environ, reason="HANDSON_CHECKOV names no checkov")
+def test_checkov_finds_nothing_that_is_not_explained(manifests, tmp_path):
+    """checkov knows neither MPIJob nor TrainJob: the pods of an MPIJob are shown to it as Pods."""
+    for (site, part), objects in manifests.items():
+        shown = [one for one in objects if one["kind"] not in ("MPIJob", "TrainJob")]
+        shown += [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"{name}-{number}", "namespace": "handson"}, "spec": spec}
+                  for number, (name, spec) in enumerate(pods(one for one in objects if one["kind"] == "MPIJob"))]  # fmt: skip
+        (tmp_path / f"{site}-{part}.yaml").write_text(yaml.safe_dump_all(shown))
+    (tmp_path / "Dockerfile").write_text((COURSE / "containers/Containerfile").read_text())
+    command = [os.environ["HANDSON_CHECKOV"], "--config-file", COURSE / "jobs/kubernetes/checkov.yaml", "--directory", tmp_path, "--output", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    for report in json.loads(done.stdout):
+        assert not report["results"]["failed_checks"] and report["summary"]["passed"] > 50, [check["check_id"] for check in report["results"]["failed_checks"]]
+
+
 def test_no_secret_is_in_the_manifests(manifests):
     assert not [one for objects in manifests.values() for one in objects if one["kind"] == "Secret"]
 
@@ -160,6 +189,9 @@ def test_only_engines_reach_the_controller_and_engines_reach_nothing_else(manife
         ('nfs = "server"', "a server and its folder"),
         ('host_path = "/a"\nmemory = "2GB"', "a size such as 2Gi"),
         ('host_path = "/a"\nimmage = "x"', "did you mean 'image'"),
+        ('host_path = "/a"\ngrades = "/a/grades"', "inside of '/a', which all students see: name a folder beside it"),
+        ('nfs = "server:/"\ngrades = "server:/grades"', "inside of 'server:/', which all students see"),
+        ('host_path = "/a"\ngrades = "grades"', "a folder for the grader alone"),
     ],
 )
 def test_a_wrong_table_is_told_in_a_sentence(tmp_path, line, words):

@@ -118,8 +118,11 @@ def _wait_for_one(engines):
 
 
 @contextmanager
-def running(profile=None, cluster_file=None):
-    """In a `with`: the Engines of a cluster that was started by ipyparallel's own means. The cluster keeps running afterwards."""
+def running(profile=None, cluster_file=None, trusted=False):
+    """In a `with`: the Engines of a cluster that was started by ipyparallel's own means. The cluster keeps running afterwards.
+
+    trusted: that students' code is, so that the engines' hosts need not confine it.
+    """
     where = name(profile, cluster_file)
     try:
         if cluster_file:
@@ -130,6 +133,8 @@ def running(profile=None, cluster_file=None):
         client.wait_for_engines(1, timeout=ANSWERING, interactive=False)
     except Exception as error:
         raise ClusterError(f"no engine of {where} answers ({error}): start the cluster with `ipcluster start`") from error
+    if not trusted:
+        _all_confined(client, where)
     there = Engines(client, len(client.ids), controller=controller_here(profile, cluster_file))
     threading.Thread(target=there.listen, daemon=True).start()
     try:
@@ -137,6 +142,16 @@ def running(profile=None, cluster_file=None):
     finally:
         there.over.set()
         client.close()
+
+
+def _all_confined(client, where):
+    """Ask the engines whether their hosts can confine a student's code; this host, where no student's code runs, need not. Raises ClusterError."""
+    answers = ()
+    with suppress(Exception):  # an engine that ends, or does not answer, is found while it should work
+        answers = client[:].apply_async(work.confined).get(ANSWERING)
+    for host, why in answers:
+        if why:
+            raise ClusterError(f"the engines of {where} can't be used: on {host}, {why[0].lower()}{why[1:]} `python -m grader doctor` says more there")
 
 
 def controller_here(profile, cluster_file):

@@ -38,7 +38,7 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
     trusted: run students' code without a sandbox; force: grade again what has been graded; units: grade only these; sheet: the
     path of Moodle's grading worksheet. Raises OneSentence errors.
     """
-    units = _units(units, trusted)
+    units = _units(units, trusted or profile or cluster_file)  # the engines of a cluster are asked themselves
     if out.resolve().is_relative_to(submissions.resolve()) or submissions.resolve().is_relative_to((out / "submissions").resolve()):
         raise GradeError(f"{out} can't be written where submissions are read ({submissions}): name another folder with --out")
     course = rules.at_its_site()
@@ -168,7 +168,7 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
         say(estimate.sentence(jobs, [engines]))
     with _progress(len(missing), book.folder, say) as tick:
         for _ in range(RESTARTS):
-            place = cluster.running(profile, cluster_file) if profile or cluster_file else cluster.started(engines, libraries)
+            place = cluster.running(profile, cluster_file, trusted) if profile or cluster_file else cluster.started(engines, libraries)
             with place as there:
                 try:
                     _grade_on(there, left, book, versions, resources, secret, trusted, seconds, took, tick)

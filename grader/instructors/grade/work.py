@@ -10,9 +10,10 @@ from grader.course import UNITS, name_of_gap
 from grader.instructors.grade import seeds
 from grader.judging import judge
 from grader.probes import FOR_NOTEBOOKS, loaded_for
-from grader.sandbox import BUSY, interpreter_paths
+from grader.sandbox import BUSY, SandboxError, interpreter_paths, missing
 from grader.verdict import GRADER_FAULT, Verdict
 from handson import frameworks
+from handson.cluster import nodes
 from handson.files import COURSE
 
 BESIDE_STUDENTS = ("box", "probes", "sandbox")  # the grader's folders, at any level, whose modules run in the processes of student code
@@ -81,7 +82,12 @@ def in_order(unit, verdicts):
 
 
 def run(piece, trusted, cores=()):
-    """Carry out a piece, on an engine. Returns a list of verdicts as dictionaries. cores: this host's cores for the piece's ranks."""
+    """Carry out a piece, on an engine. Returns a list of verdicts as dictionaries. cores: this host's cores for the piece's ranks.
+
+    Raises SandboxError where a student's code can't be confined, unless it is trusted.
+    """
+    if not trusted and (why := missing()):
+        raise SandboxError(why)
     part = _part(piece)
     server = _server(loaded_for([part.file]))
     server.cores = cores
@@ -96,6 +102,11 @@ def run(piece, trusted, cores=()):
         shared=piece.seeds[1],
     )
     return [asdict(verdict) for verdict in verdicts]
+
+
+def confined():
+    """This host's name, and why a student's code can't be confined on it; "" where it can. Asked on an engine."""
+    return nodes.current_node(), missing()
 
 
 def not_handed_in(piece):

@@ -4,6 +4,7 @@ A job's id is its site and its training, such as kind/torchrun. Only objects wit
 """
 
 import json
+import re
 import secrets
 import subprocess
 import tempfile
@@ -42,19 +43,23 @@ def apply(kubectl, part="course", say=print):
 
 
 def _keys_of_engines(kubectl, say):
-    """Make the Secret with ipyparallel's connection files: the key that signs all messages, and fixed ports. One that is there is kept."""
+    """Make the Secret with ipyparallel's connection files. One that is there is kept."""
     if kubectl.get("secret", "ipyparallel-keys") is not None:
         return
+    label = dict([MARK.split("=")])
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ipyparallel-keys", "labels": label}, "stringData": connection_files()}
+    kubectl.run("create", "-f", "-", text=json.dumps(secret))
+    say("the Secret ipyparallel-keys was made")
+
+
+def connection_files():
+    """{name: text} of ipyparallel's connection files: a new key that signs all messages, the controller's name, and fixed ports."""
     common = {"ssh": "", "interface": "tcp://*", "registration": 9010, "key": secrets.token_hex(32), "curve_serverkey": None, "location": "controller",
               "pack": "json", "unpack": "json", "signature_scheme": "hmac-sha256"}  # fmt: skip
     ports = {"control": 9011, "mux": 9012, "task": 9013, "iopub": 9014, "hb_ping": 9015, "hb_pong": 9016, "broadcast": [9017, 9018]}
     of_clients = {"control": 9019, "mux": 9020, "task": 9021, "task_scheme": "leastload", "iopub": 9022, "notification": 9023, "broadcast": 9024}
     files = {"ipcontroller-engine.json": common | ports, "ipcontroller-client.json": common | of_clients}
-    text = {name: json.dumps(content) for name, content in files.items()}
-    label = dict([MARK.split("=")])
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ipyparallel-keys", "labels": label}, "stringData": text}
-    kubectl.run("create", "-f", "-", text=json.dumps(secret))
-    say("the Secret ipyparallel-keys was made")
+    return {name: json.dumps(content) for name, content in files.items()}
 
 
 def keys(kubectl, say=print):
@@ -115,14 +120,16 @@ def look(job_id):
         return None
     of_all, of_log = PODS[kind]
     pods = kubectl.get("pods", "--selector", of_all.format(name))["items"]
-    events = [] if pods else kubectl.get("events", "--field-selector", f"involvedObject.name={name}")["items"]
+    events = kubectl.get("events", "--field-selector", "type=Warning")["items"] if state.incomplete(pods) else []
+    events = [event for event in events if re.fullmatch(rf"{name}(-.*)?", event["involvedObject"]["name"])]
     well = state.over(job)
     log = course_folder() / "results/kubernetes" / f"{name}.log"
     text = kubectl.run("logs", "--selector", f"{of_all.format(name)},{of_log}", "--tail=-1", missing="") if _has_run(pods) else ""
     with written_aside(log, durable=False) as file:
         file.write(text.encode())
     waits = "" if well is not None else state.waiting(pods, events, kubectl.at, kubectl.site.name)
-    return waits, well is not None, state.problem(job, pods) if well is False else "", str(log)
+    again = f"python -m handson kubernetes delete {name} --site {site}, then submit it again"
+    return waits, well is not None, state.problem(job, pods, again) if well is False else "", str(log)
 
 
 def delete(kubectl, part, say=print):

@@ -10,11 +10,12 @@ from handson.errors import OneSentence
 PATIENCE = 60  # seconds for a cluster to answer
 AWAY = r"connection refused|no such host|i/o timeout|unable to connect|was refused"
 CAUSES = (  # what kubectl or the cluster says (a regular expression), what it means, what to do
-    (r"context .* does not exist|no context exists", "kubectl has no such context", "`kubectl config get-contexts` lists yours; correct `context` in the site's file"),
+    (r"context .* does not exist|context was not found|no context exists", "kubectl has no such context", "`kubectl config get-contexts` lists yours; correct `context` in the site's file"),
+    (r"Unauthorized|must be logged in|getting credentials", "the cluster does not know you, or not any more", "log in again; for EKS: aws eks update-kubeconfig --name CLUSTER"),
     (AWAY, "the cluster does not answer", "start it, or correct `context` in the site's file; try `kubectl cluster-info`"),
-    (r"already exists", "the name is taken by an earlier one", "remove that one: python -m handson kubernetes delete {part}"),
+    (r"already exists", "the name is taken by an earlier one", "remove that one: python -m handson kubernetes delete {part} --site {site}"),
     (r"exceeded quota", "the namespace may not use as much", "see what is left: kubectl describe quota -n {namespace}; then ask for less, or delete other jobs"),
-    (r'no matches for kind "(\w+)"', "the cluster does not know this kind of job", "install its operator (docs/kubernetes.md), or submit torchrun or mpi instead"),
+    (r'no matches for kind "\w+"|have a resource type "\w+"', "the cluster does not know this kind of job", "install its operator (docs/kubernetes.md), or submit torchrun or mpi instead"),
     (r"forbidden", "you may not do this in this cluster", "ask its administrator for the right: kubectl auth can-i --list -n {namespace}"),
     (r'namespaces "[^"]*" not found', "the namespace is not there", "create it: python -m handson kubernetes apply --site {site}"),
 )  # fmt: skip
@@ -50,7 +51,7 @@ class Kubectl:
             return done.stdout
         if missing is not None and re.search(r"\(NotFound\)|not found", done.stderr) and "namespaces" not in done.stderr:
             return missing
-        raise (Away if re.search(AWAY, done.stderr, re.IGNORECASE) else KubernetesError)(self.explain(done.stderr, part))
+        raise self.explained(done.stderr, part)
 
     def get(self, *words, **options):
         """The object that `kubectl get` shows; None if it is not there."""
@@ -64,10 +65,11 @@ class Kubectl:
             raise KubernetesError("kubectl has no current context: name one with `context` in the site's file")
         return done.stdout.strip()
 
-    def explain(self, said, part=""):
-        """An error of kubectl as a sentence."""
+    def explained(self, said, part=""):
+        """What an error of kubectl means, as a KubernetesError."""
         last = (said.strip().splitlines() or ["kubectl said nothing"])[-1].removeprefix("error: ")
         for pattern, meaning, cure in CAUSES:
             if re.search(pattern, said, re.IGNORECASE):
-                return f"{meaning} ({last}): {cure.format(part=part or 'NAME', namespace=self.namespace, site=self.site.name)}"
-        return f"kubectl failed ({last}): try the same by hand, with --namespace {self.namespace}"
+                sentence = f"{meaning} ({last}): {cure.format(part=part or 'NAME', namespace=self.namespace, site=self.site.name)}"
+                return (Away if pattern is AWAY else KubernetesError)(sentence)
+        return KubernetesError(f"kubectl failed ({last}): try the same by hand, with --namespace {self.namespace}")

@@ -13,6 +13,7 @@ import yaml
 from handson.cluster import site as sites
 from handson.files import COURSE
 
+
 class _Dumper(yaml.SafeDumper):
     """YAML as people write it: no references, and texts of several lines as such."""
 
@@ -25,6 +26,7 @@ _Dumper.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:y
 ROOM = COURSE / "jobs/kubernetes"
 BASE = ROOM / "base"
 KINDS = {"mpijob": "MPIJob", "trainjob": "TrainJob"}  # of the trainings that are no Job
+FOLDERS = {"course": "course", "grader": "grades"}  # the parts with a volume, and the name of its claim
 TRAININGS = ("torchrun", "mpi", "mpijob", "trainjob")
 HEAD = "# Made by `python -m handson kubernetes render --site {}` from jobs/sites/{}.toml: change that file, not this one.\n"
 
@@ -61,13 +63,12 @@ def overlay(site, part, base):
         "resources": [base],
         "images": [{"name": "handson", "newName": image, "newTag": tag}] if image and "/" not in tag else [{"name": "handson", "newName": at.image}],
     }  # fmt: skip
-    if part == "course":
-        made["patches"] = [_patch("PersistentVolumeClaim", _claim(at))]
-        if volume := _volume(at):
-            files["volume.yaml"] = volume
+    if part in FOLDERS:
+        folder = at.grades if part == "grader" else at.nfs or at.host_path
+        made["patches"] = [_patch("PersistentVolumeClaim", _claim(at, part, folder))]
+        if folder:
+            files["volume.yaml"] = _volume(at, part, folder)
             made["resources"].append("volume.yaml")
-    elif part == "grader":
-        made["patches"] = [_patch("PersistentVolumeClaim", {"/spec/resources/requests/storage": at.size})]
     elif part in TRAININGS:
         made["patches"] = [_patch(*of_kind) for of_kind in _training(site, part)]
     return {"kustomization.yaml": made} | files
@@ -96,23 +97,24 @@ def _patch(kind, changes):
     return {"target": {"kind": kind}, "patch": _text([{"op": "add", "path": path, "value": value} for path, value in changes.items()])}
 
 
-def _claim(at):
-    changes = {"/spec/resources/requests/storage": at.size, "/spec/storageClassName": at.storage_class or ""}
-    return changes if at.storage_class else changes | {"/spec/volumeName": f"{at.namespace}-course"}
+def _claim(at, part, folder):
+    """The changes of a claim: of the volume that is made of `folder`, or of one that a storage class makes on demand."""
+    changes = {"/spec/resources/requests/storage": at.size}
+    if folder:
+        return changes | {"/spec/storageClassName": "", "/spec/volumeName": f"{at.namespace}-{FOLDERS[part]}"}
+    return changes | ({"/spec/storageClassName": at.storage_class} if at.storage_class else {})
 
 
-def _volume(at):
-    """The PersistentVolume of a site whose storage is not made on demand; None where a storage class makes it."""
-    if at.storage_class:
-        return None
-    if at.nfs:
-        server, _, path = at.nfs.partition(":")
+def _volume(at, part, folder):
+    """The PersistentVolume for a claim, of a folder: "server:/path" of NFS, or "/path" of all nodes."""
+    server, colon, path = folder.rpartition(":")
+    if colon:
         source = {"mountOptions": ["nfsvers=4.1", "hard", "timeo=600", "retrans=2"], "nfs": {"server": server, "path": path}}
     else:
-        source = {"hostPath": {"path": at.host_path, "type": "DirectoryOrCreate"}}
+        source = {"hostPath": {"path": path, "type": "DirectoryOrCreate"}}
     spec = {"capacity": {"storage": at.size}, "accessModes": ["ReadWriteMany"], "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "", **source}
-    claim = {"claimRef": {"namespace": at.namespace, "name": "course"}}
-    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"{at.namespace}-course"}, "spec": spec | claim}
+    claim = {"claimRef": {"namespace": namespace(at, part), "name": FOLDERS[part]}}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"{at.namespace}-{FOLDERS[part]}"}, "spec": spec | claim}
 
 
 def processes(site):

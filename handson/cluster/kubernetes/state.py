@@ -2,14 +2,19 @@
 
 import re
 
+STARTING = ("ContainerCreating", "PodInitializing")
 DONE = {"Complete": True, "Succeeded": True, "SuccessCriteriaMet": True, "Failed": False}
 WAITS = (  # of a pod that does not start: what Kubernetes says, what it means, what to do
-    (r"ImagePullBackOff|ErrImagePull|InvalidImageName", "its node cannot pull the image {image}", "push it there, or correct `image` in the site's file"),
+    (r"ImagePullBackOff|ErrImage\w+|InvalidImageName|Failed to pull image", "its node cannot pull the image {image}", "push it there, or correct `image` in the site's file"),
     (r'secrets? "?([\w-]+)"? not found', "the Secret {0} is missing", "python -m handson kubernetes keys --site {site}"),
     (r"configmap \"?([\w-]+)\"? not found", "the ConfigMap {0} is missing", "submit the job again"),
-    (r"unbound immediate PersistentVolumeClaims|persistentvolumeclaim \"?([\w-]+)\"? not found", "the claim `course` has no volume",
+    (r"persistentvolumeclaim \"?([\w-]+)\"? not found", "the claim {0} is missing", "python -m handson kubernetes apply --site {site}"),
+    (r"unbound immediate PersistentVolumeClaims", "the claim `course` has no volume",
      "kubectl describe pvc course -n {namespace}; then correct storage_class, nfs or host_path in the site's file"),
+    (r"Insufficient ([\w.-]+/[\w./-]*\w)", "no node has enough {0} left, or offers it at all",
+     "kubectl describe nodes; then install its device plugin, correct `gpu_resource` in the site's file, or wait"),
     (r"Insufficient ([\w./-]*\w)", "no node has enough {0} left", "ask for less in the site's file, or wait: kubectl describe nodes"),
+    (r"untolerated taint", "no node is open for such pods", "look at their taints: kubectl describe nodes"),
     (r"FailedMount|MountVolume", "a volume cannot be mounted", "kubectl describe pod {pod} -n {namespace}"),
     (r"exceeded quota", "the namespace may not use as much", "kubectl describe quota -n {namespace}"),
     (r"violates PodSecurity", "the namespace refuses such pods", "kubectl get events -n {namespace}"),
@@ -24,8 +29,16 @@ def over(job):
     return None
 
 
+def incomplete(pods):
+    """Whether pods of a job are missing, or have not begun."""
+    return not pods or any(pod.get("status", {}).get("phase") == "Pending" for pod in pods)
+
+
 def waiting(pods, events, at, site):
-    """Why a job does not begin, as half a sentence with the next command; "" if all of its pods run or have run. events: of the job."""
+    """Why a job does not begin, as half a sentence with the next command; "" if all of its pods run or have run.
+
+    events: the warnings about the job, its pods, and what makes them.
+    """
     for pod in pods:
         status, name = pod.get("status", {}), pod["metadata"]["name"]
         if status.get("phase") != "Pending":
@@ -33,31 +46,38 @@ def waiting(pods, events, at, site):
         reasons = [f"{one.get('reason', '')} {one.get('message', '')}" for one in status.get("conditions") or () if one["status"] == "False"]
         states = [one.get("state", {}).get("waiting") or {} for one in status.get("containerStatuses") or ()]
         said = " ".join([f"{one.get('reason', '')} {one.get('message', '')}" for one in states] + reasons).strip()
+        warnings = [f"{event.get('reason', '')} {event.get('message', '')}" for event in events if event["involvedObject"]["name"] == name]
         image = pod["spec"]["containers"][0]["image"] if "spec" in pod else ""
-        return f"pod {name}: {_meaning(said, at, site, pod=name, image=image) or said or 'it is being started'}"
+        meaning = _meaning(" ".join([said, *warnings]), at, site, pod=name, image=image)
+        starting = not warnings and all(one.get("reason") in STARTING for one in states if one)
+        return f"pod {name}: {meaning or (warnings[-1] if warnings else 'it is being started' if starting else said)}"
     failures = [event["message"] for event in events if event.get("reason") == "FailedCreate"]
     return "" if pods or not failures else _meaning(failures[-1], at, site, pod="") or failures[-1]
 
 
-def problem(job, pods):
-    """How a job failed, as half a sentence: the pod that failed first, and how."""
-    failed = sorted((one for one in map(_failure, pods) if one), key=lambda one: one[0])
+def problem(job, pods, again):
+    """How a job failed, as half a sentence: the pod that failed first, and how. again: what starts such a job anew."""
+    failed = sorted((one for one in (_failure(pod, again) for pod in pods) if one), key=lambda one: one[0])
     if failed:
         return failed[0][1]
     conditions = [one for one in job["status"]["conditions"] if one["type"] == "Failed" and one["status"] == "True"]
-    return f"failed: {conditions[0].get('message') or conditions[0].get('reason') or 'without a reason'}"
+    return f"failed: {conditions[0].get('message') or conditions[0].get('reason') or 'without a reason'}; {again}"
 
 
-def _failure(pod):
+def _failure(pod, again):
     """(when, sentence) of a pod that failed; None of another one."""
     status, name = pod.get("status", {}), pod["metadata"]["name"]
+    taken = [one for one in status.get("conditions") or () if one["type"] == "DisruptionTarget" and one["status"] == "True"]
     if status.get("reason") in ("Evicted", "Preempting", "NodeLost", "Shutdown", "Terminated", "DeadlineExceeded"):
-        return "", f"lost pod {name}: {status['reason']} ({status.get('message', 'without a message')})"
+        taken = [status]
+    if taken:
+        message = taken[0].get("message", "without a message").strip().rstrip(".")
+        return "", f"lost pod {name}: {taken[0]['reason']} ({message}); {again}"
     for container in status.get("containerStatuses") or ():
         end = container.get("state", {}).get("terminated")
         if end and end["exitCode"]:
-            reason = {"OOMKilled": "it was out of memory: more `memory` in the site's file helps"}.get(end.get("reason"))
-            reason = reason or ("it was killed" if end["exitCode"] == 137 else f"its log: kubectl logs {name}")
+            reason = {"OOMKilled": f"it was out of memory: ask for more `memory` in the site's file, {again}"}.get(end.get("reason"))
+            reason = reason or (f"it was killed: {again}" if end["exitCode"] == 137 else f"its log: kubectl logs {name}")
             return end.get("finishedAt") or "", f"ended in pod {name} with status {end['exitCode']}; {reason}"
     return None
 
