@@ -51,7 +51,7 @@ def _in_ranks_of_its_own(check, group, ranks, source, server, readable):
 
 
 def together(checks, cases, sources, server, readable, limits=None):
-    """Run several gaps one after the other in the same ranks: {gap: [(case, observations of its ranks, outcome)]}.
+    """Run several gaps, and all cases of each, one after the other in the same ranks: {gap: [(case, observations of its ranks, outcome)]}.
 
     Starting processes takes longer than most gaps. But one gap could spoil the processes for the next, so a wrong or missing result here
     proves nothing: such a gap has to run again `alone`. cases, sources: by gap; a source is None if there is nothing to run. limits: others
@@ -63,6 +63,7 @@ def together(checks, cases, sources, server, readable, limits=None):
             for ranks, group in _by_ranks(cases[check.gap]):
                 works.setdefault(ranks, {})[check.gap] = [[check.probe, [sources[check.gap]], case] for case in group]
     sharing = {gap for gaps in works.values() if len(gaps) > 1 for gap in gaps}
+    sharing |= {check.gap for check in checks if any(check.gap in gaps for gaps in works.values()) and _several_kinds(check, cases[check.gap])}
     seen = {gap: {} for gap in sharing}
     for ranks, gaps in works.items():
         here = {gap: of_gap for gap, of_gap in gaps.items() if gap in sharing}
@@ -71,6 +72,12 @@ def together(checks, cases, sources, server, readable, limits=None):
         for gap in found:
             seen[gap][ranks] = found[gap]
     return {gap: [one for ranks, _ in _by_ranks(cases[gap]) for one in seen[gap][ranks]] for gap in sharing}
+
+
+def _several_kinds(check, cases):
+    """Whether a gap that runs `alone` needs as many ranks for the cases that students have as for others, in another run."""
+    public = len(check.cases)
+    return bool(dict(_by_ranks(cases[:public])).keys() & dict(_by_ranks(cases[public:])).keys())
 
 
 def _in_the_same_ranks(gaps, ranks, server, readable, limits):

@@ -19,6 +19,7 @@ from handson import linux
 
 ABORTED = ": torch does that where a rank receives a longer message than it expects"
 STILL = 2.0  # seconds in which no process computes, after which they count as waiting for each other
+WAKING = 0.05  # of a core's time: what threads use that only wake up now and then to look for messages, as gloo's do
 GRACE = 0.5  # seconds that ranks get to finish when another one has failed, or to report where they hang; of CPU time on a busy machine
 TICK = 0.1
 LONGEST_LOOK = 1.0  # seconds between two looks that count: this process may have been stopped meanwhile
@@ -156,11 +157,13 @@ def _watch(ranks, control, limits):
     """Wait until all ranks are done, or none can go on. Returns why they were stopped (a status, or None), the CPU seconds seen, the seconds
     in which no process computed, and the most bytes of memory seen.
 
-    On a busy machine, ranks are ready to compute and get no core. The seconds in which they were `starved` count for no limit.
+    On a busy machine, ranks are ready to compute and get no core. The seconds in which they were `starved` count for no limit. There, threads
+    that only wake up now and then are found ready, too: whether ranks go on is told by the CPU time that they use.
     """
     start, told = time.monotonic(), bytearray()
-    deadline, why, cpu, moved, look = None, None, 0.0, start, start + 0.5
+    deadline, why, cpu, look = None, None, 0.0, start + 0.5
     looks, looked, waited, starved, memory, printed = 0, start, 0.0, 0.0, 0, 0
+    moved, moved_waited, moved_cpu = start, 0.0, 0.0  # when a process was last seen to compute, and what `waited` and `cpu` were then
     selector = selectors.DefaultSelector()
     selector.register(control, selectors.EVENT_READ, ("control", None))
     for rank in ranks:
@@ -193,10 +196,10 @@ def _watch(ranks, control, limits):
             look, looks = now + 0.25, looks + 1
             newer, running, ready = _activity()
             output = sum(rank.printed.total for rank in ranks)
-            if newer > cpu + 0.02 or running or output > printed:
-                moved = now
             idle = max(0.0, min(now - looked, LONGEST_LOOK) - max(0.0, newer - cpu))
             waited += 0.0 if running else idle
+            if newer > cpu + 0.02 or newer > moved_cpu + 0.02 + WAKING * (now - moved) or output > printed:
+                moved, moved_waited, moved_cpu = now, waited, newer
             starved = min(starved + (idle if ready else 0.0), (BUSY - 1) * limits.wall_seconds)
             memory = max(memory, _memory(limits.memory_bytes, exactly=looks % 4 == 0))
             looked, printed, cpu = now, output, max(cpu, newer)
@@ -204,7 +207,7 @@ def _watch(ranks, control, limits):
                 why = OUT_OF_MEMORY
             elif cpu > 0.9 * limits.cpu_seconds or now - start - starved > limits.wall_seconds or waited > limits.waiting_seconds or printed > FLOOD:
                 why = TIMEOUT
-            elif now - moved > STILL:
+            elif waited - moved_waited > STILL:
                 why = DEADLOCK
             if why:
                 deadline = latest = now

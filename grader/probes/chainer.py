@@ -20,14 +20,14 @@ from grader.box.rank import Wrong
 from grader.probes import whole
 from grader.probes.communicator import join
 from grader.probes.marks import marks, told
-from grader.probes.script import Enough, Script
+from grader.probes.script import Enough, Script, options_of
 from handson.chainer import communicators, optimizers, reports
 from handson.chainer import data as handson_data
 from handson.chainer import devices as handson_devices
 from handson.chainer import model as handson_model
 from handson.chainer.mean_gradients import MeanGradients
 from handson.chainer.optimizers import create_multi_node_optimizer
-from handson.training import banner, data, options
+from handson.training import banner, data
 from handson.training.data import ImageDataset
 
 CPU = chainer.get_device("@numpy")
@@ -164,7 +164,7 @@ def arguments(ranks, case):
     """`args` as options.parse and announce leave them."""
     unit, workers = case["unit"], workers_of(ranks, case)
     more = communicators.add_options if unit == "multi_node" else None
-    args = options.training_parser(f"00_{unit}/chainer/train_cifar_{unit}.py", list(range(workers)), more).parse_args([])
+    args = options_of(f"00_{unit}/chainer/train_cifar_{unit}.py", workers, more)
     vars(args).update({name: case[name] for name in ("batchsize", "lr", "gpu") if name in case}, seed=seed_of(case), size=SIZE, dataset="numbers")
     vars(args).update(workers=workers, nodes=-(-ranks // case.get("ranks_per_node", ranks)), devices=f"{workers} virtual GPUs")
     vars(args).update(communicator="naive" if unit == "multi_node" else "", network="")

@@ -50,5 +50,7 @@ optimizer = torch.optim.SGD(network.parameters(), 0.1, 0.9)  # of an optimizer, 
 for parameter in network.parameters():
     parameter.grad = torch.zeros_like(parameter)
 optimizer.step()
+for module in (torch.cuda, torch.xpu, torch.mtia):  # a rank sees no GPU, but torch.manual_seed keeps the whole stack for each kind, as text
+    module.manual_seed_all = lambda seed: None
 torch.manual_seed(0)  # its first call reads source files
 torch._dynamo.trace_rules.clear_lru_cache()  # each rank clears this cache when it forms a process group: slow if the cache is full

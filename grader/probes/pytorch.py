@@ -20,11 +20,11 @@ from torch.nn.parallel import DistributedDataParallel
 from grader.box.rank import Wrong
 from grader.probes import whole
 from grader.probes.marks import marks, told
-from grader.probes.script import Enough, Script
-from handson.pytorch import devices, extensions, model
+from grader.probes.script import Enough, Script, options_of
+from handson.pytorch import communicator, devices, extensions, model
 from handson.pytorch.communicator import MultiNodeCommunicator
 from handson.pytorch.workers import Communicator
-from handson.training import data, options
+from handson.training import data
 from handson.training.data import ImageDataset
 
 
@@ -149,7 +149,7 @@ def flat(tensors):
 def arguments(ranks, case):
     """`args` as options.parse and announce leave them."""
     unit = case["unit"]
-    args = options.training_parser(f"00_{unit}/pytorch/train_cifar_{unit}.py", list(range(ranks))).parse_args([])
+    args = options_of(f"00_{unit}/pytorch/train_cifar_{unit}.py", ranks)
     vars(args).update({name: case[name] for name in ("batchsize", "lr", "gpu") if name in case}, seed=seed_of(case), size=SIZE, dataset="numbers")
     vars(args).update(workers=ranks, nodes=-(-ranks // case.get("ranks_per_node", ranks)), devices=f"{ranks} virtual GPUs")
     vars(args).update(communicator="gloo" if unit == "multi_node" else "", network="")
@@ -160,19 +160,22 @@ def arguments(ranks, case):
 class Place:
     """The place of a gap in the script of the case's unit, on one rank.
 
-    `train_set`: that of the whole run. kind: the class that takes ConvNet's place; first_epoch: above 0 for a run that is resumed there;
-    before, stand_ins: as for Script, those that differ from the ones below.
+    `train_set`: that of the whole run. test_lengths: the test images of each rank; kind: the class that takes ConvNet's place; first_epoch:
+    above 0 for a run that is resumed there; before, stand_ins: as for Script, those that differ from the ones below.
     """
 
-    def __init__(self, rank, ranks, source, case, train_set, test_set=None, kind=Network, first_epoch=0, before=None, **stand_ins):
-        self.train_set, self.first_epoch, self.rank = train_set, first_epoch, rank
+    def __init__(self, rank, ranks, source, case, train_set, test_set=None, test_lengths=None, kind=Network, first_epoch=0, before=None, **stand_ins):
+        self.train_set, self.test_set, self.first_epoch, self.rank = train_set, test_set or examples(2 * ranks, 0), first_epoch, rank
         self.lengths = case.get("lengths", [len(train_set)])
         self.args = arguments(ranks, case)
         several_nodes = case["unit"] == "multi_node"
         comm = [] if case["unit"] == "single_gpu" else [join(rank, ranks, case.get("ranks_per_node", ranks) if several_nodes else None)]
-        known = (None, None) if several_nodes and rank > 0 else (train_set, test_set or examples(2 * ranks, 0))
+        self.test_lengths = test_lengths or [len(dealt) for dealt in torch.arange(len(self.test_set)).tensor_split(ranks)]
+        known = (None, None) if several_nodes and rank > 0 else (train_set, self.test_set)
         self.arguments = [*comm, self.args, *known]
-        replaced = (model, "ConvNet", kind), (data, "enlarge", enlarge), (extensions, "resume", self._resume), NO_FILES
+        replaced = [(model, "ConvNet", kind), (data, "enlarge", enlarge), (extensions, "resume", self._resume), NO_FILES]
+        if several_nodes and source["gap"] != "scatter":  # dealing the test set by messages takes longer than most other gaps
+            replaced.append((communicator, "scatter_dataset", lambda dataset, comm, seed: part(self.test_set, self.test_lengths, rank)))
         self.script = Script(source, self._stand_ins() | stand_ins, before or {}, (*Script.replaced, *replaced))
 
     def run(self, see, begin=lambda names: None, **options):
@@ -188,7 +191,7 @@ class Place:
             "split": sharing,
             "scatter": sharing,
             "optimizer": ("optimizer", lambda model, args: torch.optim.SGD(model.parameters(), args.lr, 0.9)),
-            "replica": ("replica", lambda model: DistributedDataParallel(model)),
+            "replica": ("replica", lambda model: DistributedDataParallel(model, init_sync=False)),  # the ranks have made equal models
             "evaluator": ("evaluator", lambda test_loader, model, prepare: extensions.Evaluator(test_loader, model, prepare)),
             "shuffle": ("", lambda: None),
             "step": ("outputs loss", lambda labels: (torch.zeros(len(labels), 10), torch.zeros(()))),

@@ -7,17 +7,21 @@ that this gap should give, so that one gap's mistakes don't reach another.
 import ast
 import builtins
 import contextlib
+import copy
 import functools
 import inspect
+import json
+import pickle
 import sys
 from dataclasses import dataclass, field
 from unittest import mock
 
 from grader.box.rank import Wrong
+from grader.box.stacks import STUDENT
 from grader.gaps import TO_DO
 from grader.probes.names import used_names
 from grader.probes.student import Names, Student, filled
-from handson.training import banner
+from handson.training import banner, options
 
 FUNCTION = "train"
 OURS = "_of_the_check_"  # begins the names that a check puts into the script
@@ -40,6 +44,16 @@ CAUSES = {  # words of an error that does not name its cause: the cause
 
 class Enough(BaseException):
     """Ends the script: the probe has seen what it needs."""
+
+
+def options_of(program, workers, add_options=None):
+    """`args` of a training script that is called without options, as handson.training.options.training_parser takes them."""
+    return copy.deepcopy(_options_of(program, workers, add_options))  # a student's code may change them
+
+
+@functools.lru_cache(16)  # making a parser takes longer than many a gap
+def _options_of(program, workers, add_options):
+    return options.training_parser(program, list(range(workers)), add_options).parse_args([])
 
 
 @dataclass
@@ -87,17 +101,35 @@ class Script:
     @functools.cached_property
     def _made(self):
         """(the names of the student's module and ours, the compiled function, the names that the gap uses, those that it makes)."""
-        source, student = self.source, Student(self.source)
-        train = next(node for node in ast.parse(source["given"]).body if isinstance(node, ast.FunctionDef) and node.name == self.function)
-        nodes = list(ast.walk(train))
-        _move(nodes, source["lines"])
-        stand_ins = {name for names, _ in self.stand_ins.values() for name in names.split()}
-        there = stand_ins | _given(ast.walk(student.tree)) | _given(nodes) | vars(student.module).keys() | vars(builtins).keys()
-        others = _needed(used_names(student.tree) - there, source["others"])
-        _Filled(source["gap"], student.tree.body, self.stand_ins, others, self.before).visit(train)
+        student = Student(self.source)
+        stand_ins = tuple((gap, names, tuple(inspect.signature(function).parameters)) for gap, (names, function) in self.stand_ins.items())
+        train, used, made_here = _compiled(json.dumps(self.source), self.function, stand_ins, tuple(self.before), frozenset(vars(student.module)))
         ours = {name: function for name, (_, function) in self.stand_ins.items()} | {f"before_{name}": value for name, value in self.before.items()}
-        names = vars(student.module) | {OURS + name: value for name, value in ours.items()}
-        return names, compile(ast.Module([train], []), student.file, "exec"), used_names(student.tree), _given(ast.walk(student.tree))
+        return vars(student.module) | {OURS + name: value for name, value in ours.items()}, train, used, made_here
+
+
+@functools.lru_cache(32)  # a gap has several cases
+def _compiled(source, function, stand_ins, before, of_module):
+    """(the compiled function, the names that the gap uses, those that it makes). source: as JSON; stand_ins: (gap, the names that it gives,
+    the parameters); before: names; of_module: the names of the student's module."""
+    source = json.loads(source)
+    file, gap = STUDENT + source["file"], ast.parse("\n" * (source["line"] - 1) + source["code"])
+    given, names = _given_out(source["given"], tuple(source["lines"]), function)
+    train, made_here = pickle.loads(given), _given(ast.walk(gap))
+    of_stand_ins = {name for _, names, _ in stand_ins for name in names.split()}
+    used = used_names(gap)
+    others = _needed(used - of_stand_ins - made_here - names - of_module - vars(builtins).keys(), source["others"])
+    _Filled(source["gap"], gap.body, {gap: rest for gap, *rest in stand_ins}, others, before).visit(train)
+    return compile(ast.Module([train], []), file, "exec"), used, made_here
+
+
+@functools.lru_cache(4)  # of all gaps of a file that share a rank
+def _given_out(text, lines, function):
+    """(a function as it was given out, pickled, with the line numbers of the student's file; the names that it gives)."""
+    train = next(node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == function)
+    nodes = list(ast.walk(train))
+    _move(nodes, lines)
+    return pickle.dumps(train), _given(nodes)
 
 
 @contextlib.contextmanager
@@ -132,9 +164,9 @@ class _Filled(ast.NodeTransformer):
         if gap == self.gap:
             before = [f"{name} = {OURS}before_{name}" for name in self.before]
             return [*_at(node, *before, f"{OURS}begin({OURS}locals())"), *self.code, *_at(node, f"{OURS}end({OURS}locals())")]
-        names, function = self.stand_ins[gap]
+        names, parameters = self.stand_ins[gap]
         gives = f"{', '.join(names.split())} = " if names else ""
-        return [*self.others.get(gap, ()), *_at(node, f"{gives}{OURS}{gap}({', '.join(inspect.signature(function).parameters)})")]
+        return [*self.others.get(gap, ()), *_at(node, f"{gives}{OURS}{gap}({', '.join(parameters)})")]
 
     def generic_visit(self, node):
         return node if isinstance(node, ast.expr) else super().generic_visit(node)  # gaps are statements

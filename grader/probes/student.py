@@ -54,7 +54,7 @@ class Student:
             vars(self.module).update((name, before[name]()) for name in names)
         for statement in statements:
             try:
-                exec(compile(ast.Module([statement], []), self.file, "exec"), vars(self.module))
+                exec(_compiled(statement, self.file), vars(self.module))
             except Exception as error:  # the gap may not need it
                 print(f"line {statement.lineno} of {source['file']} fails: {type(error).__name__}: {error}")
 
@@ -104,7 +104,12 @@ def filled():
         raise
 
 
-@functools.lru_cache(1)  # of all gaps of a file that share a rank
+@functools.lru_cache(256)  # all gaps of a file that share a rank have the same statements
+def _compiled(statement, file):
+    return compile(ast.Module([statement], []), file, "exec")
+
+
+@functools.lru_cache(1)
 def _definitions_in_script(text, file):
     """The imports, functions, classes and assignments of a script."""
     return [statement for statement in ast.parse(text, file).body if isinstance(statement, (*DEFINITIONS, ast.Assign, ast.AnnAssign))]

@@ -7,6 +7,7 @@ answer computes what the solution does. A wrong one computes something else, fai
 
 import collections
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from tests.bench.runs import ROOT
 IMAGES = "-e 4 -b 4 --size 16 --seed 3 --dataset {folder}/data.npz"
 FILES = "-e 1 -b 100 --seed 3 --dataset {folder}/digits_files"
 TRAIN_CNTK = tuple(f"{FILES} {more}" for more in ("", "--by-hand", "--bits 1 --warm-up 200", "--block-size 400"))
+
+MESSAGES = {"messages", "sent"}  # of an all-reduce, as the course's own functions count them
 
 
 class Run(NamedTuple):
@@ -99,7 +102,8 @@ def see(folder, path, run, instead=None):
             seen = (in_mpi if run.mpi else in_torchrun)(place, run, options.format(folder=folder).split(), out)
             for what in found:
                 found[what] += seen[what]
-            found["result"] += results(out)
+            found["result"] += results(out, lambda name: name not in MESSAGES)
+            found["messages"] += results(out, MESSAGES.__contains__)
             if path.stem != "train_restarts":
                 shutil.rmtree(out, ignore_errors=True)
         return found
@@ -118,9 +122,24 @@ def in_torchrun(place, run, options, out):
     seen = notes(out)
     of_ranks = [noted for _, noted in ranks(seen)]
     computed = trained(of_ranks) if run.script == "from_scratch.py" else []
-    lines = [line for line in (out / "printed").read_text().splitlines() if "mean losses" in line]
+    lines = [_rounded(line) for line in (out / "printed").read_text().splitlines() if "mean losses" in line]
     messages = [dict(collections.Counter(value for what, value in noted if what in ("wait", "operation", "work"))) for noted in of_ranks]
+    messages += [begun(noted) for noted in of_ranks]
     return {"failure": seen["failure"], "result": computed + lines, "messages": messages}
+
+
+def _rounded(line):
+    """A line with its numbers as single precision has them, in which means of the same numbers may differ."""
+    return re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.5g}", line)
+
+
+def begun(noted):
+    """How many gradients were complete when each all-reduce of gradients began, of all steps."""
+    gradients, found = 0, []
+    for what, value in noted:
+        gradients += what == "gradient"
+        found += [gradients] * (value == "all-reduce of many")
+    return found
 
 
 def trained(of_ranks):
@@ -141,14 +160,15 @@ def in_mpi(place, run, options, out):
     return {"failure": failure, "result": done.stdout.splitlines() if run.script == "mpi_accuracy.py" else [], "messages": []}
 
 
-def results(out):
-    """What the results in a folder say, without seconds: the log of a training, the messages and bytes of each all-reduce."""
+def results(out, wanted):
+    """What the results in a folder say, without seconds: the log of a training, the rows of a table. wanted: tells by its name whether a value
+    is."""
     found = []
     for path in sorted(out.glob("**/*.json")):
         content = json.loads(path.read_text())
         log = content.get("log", content.get("rows", [])) if isinstance(content, dict) else []
         measured = {"elapsed_time", "seconds", *["bytes"] * ("epoch" in (log or [{}])[0])}  # of a node's interfaces, whoever sends
-        found.append([{name: value for name, value in row.items() if name not in measured} for row in log])
+        found.append([{name: value for name, value in row.items() if name not in measured and wanted(name)} for row in log])
     return found
 
 

@@ -131,6 +131,8 @@ def watch_torch():
         before(torch.Tensor, name, lambda *arguments, name=name: note("wait", name))
     for name in ("barrier", "all_gather", "all_gather_object", "broadcast", "reduce", "send", "recv"):
         before(dist, name, lambda *arguments, name=name, **named: note("wait", name))
+    register = torch.Tensor.register_post_accumulate_grad_hook
+    torch.Tensor.register_post_accumulate_grad_hook = lambda tensor, hook: register(tensor, lambda ready: (note("gradient", "complete"), hook(ready))[1])
     before(dist, "all_reduce", lambda tensor, *arguments, **named: note("operation", f"all-reduce of {'one' if tensor.numel() == 1 else 'many'}"))
 
 

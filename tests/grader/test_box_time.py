@@ -62,3 +62,13 @@ def test_a_rank_that_only_waits_for_a_disk_has_no_more_than_the_time_of_a_run(wa
 def test_a_rank_that_sleeps_counts_as_waiting_for_another(watched):
     why, seconds = watched(lambda now: (0.0, False, False))
     assert why == DEADLOCK and seconds < watch.STILL + 3 * watch.GRACE
+
+
+def test_threads_that_only_wake_up_now_and_then_hide_no_deadlock_on_a_busy_machine(watched):
+    why, _ = watched(lambda now: (0.01 * now, int(4 * now) % 3 > 0, int(4 * now) % 3 > 0))
+    assert why == DEADLOCK
+
+
+def test_a_rank_with_little_of_a_core_that_is_found_waiting_is_in_no_deadlock(watched):
+    why, _ = watched(lambda now: (0.07 * now, int(4 * now) % 3 > 0, int(4 * now) % 3 > 0))
+    assert why == TIMEOUT

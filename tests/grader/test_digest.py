@@ -50,6 +50,7 @@ def test_the_same_course_has_the_same_digests(before):
         ("grader/units/multi_gpu/instructors/hidden_pytorch.toml", {"multi_gpu"}),
         ("grader/units/multi_node/probes/pytorch.py", {"multi_node"}),
         ("grader/units/multi_node/oracles/chainer.py", {"multi_node"}),
+        ("frameworks.txt", {"frameworks"}),
     ],
 )
 def test_a_change_of_what_a_verdict_depends_on_changes_its_digest(file, units, before, monkeypatch):

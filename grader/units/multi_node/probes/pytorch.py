@@ -1,12 +1,9 @@
 """The probe of the gap that only this unit's PyTorch script has."""
 
-from unittest import mock
-
 import torch
 
 from grader.probes.pytorch import NormalizingNetwork, Place, evaluate, examples, flat, part
 from grader.probes.script import Enough
-from handson.pytorch import communicator
 
 TRAINED = 0.5  # what a weight is multiplied by before the evaluation, as if there had been a training
 
@@ -15,9 +12,6 @@ def evaluator(rank, ranks, source, case):
     """What the evaluator reports on this rank, where the ranks have unequal parts of the test set; whether the model is in training mode
     after it; and whether it has changed ("moved") the model's buffers."""
     found, test_set = {}, examples(sum(case["lengths"]), case["seed"])
-
-    def scatter(dataset, comm, seed):
-        return part(test_set, case["lengths"], rank)
 
     def see(names):
         with torch.no_grad():
@@ -31,8 +25,7 @@ def evaluator(rank, ranks, source, case):
 
     train_set, lengths = training_set(ranks)
     sharing = "shard lengths", lambda: (part(train_set, lengths, rank), lengths)
-    with mock.patch.object(communicator, "scatter_dataset", scatter):
-        Place(rank, ranks, source, case, train_set, test_set, kind=NormalizingNetwork, scatter=sharing).run(see)
+    Place(rank, ranks, source, case, train_set, test_set, case["lengths"], kind=NormalizingNetwork, scatter=sharing).run(see)
     return found
 
 
