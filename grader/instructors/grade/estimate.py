@@ -153,8 +153,8 @@ def at_site(name, start=None):
 
 
 def readable(found):
-    """Seconds in words: "40 s", "12 min", "3.4 h"."""
-    return f"{found:.0f} s" if found < 100 else f"{found / 60:.0f} min" if found < 6000 else f"{found / 3600:.1f} h"
+    """Seconds in words: "140 s", "12 min", "3.4 h"."""
+    return f"{found:.0f} s" if found < 200 else f"{found / 60:.0f} min" if found < 6000 else f"{found / 3600:.1f} h"
 
 
 def table(students, engines, per_host, start=None, spin=None):
