@@ -10,6 +10,7 @@ import numpy
 from handson import figures
 from handson.scaling import batch_size, network, runs
 from handson.scaling.model import BAND, Plan, fit, predict
+from handson.words import counted
 
 MOST = 4096  # workers
 HEADINGS = ("workers", "nodes", "ms a step", "images/s", "95 % band", "speed-up", "efficiency", "compute", "waiting", "overhead", "communication", "evaluation")
@@ -107,8 +108,9 @@ def limits(model, plan, predictions, one, efficiency):
     sure = [found.workers for found in ladder if numpy.quantile(found.throughput / single, BAND[0]) / found.workers >= efficiency]
     lines.append(f"An efficiency of {efficiency:g} allows up to {max(reached, default=1):,} workers; {max(sure, default=1):,}, if it is to hold at the band's lower end "
                  "(numbers that double).")  # fmt: skip
-    costs = [f"{1e6 / 3600 * found.nodes / numpy.median(found.throughput):.3g} with {found.workers:,}" for found in (predictions[0], predictions[-1])]
-    lines.append(f"Node-hours for a million images: {' workers, '.join(costs)} workers.")
+    ends = {found.workers: found for found in (predictions[0], predictions[-1])}.values()
+    costs = [f"{1e6 / 3600 * found.nodes / numpy.median(found.throughput):.3g} with {counted(found.workers, 'worker')}" for found in ends]
+    lines.append(f"Node-hours for a million images: {', '.join(costs)}.")
     return lines
 
 
