@@ -73,8 +73,6 @@ def choices():
     return [pytest.param(unit, gap, one.right, id=gap) for unit in UNITS for gap, one in answers[unit].items() if isinstance(one, Choice)]
 
 
-
-
 @pytest.mark.parametrize(("unit", "gap", "right"), choices())
 def test_no_choice_stands_in_the_clear(given, unit, gap, right):
     """Where its check is, in code or records; elsewhere are words that it is chosen from, and numbers of any kind."""
