@@ -47,6 +47,7 @@ def save(drawing, path, description):
     try:
         with matplotlib.rc_context({"svg.hashsalt": "handson"}), written_aside(paths[0]) as png, written_aside(paths[1]) as svg:
             drawing.savefig(png, format="png", dpi=150, metadata={"Description": description})
+            drawing.set_layout_engine("none")  # the places of all parts are known now
             drawing.savefig(svg, format="svg", metadata={"Description": description, "Date": None})
     except OSError as error:
         raise FigureError(f"{paths[0]} cannot be written ({error.strerror}): give another place with -o") from None

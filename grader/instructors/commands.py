@@ -61,12 +61,16 @@ def estimate(
     students: Annotated[str, typer.Option(help="Sizes of classes that hand in everything.")] = "100,1000,10000",
     engines: Annotated[str, typer.Option(help="Numbers of engines.")] = "2,8,32,128,512",
     per_host: Annotated[int, typer.Option(min=1, help="Engines of each host.")] = 32,
-    start: Annotated[float | None, typer.Option(min=0, help="Seconds until engines run, such as those a job waits in a queue; as here by default.")] = None,
+    start: Annotated[float | None, typer.Option(min=0, help="Seconds for which a job of engines waits and starts.")] = None,
+    site: Annotated[str | None, typer.Option(help="Take --per-host from this site's nodes, and --start from its last `cluster start`.")] = None,
 ):
     """Estimate how long classes take to grade, by what this machine's gradings took."""
-    from grader.instructors.grade.estimate import numbers, table
+    from grader.instructors.grade import speed
+    from grader.instructors.grade.estimate import at_site, numbers, table
 
-    for line in table(numbers("--students", students), numbers("--engines", engines), per_host, start):
+    if site:
+        per_host, start = at_site(site, start)
+    for line in table(numbers("--students", students), numbers("--engines", engines), per_host, start, speed.here(1)[1]):
         typer.echo(line)
 
 

@@ -10,6 +10,7 @@ import numpy
 from handson import figures
 from handson.scaling import batch_size, network, runs
 from handson.scaling.model import BAND, Plan, fit, predict
+from handson.words import counted
 
 MOST = 4096  # workers
 HEADINGS = ("workers", "nodes", "ms a step", "images/s", "95 % band", "speed-up", "efficiency", "compute", "waiting", "overhead", "communication", "evaluation")
@@ -40,7 +41,7 @@ def command(paths, workers, rate, latency, per_node, algorithm, dtype, double_bu
             say(line)
     for line in remarks:
         say(line)
-    drawing, words = draw(predictions, one, found)
+    drawing, words = draw(predictions, one, found, efficiency)
     say("Figure: " + " and ".join(map(str, figures.save(drawing, Path(figure), words))))
 
 
@@ -100,14 +101,22 @@ def limits(model, plan, predictions, one, efficiency):
     ladder = [predict(model, number, plan, some) for number in ([1] if plan.per_node > 1 else []) + doubled]
     single = one.throughput[::4]
     lines = []
-    limited = next((found for found in ladder if numpy.median(found.communication) > numpy.median(found.compute)), None)
+    limited = _limited(ladder)
     lines.append(f"The network is the limit from about {limited.workers} workers on: communication then takes longer than computation." if limited
                  else f"Up to {MOST:,} workers, communication takes less time than computation.")  # fmt: skip
     reached = [found.workers for found in ladder if numpy.median(found.throughput / single) / found.workers >= efficiency]
     sure = [found.workers for found in ladder if numpy.quantile(found.throughput / single, BAND[0]) / found.workers >= efficiency]
     lines.append(f"An efficiency of {efficiency:g} allows up to {max(reached, default=1):,} workers; {max(sure, default=1):,}, if it is to hold at the band's lower end "
                  "(numbers that double).")  # fmt: skip
+    ends = {found.workers: found for found in (predictions[0], predictions[-1])}.values()
+    costs = [f"{1e6 / 3600 * found.nodes / numpy.median(found.throughput):.3g} with {counted(found.workers, 'worker')}" for found in ends]
+    lines.append(f"Node-hours for a million images: {', '.join(costs)}.")
     return lines
+
+
+def _limited(predictions):
+    """The first of these predictions in which communication takes longer than computation, or None."""
+    return next((found for found in predictions if numpy.median(found.communication) > numpy.median(found.compute)), None)
 
 
 def _doubling(most):
@@ -142,8 +151,9 @@ def to_accuracy(results, accuracy, predictions, start_up=0.0):
     return lines
 
 
-def draw(predictions, one, measured=()):
-    """A matplotlib Figure, and a description of it: throughput with its band, the ideal line and measured runs; the parts of a step as areas."""
+def draw(predictions, one, measured=(), efficiency=0.8):
+    """A matplotlib Figure, and a description of it: throughput with its band, the ideal line, that of an efficiency, and measured runs; the parts of
+    a step as areas, and from where on communication takes longer than computation."""
     from matplotlib.figure import Figure
 
     workers = [found.workers for found in predictions]
@@ -154,6 +164,7 @@ def draw(predictions, one, measured=()):
     left.fill_between(workers, [low for _, low, _ in rates], [high for _, _, high in rates], color=figures.PREDICTED, alpha=0.25, linewidth=0, label="95 % band")
     left.plot(workers, [rate for rate, _, _ in rates], color=figures.PREDICTED, marker="^", markersize=4, label="predicted")
     left.plot(workers, [single * number for number in workers], **figures.IDEAL)
+    left.plot(workers, [efficiency * single * number for number in workers], color="0.3", linestyle=":", linewidth=1.5, label=f"efficiency {efficiency:g}")
     points = [(run.workers, run.result.throughput) for run in measured if run.result]
     if points:
         left.plot(*zip(*points), color="black", marker="o", linestyle="", markerfacecolor="none", label="measured")
@@ -162,6 +173,9 @@ def draw(predictions, one, measured=()):
         seconds = 1000 * numpy.array([numpy.median(getattr(found, part)) for found in predictions])
         right.fill_between(workers, below, below + numpy.maximum(seconds, 0), label=part, **figures.part(name))
         below = below + numpy.maximum(seconds, 0)
+    limited = _limited(predictions)
+    if limited:
+        right.axvline(limited.workers, color="black", linestyle="-.", linewidth=1.2, label="the network is the limit")
     left.set(xscale="log", yscale="log", ylabel="throughput [images/s]")
     right.set(xscale="log", ylim=(0, None), ylabel="time of a step [ms]")
     for axes in (left, right):
@@ -173,9 +187,10 @@ def draw(predictions, one, measured=()):
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(loc="upper left", fontsize="small", edgecolor="none")
     words = [f"{number} workers: {rate:.1f} images/s, between {low:.1f} and {high:.1f}." for number, (rate, low, high) in zip(workers, rates)]
+    words += [f"The network is the limit from {limited.workers} workers on."] if limited else []
     return drawing, "Predicted throughput, and the parts of a step, against workers. " + " ".join(words)
 
 
-def picture(predictions, one, measured=()):
+def picture(predictions, one, measured=(), efficiency=0.8):
     """The same figure for a notebook."""
-    return figures.picture(*draw(predictions, one, measured))
+    return figures.picture(*draw(predictions, one, measured, efficiency))

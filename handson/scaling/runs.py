@@ -87,6 +87,8 @@ def of_profile(folder):
     if len(shares) > 1 and not any(rank.communication for rank in shares):
         raise RunsError(f"the profiles in {folder} are of {len(shares)} ranks and have no communication: record a training whose ranks communicate, "
                         "as by python -m handson profile -- mpiexec -n 2 python train_cifar_multi_node.py")  # fmt: skip
+    if len(shares) < (size := max((timeline.size or 1 for timeline in run.timelines), default=1)):
+        raise RunsError(f"the profiles in {folder} are of {len(shares)} of {size} ranks, so a rank has failed: record the run again by python -m handson profile")
     if run.result is None:
         raise RunsError(f"the profiles in {folder} do not say what was trained: give the run's own folder, with its result.json")
     found = of_result(run.result)
@@ -140,6 +142,9 @@ def check(runs):
     if not several:
         raise RunsError(f"{only}of one worker, and what communication costs is not known: {MORE}, and give its folder, too")
     for run in several:
+        if run.result and run.workers % run.result.nodes:
+            raise RunsError(f"{run.name} has {run.workers} workers on {run.result.nodes} nodes, so one node has more than another: "
+                            "repeat the run with as many on each node, such as select=2:ngpus=2:mpiprocs=2 in run_multi_node_training.sh")  # fmt: skip
         if run.network:
             network.rate(run.network)
     return single, several

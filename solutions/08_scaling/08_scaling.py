@@ -16,6 +16,7 @@
 #
 # - say what a part of the work that cannot be divided costs (Amdahl), and when it does not matter (Gustafson),
 # - compute how long the slowest of N workers takes,
+# - compare a ring with a tree,
 # - predict the step of 16 workers, then run it,
 # - explain the tables of a report from the cloud, row by row,
 # - decide which machines to order.
@@ -108,7 +109,7 @@ for workers in (1, 4, 16, 64):
 # %% [markdown]
 # With 512 workers you wait for your longest measured step in nearly every step, and would wait for longer ones, had you measured them.
 #
-# ## A ring of messages
+# ## A ring, or a tree
 #
 # A message of m bytes takes alpha + m / beta seconds. A ring of N ranks has 2 (N - 1) of them, one after the other, each with 1/N of the bytes.
 
@@ -116,9 +117,7 @@ for workers in (1, 4, 16, 64):
 # %%
 def ring(size, ranks, alpha, beta):
     """Seconds of an all-reduce of `size` bytes; alpha: seconds, beta: bytes/s."""
-    ### BEGIN SOLUTION ring: return the seconds; 1 rank has nothing to send
     return 2 * (ranks - 1) * (alpha + size / ranks / beta)
-    ### END SOLUTION
 
 
 # %%
@@ -128,8 +127,28 @@ series = {name: lambda n, link=link: 1000 * ring(size, n, *link) for name, link 
 scaling.curves(series, "all-reduce of 100 MB [ms]", [2**power for power in range(1, 13)], ideal=False)
 
 # %% [markdown]
-# The bytes cost about the same for any N: 2 n / beta. What grows is the number of messages. At 4,096 ranks, alpha decides, and libraries take a
-# tree instead.
+# The bytes cost about the same for any N: 2 n / beta. What grows is the number of messages. A *tree* has fewer, one after the other. In the
+# first round, every second rank sends all its bytes to a neighbour, who adds them to its own. Half of these neighbours send in the next round, and so on
+# until one rank has the sum. Then the sum travels the same way back.
+
+
+# %%
+def tree(size, ranks, alpha, beta):
+    """Seconds of an all-reduce of `size` bytes by a tree of any number of ranks."""
+    ### BEGIN SOLUTION tree: return the seconds; 5 ranks need as many rounds as 8; `(ranks - 1).bit_length()` is log2 of `ranks`, rounded up
+    rounds = (ranks - 1).bit_length()
+    return 2 * rounds * (alpha + size / beta)
+    ### END SOLUTION
+
+
+# %%
+link = networks["25 Gbit/s"]
+series = {"ring": lambda n: 1000 * ring(1e6, n, *link), "tree": lambda n: 1000 * tree(1e6, n, *link)}
+scaling.curves(series, "all-reduce of 1 MB at 25 Gbit/s [ms]", [2**power for power in range(1, 13)], ideal=False)
+
+# %% [markdown]
+# With 1 MB the tree is faster from some hundred ranks on. Write 100e6 in place of 1e6: now the ring is faster, even with 4,096 ranks. So libraries choose by
+# the size of the message and the number of ranks.
 #
 # ## Predict 16, then run it
 #

@@ -1,5 +1,6 @@
 """Clusters of ipyparallel's own launchers: started by mpiexec with ipcluster, and as a job of PBS with `python -m grader cluster start`."""
 
+import json
 import os
 import re
 import shutil
@@ -35,6 +36,7 @@ def cluster(request, tmp_path):
     profile, home = request.param, tmp_path / "pbs"
     folder = tmp_path / f"ipython/profile_{profile}"
     environment = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython"), "HANDSON_PBS_HOME": str(home), "HANDSON_SITE": "local"}
+    environment["XDG_STATE_HOME"] = str(tmp_path / "state")
     own = f"{real_pbs.install(tmp_path / 'bin')}:" if profile == "pbs" else ""  # the job meets what a site's own PBS gives it
     environment["PATH"] = f"{own}{os.path.dirname(sys.executable)}:/usr/bin:/bin"
 
@@ -89,13 +91,14 @@ def test_a_class_is_graded_on_engines_that_ipyparallel_started(cluster, tmp_path
     environment = environment | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
-    assert f"({ENGINES} engines)" in done.stdout
+    assert f"({ENGINES} engines)" in done.stdout and re.search(rf"^Estimate: \d+ (s|min) on {ENGINES} engines[.;]", done.stdout, re.MULTILINE)
     [log] = folder.glob("log/ipcontroller*.log")
     assert "DB backend: NoDB" in log.read_text() and "beating every 500ms" in log.read_text(), "the profile's options reach the controller"
     found = results(tmp_path / "out")
     assert {status for _, _, status, _, _ in found["ann", UNIT]} == {PASSED, NOT_FOUND}, found["ann", UNIT]
     assert {status for _, _, status, _, _ in found["bob", UNIT]} == {NOT_ATTEMPTED, NOT_FOUND}
     if profile == "pbs":
+        assert json.loads((tmp_path / "state/handson/grading_seconds.json").read_text())["queues"]["local"] > 0.1, "what the engines' job took is remembered"
         check_job_script((folder / "engines_job.sh").read_text(), environment, tmp_path)
 
 

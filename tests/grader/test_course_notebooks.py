@@ -1,12 +1,13 @@
 """The notebooks are clear about what is still to be filled. (tests/browser runs them with the solutions filled in.)"""
 
+import re
 import shutil
 
 import pytest
 from smaller import smaller
 
 from grader.exercises import ROOT, given_out
-from handson.training.results import read
+from handson.training.results import Result, read, write
 
 pytestmark = pytest.mark.slow
 
@@ -57,3 +58,19 @@ def test_the_notebook_on_communication_runs_what_chainermn_has_in_its_track(cour
     ran = [read(path) for path in (course / "exercises/05_communication/results").glob("*/*/result.json")]
     assert {one.track for one in ran} == {"chainer"}
     assert sorted(one.communicator for one in ran) == sorted(["plain", "float16", "double-buffering", "float16-double-buffering", "plain", "double-buffering"])
+
+
+@pytest.mark.timeout(300)
+def test_the_notebook_on_scaling_predicts_16_workers_and_runs_them(course):
+    fields = dict(script="train_cifar_single_gpu", track="pytorch", workers=1, nodes=1, device="1 virtual GPU", dataset="digits", size=64, batchsize=32, epochs=1, seed=0)
+    slowed = Result(unit="single_gpu", profiled=True, images=320, seconds=90.0, train_seconds=90.0, steps=[9.0] * 10, parameters=72_000, **fields)
+    write(slowed, course / "exercises/01_single_gpu/results/profiled")  # what profiling slows down is no measurement
+    cells = (ROOT / "solutions/08_scaling/08_scaling.py").read_text().partition("# %%\nfrom grader import check")[0]
+    notebook = execute(cells, course)
+    said = "".join(output.text for output in outputs(notebook, "stream"))
+    assert len([result for result in outputs(notebook, "execute_result") if "image/png" in result["data"]]) == 4
+    (longest,) = re.findall(r"longest ([\d.]+) ms", said)
+    assert float(longest) < 9000 and re.search(r"16 ranks: [\d.]+ ms a step; you expected 250 ms", said)
+    assert re.search(r"\d+ nodes with (25|100)gbit: [\d,]+ images/s", said)
+    ran = [read(path) for path in (course / "exercises/08_scaling/results").glob("rehearsal_*/result.json")]
+    assert sorted((one.workers, one.nodes) for one in ran) == [(2, 2), (16, 2)]

@@ -5,10 +5,11 @@ import random
 import pytest
 
 from grader.course import UNITS
-from grader.instructors.grade import estimate, work
+from grader.instructors.grade import estimate, remembered, work
 from grader.instructors.grade.estimate import EstimateError
 
 UNIT = "single_gpu"
+KNOWN = {"start": 3.0, "dispatch": 0.0, "overhead": 1.5, "spin": 0.1, "queues": {}, "pieces": {}}
 
 
 @pytest.fixture(autouse=True)
@@ -18,6 +19,10 @@ def nothing_is_remembered(tmp_path, monkeypatch):
 
 def jobs(students):
     return [((UNIT, number, gaps), ranks) for _ in range(students) for number, part in enumerate(UNITS[UNIT]) for ranks, gaps in work.by_ranks(part)]
+
+
+def known(seconds=1.0, **changes):
+    return KNOWN | {"pieces": {estimate.name(kind): [[seconds, 0.0]] for kind, _ in jobs(1)}} | changes
 
 
 @pytest.mark.parametrize(("pieces", "hosts", "seconds"), [
@@ -30,44 +35,96 @@ def jobs(students):
     ([(2, 2), (2, 2)], [2, 2], 2),
 ])  # fmt: skip
 def test_pieces_are_placed_as_by_hand(pieces, hosts, seconds):
-    assert estimate.makespan(pieces, hosts) == seconds
+    assert estimate.makespan([(took, ranks, took) for took, ranks in pieces], hosts) == seconds
+
+
+def test_the_expected_seconds_decide_the_order_and_the_others_when_it_ends():
+    assert estimate.makespan([(1, 1, 1), (2, 1, 9), (3, 1, 3)], [1]) == 13
+    assert estimate.makespan([(2, 1, 2), (2, 1, 2), (1, 1, 9)], [2]) == 11, "a straggler that nobody expected is the last"
+
+
+def test_many_engines_wait_for_the_grader_that_gives_them_work():
+    pieces = [(1.0, 1, 1.0)] * 1000
+    assert estimate.makespan(pieces, [500]) == 2
+    assert estimate.makespan(pieces, [500], dispatch=0.01) == pytest.approx(1000 * 0.01 + 1, rel=0.01)
+    assert estimate.makespan(pieces, [10], dispatch=0.01) == pytest.approx(100 * 1.01, rel=0.1)
 
 
 def test_a_large_class_takes_as_long_as_if_all_of_it_were_placed(monkeypatch):
     chance = random.Random(1)
     student = [(chance.uniform(0.1, 3), ranks) for ranks in (1, 1, 1, 2, 4)]
-    pieces = student * 4000
+    pieces = [(took, ranks, took) for took, ranks in student] * 4000
     quickly = estimate.makespan(pieces, [16, 16])
     monkeypatch.setattr(estimate, "LEAST", len(pieces))
     assert quickly == pytest.approx(estimate.makespan(pieces, [16, 16]), rel=0.02)
-    assert quickly >= sum(took * ranks for took, ranks in pieces) / 32
+    assert quickly >= sum(took * ranks for _, ranks, took in pieces) / 32
 
 
-def test_what_a_grading_took_is_what_the_next_one_is_expected_to_take():
-    of_class = jobs(10)
-    assert estimate.seconds(of_class, [2]) is None and "not known yet" in estimate.sentence(of_class, [2])
-    took = {kind: [2.0] * 10 for kind, _ in of_class}
-    whole = 5 + estimate.makespan([(2.0, ranks) for _, ranks in of_class], [2])
-    estimate.remember(took, of_class, [2], whole)
-    assert estimate.seconds(of_class, [2]) == pytest.approx(whole)
-    assert estimate.seconds(jobs(20), [2]) == pytest.approx(5 + 2 * (whole - 5), rel=0.05)
-    assert estimate.sentence(of_class, [2]) == f"Estimate: {estimate.readable(whole)} on 2 engines."
+def graded(of_class, factor, core=1.5, waited=0.5, start=4.0, spin=0.1):
+    """Let it remember a class whose pieces took `core` core-seconds, `factor` times as long as on an idle machine. Returns its seconds."""
+    took = {kind: [(waited + factor * core / min(ranks, 2), min(ranks, 2), core / KNOWN["overhead"], waited)] * 10 for kind, ranks in of_class}
+    begun = KNOWN | {"start": 0.0, "pieces": {estimate.name(kind): [[core, waited]] for kind, _ in of_class}}
+    seconds = factor * start + estimate.seconds_of(of_class, [2], begun, factor)
+    estimate.remember(took, of_class, [2], seconds, 0.0, factor, spin)
+    return seconds
+
+
+@pytest.fixture
+def reference(monkeypatch, tmp_path):
+    """A course whose authors have measured nothing that is true here."""
+    monkeypatch.setattr(remembered, "REFERENCE", tmp_path / "reference.json")
+    monkeypatch.setattr(remembered, "NEW", 1.0)
+    remembered.REFERENCE.write_text(remembered.json.dumps(KNOWN | {"pieces": {estimate.name(kind): [[50.0, 0.0]] for kind, _ in jobs(1)}}))
+
+
+@pytest.mark.parametrize(("then", "now"), [(1.0, 1.0), (3.0, 1.0), (1.0, 3.0)])
+def test_what_a_grading_took_predicts_the_next_one_whatever_else_the_machine_does(reference, then, now):
+    graded(jobs(10), then)
+    expected = graded(jobs(10), now) if then == now else now * 4 + estimate.seconds_of(jobs(10), [2], KNOWN | {"start": 0.0, "pieces": {
+        estimate.name(kind): [[1.5, 0.5]] for kind, _ in jobs(1)}}, now)  # fmt: skip
+    assert estimate.seconds_of(jobs(10), [2], remembered.read(), now) == pytest.approx(expected, rel=0.05)
+
+
+def test_a_machine_that_has_not_graded_takes_what_others_took_at_its_speed(reference):
+    assert remembered.read()["pieces"] and not remembered.place().exists()
+    twice = remembered.at_speed(remembered.read(), 2 * KNOWN["spin"])
+    assert estimate.seconds_of(jobs(5), [2], twice) == pytest.approx(2 * estimate.seconds_of(jobs(5), [2], remembered.read()))
+    graded(jobs(1)[:1], 1.0)
+    kept = remembered.read()["pieces"]
+    first, second = (estimate.name(kind) for kind, _ in jobs(1)[:2])
+    assert kept[first][0] == pytest.approx([1.5, 0.5]) and kept[second] == [[50.0, 0.0]]
 
 
 def test_more_engines_never_take_longer_and_a_queue_adds_its_wait():
-    estimate.remember({kind: [1.0] for kind, _ in jobs(1)}, jobs(1), [2], 4.0)
-    assert estimate.table([100, 1000], [2, 8, 512], 32)[0].split() == ["students", "2", "engines", "8", "engines", "512", "engines"]
-    found = [estimate.seconds(jobs(500), [count]) for count in (1, 2, 8, 32)]
+    found = [estimate.seconds_of(jobs(500), [count], known()) for count in (1, 2, 8, 32)]
     assert found == sorted(found, reverse=True)
-    known = estimate.remembered()
-    assert estimate.seconds(jobs(5), [4], known | {"start": 600.0}) == pytest.approx(600 - known["start"] + estimate.seconds(jobs(5), [4]))
+    remembered.write(known())
+    remembered.add_queue("local", 600.0)
+    lines = [line.split() for line in estimate.table([100, 1000], [2, 8, 512], 32)]
+    assert lines[0] == ["students", "2", "engines", "8", "engines", "512", "engines"] and lines[1][0] == "100"
+    assert estimate.at_site("local") == (2, 600.0) and estimate.at_site("local", 5.0) == (2, 5.0)
+    assert estimate.table([1], [512], 32, 600.0)[1].split()[1:] == ["10", "min"]
+
+
+def test_the_time_left_follows_the_work_that_is_done_and_not_the_number_of_pieces():
+    (short, _), (long, _), *_ = jobs(1)
+    seconds = known(start=0.0) | {"pieces": {estimate.name(short): [[1.0, 0.0]], estimate.name(long): [[6.0, 2.0]]}}
+    left = estimate.Left([(short, 1), (short, 1), (long, 1)], 100.0, seconds)
+    left.finish(short)
+    assert left.after(2.0) == pytest.approx(0.5 * 18 + 0.5 * 98, rel=0.01), "half by the pace of the tenth that is done"
+    left.finish(long)
+    assert left.after(20.0) == pytest.approx(20 / 9, rel=0.01)
+    left.finish(short)
+    assert left.after(22.0) == pytest.approx(0)
 
 
 def test_what_cannot_be_estimated_is_said_in_one_sentence():
-    with pytest.raises(EstimateError, match="has not graded anything yet"):
-        estimate.table([100], [2], 32)
     with pytest.raises(EstimateError, match="--engines 2,x is no list"):
         estimate.numbers("--engines", "2,x")
-    estimate.place().parent.mkdir(parents=True)
-    estimate.place().write_text('{"pieces": 3}')
-    assert estimate.remembered() == {"pieces": {}, "start": 0.0}
+    assert estimate.seconds_of([(("single_gpu", 9, ("new",)), 1)], [2], known()) is None and "not known" in estimate.sentence(None, [2])
+    assert estimate.sentence(59.6, [2]) == "Estimate: 60 s on 2 engines."
+    assert estimate.sentence(59.6, [2, 2], 2.0) == "Estimate: 60 s on 4 engines of 2 hosts; other programs are using this machine, so it takes 2.0 times as long as else."
+    remembered.place().parent.mkdir(parents=True)
+    for broken in ('{"pieces": 3}', "no JSON", '{"pieces": {"a": 2.0}, "start": 1, "dispatch": 0, "overhead": 1, "spin": 1, "queues": {}}'):
+        remembered.place().write_text(broken)
+        assert remembered.read()["spin"] == remembered.json.loads(remembered.REFERENCE.read_text())["spin"]

@@ -73,9 +73,6 @@ def choices():
     return [pytest.param(unit, gap, one.right, id=gap) for unit in UNITS for gap, one in answers[unit].items() if isinstance(one, Choice)]
 
 
-GIVEN_BEFORE = {("ring", "notebooks/05_communication.ipynb")}  # the notebook draws the formula that students need again in 08_scaling
-
-
 @pytest.mark.parametrize(("unit", "gap", "right"), choices())
 def test_no_choice_stands_in_the_clear(given, unit, gap, right):
     """Where its check is, in code or records; elsewhere are words that it is chosen from, and numbers of any kind."""
@@ -101,7 +98,7 @@ def test_no_code_in_it_is_that_of_a_solution(given, tmp_path):
     assert code.count("decoded") == 2 and code.count("train_loader") == 1
     hidden = code.replace("decoded", "kept").replace("train_loader", "batches_of_it")
     (tmp_path / "course/handson/planted.py").write_text(f"def work():\n    first = 1\n{textwrap.indent(hidden, '    ')}\n    return first\n")
-    assert same_code(tmp_path / "course") == {("loader", "handson/planted.py")} | GIVEN_BEFORE
+    assert same_code(tmp_path / "course") == {("loader", "handson/planted.py")}
 
 
 def answers(file):

@@ -53,7 +53,7 @@ class Engines:
         if self.fail.get(result.piece.student, 0):
             self.fail[result.piece.student] -= 1
             raise OSError("the engine fell over")
-        return []
+        return work.Done([])
 
     def forget(self, result):
         pass

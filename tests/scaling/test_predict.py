@@ -48,7 +48,7 @@ def test_the_command_prints_a_band_for_512_workers_and_draws_it_without_torch(tm
     assert [(int(row[0]), int(row[1])) for row in rows] == [(1, 1), *((4 * 2**k, 2**k) for k in range(8))]
     rate, low, high = float(rows[-1][3]), float(rows[-1][4]), float(rows[-1][6])
     assert 10_000 < low <= rate <= high < 512 * 32 / 0.07  # 512 workers of 32 images; the slowest of them takes more than 70 ms
-    assert "An efficiency of 0.8 allows up to" in done.stdout
+    assert "An efficiency of 0.8 allows up to" in done.stdout and re.search(r"Node-hours for a million images: [\d.]+ with 1 worker, [\d.]+ with 512 workers", done.stdout)
     assert (tmp_path / "figure.png").stat().st_size > 10_000 and (tmp_path / "figure.svg").exists()
 
 
@@ -91,6 +91,9 @@ def test_what_cannot_be_is_refused_with_one_sentence(tmp_path):
     assert "carries nothing: give a rate above 0" in sentence(tmp_path, one, two, "--network", "0gbit")
     assert "is no rate" in sentence(tmp_path, one, two, "--network", "fast")
     assert "6 workers do not fill nodes of 4: give 4 or 8" in sentence(tmp_path, one, two, "--per-node", "4", "--workers", "6")
+    assert "carries nothing: give a rate above 0" in sentence(tmp_path, one, a_run(tmp_path / "cut", 2, network="0mbit"))
+    uneven = sentence(tmp_path, one, a_run(tmp_path / "uneven", 3, nodes=2))
+    assert "3 workers on 2 nodes, so one node has more than another: repeat the run" in uneven and "run_multi_node_training.sh" in uneven
     unknown = [a_run(tmp_path / "old", workers, parameters=None) for workers in (1, 2)]
     assert "give --parameters" in sentence(tmp_path, *unknown)
     (tmp_path / "network.json").write_text("{}")
@@ -115,6 +118,12 @@ def profiles(folder, communicate):
                  for kind, name, begin, length in events]  # fmt: skip
         (folder / f"rank{rank}.json").write_text(json.dumps({"traceEvents": trace, "distributedInfo": {"rank": rank, "world_size": 2, "backend": "gloo"}}))
     return folder
+
+
+def test_a_profile_in_which_a_rank_is_missing_is_refused(tmp_path):
+    folder = profiles(a_run(tmp_path, 2, profiled=True), communicate=True)
+    (folder / "rank1.json").unlink()
+    assert "are of 1 of 2 ranks, so a rank has failed: record the run again" in sentence(tmp_path, folder)
 
 
 def test_profiles_without_communication_are_refused(tmp_path):

@@ -27,6 +27,7 @@ from handson.errors import OneSentence
 FOLDER = "handson-cluster-"
 STARTING = 300  # seconds that a cluster may take to start, on a busy machine
 ANSWERING = 60  # seconds for a cluster that is not ours to answer
+ASKING = 10  # seconds for its engines to say how fast they are; who is silent is left out
 HEARTBEAT = 500  # milliseconds; the default of 3,000 makes a start take 6 seconds
 MISSED = 60  # heartbeats that a busy engine may miss before it counts as dead; the end of an engine is noticed at once
 LOOK = 1.0  # seconds between looks at the processes of engines and controller
@@ -203,6 +204,17 @@ class Engines:
         self.forget(result)
         self.news.set()
 
+    def ask(self, function):
+        """[(host, what `function` returns)] of the engines that answer within ASKING seconds; all of them run it at the same time."""
+        asked = [self.client[engine].apply_async(_with_host, function) for engine in self.ids()]
+        end, found = time.monotonic() + ASKING, []
+        for result in asked:
+            result.wait(max(0.0, end - time.monotonic()))
+            with suppress(Exception):  # an engine that fails here shows it with its first piece
+                found.append(result.get(0))
+            self.forget(result)
+        return found
+
     def cores(self, engines):
         """The cores for the work of some engines: one for each engine, if as many engines were started here as there are cores; else (),
         which means all cores.
@@ -301,6 +313,10 @@ class Engines:
                 self.client.queue_status()
             self.silence = 0.0
         monitor.close()
+
+
+def _with_host(function):
+    return nodes.current_node(), function()
 
 
 def _engines_alive():

@@ -1,60 +1,45 @@
-"""How long a grading will take: what its kinds of pieces took before on this machine, placed on engines as the Placer does, on a clock that
-only counts. `grade` prints it before it starts; `python -m grader estimate` for classes and clusters that are not there yet.
+"""How long a grading will take: what its kinds of pieces took before, placed on engines as the Placer does, on a clock that only counts.
+`grade` prints it before it starts, and goes on estimating; `python -m grader estimate` for classes and clusters that are not there yet.
 """
 
 import heapq
-import json
-import os
-from collections import Counter
-from contextlib import suppress
+import random
 from itertools import islice
-from pathlib import Path
 
 from grader.course import UNITS
-from grader.instructors.grade import work
+from grader.instructors.grade import remembered, work
 from grader.instructors.grade.placing import AHEAD, chosen_host
+from handson.cluster import site as sites
 from handson.errors import OneSentence
-from handson.files import written_aside
+from handson.words import counted
 
 LEAST = 4000  # pieces that are placed one by one; of more, the second half of these repeats itself
-NEW = 0.3  # the share of a new grading in what is remembered
+TRUSTED = 0.2  # the share of the work after which the time left follows from the pace alone
 
 
 class EstimateError(OneSentence, ValueError):
     """Why nothing can be said of the time."""
 
 
-def place():
-    """The file that remembers, for each user of a machine."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "handson" / "grading_seconds.json"
-
-
-def remembered():
-    """{"pieces": {name of a kind: seconds}, "start": seconds before the first piece}; both empty where nothing was graded yet."""
-    with suppress(OSError, ValueError, TypeError, AttributeError):
-        found = json.loads(place().read_text())
-        return {"pieces": {str(kind): float(seconds) for kind, seconds in found["pieces"].items()}, "start": float(found["start"])}
-    return {"pieces": {}, "start": 0.0}
-
-
-def remember(took, jobs, hosts, seconds):
-    """Learn from a grading that has ended. took: {kind: [seconds of each piece]}; jobs: (kind, ranks) of all pieces; hosts: engines of each
-    host; seconds: of all of it. What the placing of the pieces does not explain is the start."""
-    before = remembered()
-    for kind, times in took.items():
-        mean = sum(times) / len(times)
-        before["pieces"][name(kind)] = mean + (1 - NEW) * (before["pieces"].get(name(kind), mean) - mean)
-    own = {name(kind): sum(times) / len(times) for kind, times in took.items()}
-    start = max(0.0, seconds - makespan([(own[name(kind)], ranks) for kind, ranks in jobs if name(kind) in own], hosts))
-    before["start"] = start + (1 - NEW) * ((before["start"] or start) - start)
-    with suppress(OSError), written_aside(place(), durable=False) as file:  # an estimate is worth no failure
-        file.write(json.dumps(before, indent=1).encode())
-
-
 def name(kind):
     """A kind of pieces in one word, for the file."""
-    unit, part, gaps = kind
-    return f"{unit}/{part}/{','.join(gaps)}"
+    unit, part, gaps, *untouched = kind
+    return "/".join([unit, str(part), ",".join(gaps), *untouched])
+
+
+def remember(took, jobs, hosts, seconds, used, spun, spin):
+    """Learn from a grading that has ended. took: {kind: [(seconds, engines, CPU seconds, seconds of waiting) of each piece]}; jobs: (kind, ranks)
+    of all pieces; hosts: engines of each host; seconds: of all of it; used: CPU seconds of the grader itself; spun, spin: speed.here before it.
+    What the placing of the pieces does not explain is the start."""
+    known, before = remembered.read(spin), remembered.of_this_machine().get("pieces", {})
+    factor, known["overhead"] = remembered.slowdown(took, known["overhead"], spun)
+    own = {name(kind): remembered.kept(some, factor) for kind, some in took.items()}
+    known["dispatch"] = remembered.averaged(known["dispatch"], used / max(1, len(jobs)))
+    begun = {"pieces": own, "start": 0.0, "dispatch": known["dispatch"]}
+    placed = seconds_of([(kind, ranks) for kind, ranks in jobs if name(kind) in own], hosts, begun, factor) or 0.0
+    known["start"] = remembered.averaged(known["start"], max(0.0, seconds - placed) / factor)
+    known["spin"] = min(known["spin"], spin or known["spin"])
+    remembered.write(known | {"pieces": before | {kind: (some + before.get(kind, []))[: remembered.KEPT] for kind, some in own.items()}})
 
 
 def jobs_of(pairs):
@@ -62,47 +47,87 @@ def jobs_of(pairs):
     return [key for submission, unit in pairs for key in work.handed_in(submission, unit)]
 
 
-def seconds(jobs, hosts, known=None):
-    """Seconds until pieces (kind, ranks) are graded on engines, as many as `hosts` lists of each host; None if most kinds are unknown."""
-    known = known or remembered()
-    times = [(known["pieces"].get(name(kind)), ranks) for kind, ranks in jobs]
-    measured = [took for took, _ in times if took is not None]
-    if len(measured) < len(times) / 2 or not times:
+def seconds_of(jobs, hosts, known, slowdown=1.0):
+    """Seconds until pieces (kind, ranks) are graded on engines, as many as `hosts` lists of each host; None if most kinds are unknown.
+
+    Each piece takes as long as one of its kind that is remembered, drawn at random: so there are stragglers, as in a class.
+    """
+    chance, most = random.Random(0), max(hosts)
+    means = {kind: _mean(some) for kind, some in known["pieces"].items()}
+    found = [name(kind) for kind, _ in jobs]
+    there = [means[kind] for kind in found if kind in means]
+    if len(there) < len(jobs) / 2 or not jobs:
         return None
-    mean = sum(measured) / len(measured)
-    return known["start"] + makespan([(mean if took is None else took, ranks) for took, ranks in times], hosts)
+    mean = [sum(values) / len(there) for values in zip(*there)]
+    pieces = []
+    for kind, (_, ranks) in zip(found, jobs):
+        engines = min(ranks, most)
+        drawn = chance.choice(known["pieces"].get(kind, [mean]))
+        expected, took = (slowdown * core / engines + waited for core, waited in (means.get(kind, mean), drawn))
+        pieces.append((expected, ranks, took))
+    return slowdown * known["start"] + makespan(pieces, hosts, slowdown * known["dispatch"])
 
 
-def makespan(pieces, hosts):
-    """Seconds in which engines get through `pieces` (seconds, ranks), in this order; hosts: the number of engines of each host.
+def _mean(some):
+    return [sum(values) / len(some) for values in zip(*some)]
+
+
+def makespan(pieces, hosts, dispatch=0.0):
+    """Seconds in which engines get through `pieces` (expected seconds, ranks, seconds), in this order; hosts: the number of engines of each
+    host; dispatch: seconds that the grader itself needs for each piece, one after the other.
 
     Of many pieces only the first are placed: later ones take as long as the second half of these, if a class's submissions are alike.
     """
     most = max(LEAST, 4 * AHEAD * sum(hosts))
     if len(pieces) <= most:
-        return _placed(pieces, hosts)
-    half, whole = _placed(pieces[: most // 2], hosts), _placed(pieces[:most], hosts)
-    work_left = sum(took * ranks for took, ranks in pieces[most:]) / sum(took * ranks for took, ranks in pieces[most // 2 : most])
+        return _placed(pieces, hosts, dispatch)
+    half, whole = _placed(pieces[: most // 2], hosts, dispatch), _placed(pieces[:most], hosts, dispatch)
+    work_left = sum(took * ranks for _, ranks, took in pieces[most:]) / sum(took * ranks for _, ranks, took in pieces[most // 2 : most])
     return whole + (whole - half) * work_left
 
 
-def _placed(pieces, hosts):
+def _placed(pieces, hosts, dispatch):
     pieces, free, most = iter(pieces), list(hosts), max(hosts)
-    waiting, running, now, number = Counter(), [], 0.0, 0
+    waiting, running, now, number, grader, count = {}, [], 0.0, 0, 0.0, 0
     while True:
-        waiting.update(islice(pieces, max(0, AHEAD * sum(hosts) - waiting.total())))
+        for expected, ranks, took in islice(pieces, max(0, AHEAD * sum(hosts) - count)):
+            waiting.setdefault((expected, ranks), []).append(took)
+            count += 1
         for kind in sorted(waiting, reverse=True):  # the longest first
-            took, ranks = kind[0], min(kind[1], most)
+            ranks = min(kind[1], most)
             while waiting[kind] and (host := chosen_host(ranks, free)) is not None:
-                waiting[kind] -= 1
                 free[host] -= ranks
-                number += 1
-                heapq.heappush(running, (now + took, number, host, ranks))
-        waiting = +waiting
+                number, count, grader = number + 1, count - 1, max(grader, now) + dispatch
+                heapq.heappush(running, (grader + waiting[kind].pop(0), number, host, ranks))
+        waiting = {kind: some for kind, some in waiting.items() if some}
         if not running:
             return now
         now, _, host, ranks = heapq.heappop(running)
         free[host] += ranks
+
+
+class Left:
+    """How long the rest of a grading takes: at first what was expected, then by the pace of the work that is done."""
+
+    def __init__(self, jobs, whole, known):
+        """jobs: (kind, ranks) of all pieces; whole: the seconds that were expected, or None."""
+        self.means = {kind: sum(_mean(some)) for kind, some in known["pieces"].items()}
+        self.all, self.done, self.whole, self.start = sum(self._work(kind) for kind, _ in jobs), 0.0, whole, known["start"]
+
+    def _work(self, kind):
+        """Core-seconds that a piece is expected to take."""
+        return 0.001 + self.means.get(name(kind), 0.5)
+
+    def finish(self, kind):
+        """Note that a piece of a kind is done."""
+        self.done += self._work(kind)
+
+    def after(self, seconds):
+        """The seconds left, `seconds` after the beginning."""
+        share = min(1.0, self.done / self.all) if self.all else 1.0
+        by_pace = max(0.0, seconds - min(self.start, seconds / 2)) * (1 - share) / max(share, 1e-9)
+        sure = min(1.0, share / TRUSTED)
+        return by_pace if self.whole is None else sure * by_pace + (1 - sure) * max(0.0, self.whole - seconds)
 
 
 def numbers(option, text):
@@ -113,37 +138,39 @@ def numbers(option, text):
     return [int(word) for word in words]
 
 
-def sentence(jobs, hosts):
-    """The estimate in words."""
-    found = seconds(jobs, hosts)
+def sentence(found, hosts, slowdown=1.0):
+    """The estimate in words. found: seconds, or None."""
     if found is None:
-        return "How long this takes is not known yet: this machine has not graded these units before."
-    return f"Estimate: {readable(found)} on {sum(hosts)} engine{'s' * (sum(hosts) != 1)}."
+        return "How long this takes is not known: neither this machine nor the course's authors have graded these units before."
+    other = f"; other programs are using this machine, so it takes {slowdown:.1f} times as long as else" if slowdown > remembered.QUIET else ""
+    return f"Estimate: {readable(found)} on {counted(sum(hosts), 'engine')}{f' of {len(hosts)} hosts' * (len(hosts) > 1)}{other}."
+
+
+def at_site(name, start=None):
+    """(engines of each host, seconds until engines run) of a site: as many as its nodes have cores, and what its last job of engines took, if
+    `start` is None."""
+    return sites.read(name).ncpus, remembered.read()["queues"].get(name) if start is None else start
 
 
 def readable(found):
-    """Seconds in words: "40 s", "12 min", "3.4 h"."""
-    return f"{found:.0f} s" if found < 100 else f"{found / 60:.0f} min" if found < 6000 else f"{found / 3600:.1f} h"
+    """Seconds in words: "140 s", "12 min", "3.4 h"."""
+    return f"{found:.0f} s" if found < 200 else f"{found / 60:.0f} min" if found < 6000 else f"{found / 3600:.1f} h"
 
 
-def table(students, engines, per_host, start=None):
-    """Lines: the time to grade classes that hand in all units, on clusters of engines. start: seconds until a cluster's engines run.
-
-    Raises EstimateError where this machine has not graded anything yet.
-    """
-    known = remembered()
+def table(students, engines, per_host, start=None, spin=None):
+    """Lines: the time to grade classes that hand in all units, on clusters of engines. start: seconds until a cluster's engines run; spin: of
+    this machine."""
+    known = remembered.read(spin)
+    if start is not None:
+        known["start"] += start
     all_kinds = (((unit, number, gaps), ranks) for unit, parts in UNITS.items() for number, part in enumerate(parts) for ranks, gaps in work.by_ranks(part))
     kinds = [key for key in all_kinds if name(key[0]) in known["pieces"]]
-    if not kinds:
-        raise EstimateError("this machine has not graded anything yet: grade some submissions first, such as by `python -m grader tour`")
-    if start is not None:
-        known["start"] = start
     rows = [("students", *(f"{count} engines" for count in engines))]
     for number in students:
-        cells = []
-        for count in engines:
-            hosts = [per_host] * (count // per_host) + [count % per_host] * (count % per_host > 0)
-            cells.append(readable(seconds([key for _ in range(number) for key in kinds], hosts, known)))
-        rows.append((str(number), *cells))
+        rows.append((str(number), *(readable(seconds_of(kinds * number, _hosts(count, per_host), known)) for count in engines)))
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
+
+
+def _hosts(engines, per_host):
+    return [per_host] * (engines // per_host) + [engines % per_host] * (engines % per_host > 0)

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from grader import sandbox
 from grader.course import UNITS, ready
 from grader.instructors import rules, worksheet
 from grader.instructors.collect import Listed, collect, names, newest, unpacked
-from grader.instructors.grade import cluster, digest, estimate, seeds, work
+from grader.instructors.grade import cluster, digest, estimate, remembered, seeds, speed, work
 from grader.instructors.grade.placing import ControllerLost, EnginesLost, Placer
 from grader.instructors.gradebook import Gradebook
 from grader.instructors.reports import PROGRESS, note_absent, scores_of, tell
@@ -25,7 +25,8 @@ from handson.errors import OneSentence
 
 RESTARTS = 5  # the most starts of a cluster, if its controller ends each time
 KEEPING = 0.5  # seconds in which results are collected, to write them to the disk together
-LINE = "{n_fmt} of {total_fmt} units graded, {rate_fmt}, {remaining} left"
+BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}, {rate_fmt}{postfix}]"
+LINE = "{n_fmt} of {total_fmt} units graded, {rate_fmt}, {left} left"
 
 
 class GradeError(OneSentence, RuntimeError):
@@ -164,16 +165,24 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
     handed_in = (part.file for submission, unit in missing for part in UNITS[unit] if (submission.path / part.file).is_file())
     libraries = loaded_for(handed_in)
     jobs, took, began = estimate.jobs_of(missing), {}, time.monotonic()
-    if not (profile or cluster_file):
-        say(estimate.sentence(jobs, [engines]))
-    with _progress(len(missing), book.folder, say) as tick:
-        for _ in range(RESTARTS):
-            place = cluster.running(profile, cluster_file, trusted) if profile or cluster_file else cluster.started(engines, libraries)
+    elsewhere = profile or cluster_file
+    slowdown, spin = (1.0, None) if elsewhere else speed.here(engines)
+    known = remembered.read(spin)
+    expected = None if elsewhere else estimate.seconds_of(jobs, [engines], known, slowdown)
+    if not elsewhere:
+        say(estimate.sentence(expected, [engines], slowdown))
+    time_left = estimate.Left(jobs, expected, known)
+    with _progress(len(missing), time_left, book.folder, say) as tick:
+        for attempt in range(RESTARTS):
+            place = cluster.running(profile, cluster_file, trusted) if elsewhere else cluster.started(engines, libraries)
             with place as there:
+                if elsewhere and not attempt:
+                    say(_of_cluster(there, jobs))
+                used = time.process_time()
                 try:
-                    _grade_on(there, left, book, versions, resources, secret, trusted, seconds, took, tick)
-                    if not (profile or cluster_file):
-                        estimate.remember(took, jobs, [engines], time.monotonic() - began)
+                    _grade_on(there, left, book, versions, resources, secret, trusted, seconds, took, time_left, tick)
+                    if not elsewhere:
+                        estimate.remember(took, jobs, [engines], time.monotonic() - began, time.process_time() - used, slowdown, spin)
                     return
                 except ControllerLost:
                     if profile or cluster_file:
@@ -191,7 +200,18 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
     raise cluster.ClusterError(f"the cluster's controller ended {RESTARTS} times; {len(left)} units are left: run the same command again")
 
 
-def _grade_on(engines, left, book, versions, resources, secret, trusted, seconds, took, tick):
+def _of_cluster(engines, jobs):
+    """How long `jobs` take on the engines of a running cluster, in words: all of them compute for a moment, to show how fast they are now."""
+    answers = engines.ask(speed.spin)
+    if not answers:
+        return estimate.sentence(None, [])
+    slowdown, spin = speed.mean([spun for _, spun in answers])
+    hosts = sorted(Counter(host for host, _ in answers).values())
+    known = remembered.at_speed(remembered.read(), spin)
+    return estimate.sentence(estimate.seconds_of(jobs, hosts, known, slowdown), hosts, slowdown)
+
+
+def _grade_on(engines, left, book, versions, resources, secret, trusted, seconds, took, time_left, tick):
     open_pieces, verdicts, finished = {}, defaultdict(list), []
     kept = 0.0
 
@@ -224,6 +244,7 @@ def _grade_on(engines, left, book, versions, resources, secret, trusted, seconds
     try:
         for piece, found in Placer(engines, pieces(), trusted, seconds, took).results():
             take(piece, found)
+            time_left.finish(piece.kind)
             if finished and time.monotonic() - kept > KEEPING:
                 keep()
                 kept = time.monotonic()
@@ -231,20 +252,33 @@ def _grade_on(engines, left, book, versions, resources, secret, trusted, seconds
         keep()
 
 
+class _Bar(tqdm):
+    """A bar that shows the seconds `left` which it is given. tqdm's own follow from the number of units, and units differ."""
+
+    left = None
+
+    @property
+    def format_dict(self):
+        return super().format_dict | {"left": "?" if self.left is None else self.format_interval(self.left)}
+
+
 @contextmanager
-def _progress(units, folder, say):
-    """In a `with`: a function to call after each unit. It shows how many units are graded, how fast, and the time left: as a bar in a
-    terminal, else as about 20 lines in all. In `folder` it notes how many, for `serve`."""
+def _progress(units, left, folder, say):
+    """In a `with`: a function to call after each unit. It shows how many units are graded, how fast, and the time that is
+    `left` (an estimate.Left): as a bar in a terminal, else as about 20 lines in all. In `folder` it notes how many, for `serve`."""
+    begin = time.monotonic()
     terminal, lines = sys.stderr.isatty(), max(1, units // 20)
     with open(os.devnull, "w") as nowhere:
-        where = {"file": sys.stderr} if terminal else {"file": nowhere, "bar_format": LINE}
-        with tqdm(total=units, unit="unit", desc="graded", smoothing=0, **where) as bar:  # no smoothing, since units come in bursts
+        where = {"file": sys.stderr, "bar_format": BAR} if terminal else {"file": nowhere, "bar_format": LINE}
+        with _Bar(total=units, unit="unit", desc="graded", smoothing=0, **where) as bar:  # no smoothing, since units come in bursts
+            bar.left = left.whole
 
             def note():
                 with suppress(OneSentence):  # a full disk stops the grading where results are stored
                     write(folder / PROGRESS, json.dumps({"done": bar.n, "units": units}))
 
             def tick(key, engines):
+                bar.left = left.after(time.monotonic() - begin)
                 bar.set_postfix_str(f"{engines} engines, {key[0]}: {key[-1]}"[:60], refresh=False)
                 bar.update()
                 if not terminal and (bar.n % lines == 0 or bar.n in (1, units)):

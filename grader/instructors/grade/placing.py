@@ -33,7 +33,7 @@ class Placer:
     """
 
     def __init__(self, engines, pieces, trusted=False, seconds=None, took=None):
-        """took: gets the seconds of each piece that has run: {kind: [seconds, ...]}."""
+        """took: gets what each piece has taken: {kind: [(seconds, engines, CPU seconds, seconds of waiting), ...]}."""
         self.engines, self.trusted = engines, trusted
         self.took = {} if took is None else took
         self.seconds = {} if seconds is None else seconds
@@ -98,10 +98,10 @@ class Placer:
         self.running[engines[0]] = piece, result, engines, time.monotonic()
 
     def _collect(self):
-        for engine, (piece, result, _, since) in list(self.running.items()):
+        for engine, (piece, result, taken, since) in list(self.running.items()):
             if result.ready():
                 del self.running[engine]
-                yield from self._take_in(piece, result, time.monotonic() - since)
+                yield from self._take_in(piece, result, time.monotonic() - since, len(taken))
                 self.engines.forget(result)
             elif time.monotonic() - since > work.patience(piece):
                 self.lost.add(engine)
@@ -109,15 +109,16 @@ class Placer:
                 del self.running[engine]
                 yield from self._again(piece, f"the engine did not answer for {work.patience(piece):.0f} seconds")
 
-    def _take_in(self, piece, result, seconds):
+    def _take_in(self, piece, result, seconds, engines):
         try:
-            verdicts = [work.Verdict(**verdict) for verdict in result.get(0)]
+            found = result.get(0)
+            verdicts = [work.Verdict(**verdict) for verdict in found.verdicts]
         except EngineError:
             yield from self._again(piece, "its engine ended", DEATHS)
         except Exception as problem:  # the engine raised it
             yield from self._again(piece, _reason(problem))
         else:
-            self.took.setdefault(piece.kind, []).append(seconds)
+            self.took.setdefault(piece.kind, []).append((seconds, engines, found.cpu_seconds, found.waited_seconds))
             self.seconds[piece.kind] = 0.7 * self.seconds.get(piece.kind, seconds) + 0.3 * seconds
             if any(verdict.points is None for verdict in verdicts) and self.tries.get(piece, 0) + 1 < TRIES:
                 yield from self._again(piece, "")

@@ -11,6 +11,7 @@ from pathlib import Path
 import ipyparallel
 from IPython.paths import get_ipython_dir
 
+from grader.instructors.grade import remembered
 from grader.instructors.grade.cluster import ClusterError
 from handson.cluster import follow, job_scripts
 from handson.cluster import site as sites
@@ -29,7 +30,8 @@ def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wa
     nodes: how many the job takes; by default as few as have the cores. walltime: of the job, HH:MM:SS; wait: seconds that the job may wait and start. Raises ClusterError, with all ended that was started.
     """
     os.environ.update(follow.environment())  # with qsub on PATH, here and in the job
-    folder = _write_profile(sites.read(site or sites.chosen()), engines, nodes, profile, walltime)
+    site, began = site or sites.chosen(), time.monotonic()
+    folder = _write_profile(sites.read(site), engines, nodes, profile, walltime)
     if (folder / "security/cluster-.json").exists():
         raise ClusterError(f"the profile {profile} has a cluster already: `python -m grader cluster stop` ends it; or give another --profile")
     cluster = ipyparallel.Cluster(profile_dir=str(folder), cluster_id="", shutdown_atexit=False, load_profile=True)
@@ -42,6 +44,7 @@ def start(site=None, engines=8, nodes=None, profile="handson", walltime=None, wa
         with suppress(subprocess.CalledProcessError):  # qdel: the job has ended
             cluster.stop_cluster_sync()
         raise
+    remembered.add_queue(site, time.monotonic() - began)  # for `python -m grader estimate --site`
     say(f"{counted(engines, 'engine')} ready. Grade with: python -m grader grade SUBMISSIONS --out DIR --profile {profile}")
     say(f"At the end: python -m grader cluster stop --profile {profile}")
 

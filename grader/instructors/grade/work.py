@@ -2,6 +2,7 @@
 
 import functools
 import os
+import time
 from dataclasses import asdict, dataclass, replace
 
 from grader import budget, exercises
@@ -33,16 +34,42 @@ class Piece:
     ranks: int
     data: bytes | None  # the part's file
     seeds: tuple = (0, 0)  # of the inputs, see grader.instructors.grade.seeds
+    untouched: bool = False  # whether the file is as it was given out
 
     @property
     def kind(self):
         """Equal for pieces of different students that take about the same time."""
-        return self.unit, self.part, self.gaps
+        return _kind(self.unit, self.part, self.gaps, self.untouched)
 
     @property
     def heavy(self):
         """Whether it needs libraries that take seconds to load."""
         return loaded_for([UNITS[self.unit][self.part].file]) != FOR_NOTEBOOKS
+
+
+@dataclass(frozen=True)
+class Done:
+    """What an engine returns of a piece. verdicts: as dictionaries; cpu_seconds: of all its processes together; waited_seconds: those in which
+    none of the student's processes computed."""
+
+    verdicts: list
+    cpu_seconds: float = 0.0
+    waited_seconds: float = 0.0
+
+
+@dataclass
+class Counting:
+    """A server (grader.box.Server) that counts what its runs take."""
+
+    server: object
+    cpu_seconds: float = 0.0
+    waited_seconds: float = 0.0
+
+    def run(self, *arguments, **options):
+        outcome = self.server.run(*arguments, **options)
+        self.cpu_seconds += outcome.cpu_seconds
+        self.waited_seconds += outcome.waited_seconds
+        return outcome
 
 
 def pieces(submission, unit, secret):
@@ -51,7 +78,8 @@ def pieces(submission, unit, secret):
     for number, part in enumerate(UNITS[unit]):
         path = submission.path / part.file
         data = path.read_bytes() if path.is_file() else None
-        made += [Piece(submission.student, submission.digest, unit, number, gaps, ranks, data, of_inputs) for ranks, gaps in by_ranks(part)]
+        same = _untouched(part.file, path)
+        made += [Piece(submission.student, submission.digest, unit, number, gaps, ranks, data, of_inputs, same) for ranks, gaps in by_ranks(part)]
     return made
 
 
@@ -65,8 +93,27 @@ def by_ranks(part):
 
 def handed_in(submission, unit):
     """(kind, ranks) of each piece of a unit whose file was handed in."""
-    parts = [(number, part) for number, part in enumerate(UNITS[unit]) if (submission.path / part.file).is_file()]
-    return [((unit, number, gaps), ranks) for number, part in parts for ranks, gaps in by_ranks(part)]
+    paths = [(number, part, submission.path / part.file) for number, part in enumerate(UNITS[unit])]
+    there = [(number, part, _untouched(part.file, path)) for number, part, path in paths if path.is_file()]
+    return [(_kind(unit, number, gaps, untouched), ranks) for number, part, untouched in there for ranks, gaps in by_ranks(part)]
+
+
+def _kind(unit, part, gaps, untouched):
+    return unit, part, gaps, *["untouched"] * untouched
+
+
+def _untouched(file, path):
+    """Whether `file` is at `path` as it was given out. Most files have another size, and need not be read."""
+    given = _given(file)
+    return path.is_file() and path.stat().st_size == len(given) and path.read_bytes() == given
+
+
+@functools.cache
+def _given(file):
+    """The bytes of a file that was given out. Of a notebook, those in this course's folder, if it is there; Jupyter changes them when it saves."""
+    if file.endswith(".ipynb"):
+        return (COURSE / file).read_bytes() if (COURSE / file).is_file() else b""
+    return exercises.given_out(file).text.encode()
 
 
 def patience(piece):
@@ -82,26 +129,28 @@ def in_order(unit, verdicts):
 
 
 def run(piece, trusted, cores=()):
-    """Carry out a piece, on an engine. Returns a list of verdicts as dictionaries. cores: this host's cores for the piece's ranks.
+    """Carry out a piece, on an engine. Returns what is Done. cores: this host's cores for the piece's ranks.
 
     Raises SandboxError where a student's code can't be confined, unless it is trusted.
     """
     if not trusted and (why := missing()):
         raise SandboxError(why)
-    part = _part(piece)
+    part, used = _part(piece), time.process_time()
     server = _server(loaded_for([part.file]))
     server.cores = cores
+    counting = Counting(server)
     verdicts = judge(
         piece.unit,
         (part,),
         lambda file: exercises.handed_in(file, piece.data),
-        server,
+        counting,
         hidden=_hidden_cases(),
         readable=None if trusted else readable(),
         seed=piece.seeds[0],
         shared=piece.seeds[1],
     )
-    return [asdict(verdict) for verdict in verdicts]
+    verdicts = [asdict(verdict) for verdict in verdicts]
+    return Done(verdicts, time.process_time() - used + counting.cpu_seconds, counting.waited_seconds)
 
 
 def confined():

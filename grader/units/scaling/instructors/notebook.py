@@ -1,5 +1,7 @@
 """The answers to the gaps in notebook 08_scaling: inputs, what is right, and typical mistakes. recorded.json is made of them."""
 
+import math
+
 from grader.instructors.notebook_answers import Function
 
 
@@ -27,11 +29,13 @@ def _slowest(steps, workers, of_order=sorted):
 
 
 def _message(chance):
-    return {"size": chance.uniform(1e5, 1e8), "ranks": chance.randint(3, 64), "alpha": chance.uniform(1e-4, 1e-2), "beta": chance.uniform(1e7, 1e9)}
+    """Numbers of ranks that are no powers of two, so that rounding is seen."""
+    ranks = chance.choice([5, 6, 7, 11, 13, 21, 27, 45, 60])
+    return {"size": chance.uniform(1e5, 1e8), "ranks": ranks, "alpha": chance.uniform(1e-3, 1e-1), "beta": chance.uniform(1e7, 1e9)}
 
 
-def _ring(size, ranks, alpha, beta):
-    return 2 * (ranks - 1) * (alpha + size / ranks / beta)
+def _tree(size, ranks, alpha, beta, rounds=lambda ranks: math.ceil(math.log2(ranks))):
+    return 2 * rounds(ranks) * (alpha + size / beta)
 
 
 def _parts(chance):
@@ -117,15 +121,21 @@ ANSWERS = {
             ),
         },
     ),
-    "ring": Function(
+    "tree": Function(
         _message,
-        _ring,
+        _tree,
         {
-            "a ring has 2 (N - 1) messages: a reduce-scatter and an all-gather": lambda size, ranks, alpha, beta: _ring(size, ranks, alpha, beta) / 2,
-            "each message has 1/N of the bytes": lambda size, ranks, alpha, beta: 2 * (ranks - 1) * (alpha + size / beta),
-            "each message costs alpha, not only the first one": lambda size, ranks, alpha, beta: alpha + 2 * (ranks - 1) * size / ranks / beta,
-            "there are N - 1 messages of each kind, not N": lambda size, ranks, alpha, beta: 2 * ranks * (alpha + size / ranks / beta),
-            "beta is bytes a second: divide by it": lambda size, ranks, alpha, beta: 2 * (ranks - 1) * (alpha + size / ranks * beta),
+            "the sum must travel back to all ranks: as many rounds again": lambda size, ranks, alpha, beta: _tree(size, ranks, alpha, beta) / 2,
+            "each message has all bytes; only a ring cuts them into N parts": lambda size, ranks, alpha, beta: _tree(size / ranks, ranks, alpha, beta),
+            "5 ranks need as many rounds as 8: round log2 N up": lambda size, ranks, alpha, beta: _tree(size, ranks, alpha, beta, math.log2),
+            "5 ranks need as many rounds as 8, not as 4: round log2 N up": lambda size, ranks, alpha, beta: (
+                _tree(size, ranks, alpha, beta, lambda ranks: math.floor(math.log2(ranks)))
+            ),
+            "the messages of a round travel at the same time: count rounds, not messages": lambda size, ranks, alpha, beta: (
+                _tree(size, ranks, alpha, beta, lambda ranks: ranks - 1)
+            ),
+            "each round costs alpha, not only the first one": lambda size, ranks, alpha, beta: alpha + _tree(size, ranks, 0, beta),
+            "beta is bytes a second: divide by it": lambda size, ranks, alpha, beta: _tree(size, ranks, alpha, 1 / beta),
         },
     ),
     "step_time": Function(
