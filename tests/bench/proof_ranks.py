@@ -23,7 +23,7 @@ from tests.bench.proof_scripts import LIMIT, alike, difference, notes, ranks, ru
 from tests.bench.runs import ROOT
 
 IMAGES = "-e 4 -b 4 --size 16 --seed 3 --dataset {folder}/data.npz"
-FILES = "-e 1 -b 100 --seed 3 --dataset {folder}/digits_files"
+FILES = "-e 1 -b 100 --seed 3 --dataset {folder}/digits"  # whose images are in digits_files
 TRAIN_CNTK = tuple(f"{FILES} {more}" for more in ("", "--by-hand", "--bits 1 --warm-up 200", "--block-size 400"))
 
 MESSAGES = {"messages", "sent"}  # of an all-reduce, as the course's own functions count them
@@ -45,7 +45,7 @@ RUNS = {
     "pytorch/all_reduce.py": Run("all_reduce.py", 4, ("--largest 1024",)),
     "pytorch/data_parallel.py": Run("train_data_parallel.py", 2, (IMAGES + " --method 1-KB 600-KB",)),
     "pytorch/hooks.py": Run("train_hooks.py", 2, (IMAGES + " --method 1-bit top-1-percent",)),
-    "pytorch/half_and_late.py": Run("train_hooks.py", 2, (IMAGES + " --method float16 float16-double-buffering",)),
+    "pytorch/half_and_late.py": Run("train_hooks.py", 2, (IMAGES + " --method float16 bfloat16 float16-double-buffering",)),
     "pytorch/local_sgd.py": Run("train_local_sgd.py", 2, (IMAGES + " --method local-sgd-4 block-momentum-4",)),
     "pytorch/parameter_server.py": Run("train_parameter_server.py", 2, (IMAGES + " --method asynchronous",)),
     "pytorch/train_restarts.py": Run("train_restarts.py", 2, (FILES, FILES.replace("-e 1", "-e 2"))),  # the second goes on

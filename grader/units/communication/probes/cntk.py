@@ -1,6 +1,7 @@
 """Probes of train_cntk.py: its functions run on real ranks, with images in files, and what the network is trained on is noted."""
 
 import contextlib
+import itertools
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from handson.cntk import workers
 from handson.cntk.learners import Learner
 from handson.errors import OneSentence
 
+sessions = itertools.count()  # the same numbers on all ranks
 CRITERION = cntk.cross_entropy_with_softmax, cntk.classification_error
 
 
@@ -136,7 +138,7 @@ def session(rank, ranks, source, case):
     """
     runs = []
     with together(rank, ranks, case, "test") as folder:
-        out = Path("out")
+        out = Path(f"out{next(sessions)}")  # without the checkpoint of an earlier case
         out.mkdir(exist_ok=True)
         for sweeps, restore in ((2, False), (3, True), (2, False)):
             steps, saved, tested = [], [], []
