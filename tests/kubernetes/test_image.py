@@ -82,7 +82,9 @@ def podman(request):
     else:
         pytest.skip(f"this machine lets podman run no containers: {tried.stderr.strip().splitlines()[-1]}")
     call.runtime, call.options, call.image = runtime, options, image
-    return call
+    yield call
+    if not IMAGE:
+        subprocess.run(["podman", "rmi", "--force", SYSTEM, BASE], capture_output=True, timeout=120)
 
 
 @pytest.mark.timeout(600)
