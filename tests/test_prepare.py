@@ -42,7 +42,7 @@ def archive(path, change=None):
     members["cifar-10-batches-bin/readme.html"] = b"<html>"
     if change:
         change(members)
-    with tarfile.open(path, "w:gz") as tar:
+    with tarfile.open(path, "w:gz", compresslevel=1) as tar:
         for name, content in members.items():
             info = content if isinstance(content, tarfile.TarInfo) else tarfile.TarInfo(name)
             content = b"" if info is content else content

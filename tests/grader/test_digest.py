@@ -1,5 +1,7 @@
 """What is graded already is graded again when something has changed that its verdict depends on, and only then."""
 
+import functools
+
 import pytest
 
 from grader.course import UNITS
@@ -9,6 +11,7 @@ from handson.files import COURSE
 SCRIPTS = {unit for unit, parts in UNITS.items() if any(part.file.endswith(".py") for part in parts)}
 JOBS = {unit for unit, parts in UNITS.items() if any(part.file.endswith(".sh") for part in parts)}
 ALL = set(UNITS)
+MODULES, CONTENT = functools.cache(digest._modules), functools.cache(digest._content)  # they stay the same from test to test
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +22,8 @@ def before():
 def changed_by(file, before, monkeypatch):
     """The units whose digest is another one when `file` has one line more."""
     assert (COURSE / file).is_file()
-    content = digest._content
-    monkeypatch.setattr(digest, "_content", lambda path: content(path) + b"\n" * (path == COURSE / file))
+    monkeypatch.setattr(digest, "_modules", MODULES)
+    monkeypatch.setattr(digest, "_content", lambda path: CONTENT(path) + b"\n" * (path == COURSE / file))
     return {unit for unit in UNITS if digest.of_unit(unit) != before[unit]}
 
 

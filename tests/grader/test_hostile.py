@@ -10,6 +10,7 @@ import time
 import tomllib
 from dataclasses import asdict, replace
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
@@ -23,7 +24,7 @@ from grader.instructors.grade import work
 from grader.instructors.known_answers import solved
 from grader.probes import FOR_SCRIPTS
 from grader.sandbox import Limits
-from grader.verdict import GRADER_FAULT
+from grader.verdict import GRADER_FAULT, TIMEOUT
 
 pytestmark = [pytest.mark.slow, sandbox_runs.needs_strong]
 
@@ -32,6 +33,7 @@ ALL = tomllib.loads(Path(__file__).with_name("hostile.toml").read_text())["submi
 SUBMISSIONS, CONCEDED = [one for one in ALL if "conceded" not in one], [one for one in ALL if "conceded" in one]
 GUIDE = " ".join((ROOT / "docs/grading.md").read_text().split())
 LIMITS = Limits(cpu_seconds=2, wall_seconds=20, memory_bytes=512 << 20, processes=48)
+NEVER_ENDS, ENDS = 1, 10  # seconds of CPU for what no time would be enough for, and for what ends by itself, whole runs among them
 PLACES = {  # gap: (unit, the end of its file's name)
     "optimizer": ("single_gpu", "pytorch/train_cifar_single_gpu.py"),
     "run": ("single_gpu", "pytorch/train_cifar_single_gpu.py"),
@@ -85,15 +87,21 @@ class World:
             code = code.replace(f"{{{name}}}", str(value))
         return code.replace("ANSWER", answers[gap]) if "\nANSWER\n" in code else f"{code}\n{answers[gap]}"
 
-    def verdicts(self, gap, code):
+    def verdicts(self, gap, code, cpu_seconds=None):
         unit, file = PLACES[gap]
         part = next(part for part in UNITS[unit] if part.file.endswith(file))
         text = solved(part.file, **{filled(gap): code})
         checks = {check.gap: check for check in part.checks}
         only = replace(part, checks=tuple(checks[name] for name in (gap, NEIGHBOURS.get(gap)) if name))
-        found = list(judging.judge(unit, (only,), lambda file: text, self.server, readable=work.readable(), seed=7))
+        with mock.patch.object(observing, "LIMITS", replace(LIMITS, cpu_seconds=cpu_seconds or LIMITS.cpu_seconds)):
+            found = list(judging.judge(unit, (only,), lambda file: text, self.server, readable=work.readable(), seed=7))
         assert all(verdict.points == verdict.max_points for verdict in found if verdict.gap != gap), "it costs another gap points"
         return [verdict for verdict in found if verdict.gap == gap]
+
+
+def seconds(submission):
+    """Of CPU, where others than those of LIMITS are better: a whole run takes more than 2 on a busy machine."""
+    return NEVER_ENDS if submission.get("status") == TIMEOUT else ENDS if submission.get("gap") in ("loader", "losses") else None
 
 
 def filled(gap):
@@ -123,7 +131,7 @@ def world(tmp_path_factory):
 @pytest.mark.parametrize("submission", [pytest.param(one, id=one["name"]) for one in SUBMISSIONS])
 def test_nothing_is_gained_and_nothing_is_left(world, submission):
     gap = submission.get("gap", "optimizer")
-    found = world.verdicts(gap, world.code(submission))
+    found = world.verdicts(gap, world.code(submission), seconds(submission))
     if submission.get("status") == GRADER_FAULT:  # it looks like the machine's fault, and is never graded
         assert {(verdict.status, verdict.points) for verdict in found} == {(GRADER_FAULT, None)}, found
         return
@@ -183,12 +191,11 @@ def test_a_file_that_is_hard_to_read_is_judged_in_time(world, name):
 
 
 @pytest.mark.parametrize("submission", [pytest.param(one, id=one["name"]) for one in CONCEDED])
-def test_what_no_check_can_tell_from_an_answer_is_in_the_guide(world, submission, monkeypatch):
+def test_what_no_check_can_tell_from_an_answer_is_in_the_guide(world, submission):
     """If this fails, the guide may be able to promise more."""
-    monkeypatch.setattr(observing, "LIMITS", replace(LIMITS, cpu_seconds=10))  # all of them end by themselves, whole runs among them
     gap = submission["gap"]
     assert submission["conceded"] in GUIDE
-    assert score(world.verdicts(gap, world.code(submission))) > score(world.honest[gap])
+    assert score(world.verdicts(gap, world.code(submission), ENDS)) > score(world.honest[gap])
 
 
 def test_code_that_names_what_is_outside_of_its_gap_is_pointed_out(world):

@@ -45,12 +45,17 @@ def gaps(kind):
     return [pytest.param(unit, gap, id=f"{unit}-{gap}") for unit in ANSWERS for gap, answer in ANSWERS[unit].items() if isinstance(answer, kind)]
 
 
+@pytest.fixture(scope="module")
+def given_out(tmp_path_factory):
+    """The units as students have them, without folders called instructors."""
+    return shutil.copytree(notebook_functions.FOLDER, tmp_path_factory.mktemp("given_out") / "units", ignore=shutil.ignore_patterns("instructors"))
+
+
 @pytest.fixture(params=["new", "recorded"])
-def inputs(request, monkeypatch, tmp_path):
-    """Where a check's inputs come from: the second way is that of students, who have no folders called instructors."""
+def inputs(request, monkeypatch, given_out):
+    """Where a check's inputs come from: the second way is that of students."""
     if request.param == "recorded":
-        shutil.copytree(notebook_functions.FOLDER, tmp_path / "units", ignore=shutil.ignore_patterns("instructors"))
-        monkeypatch.setattr(notebook_functions, "FOLDER", tmp_path / "units")
+        monkeypatch.setattr(notebook_functions, "FOLDER", given_out)
 
 
 def said(unit, gap, seed, function):

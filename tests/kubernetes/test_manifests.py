@@ -87,12 +87,11 @@ def test_the_overlays_are_what_render_makes_of_the_sites(tmp_path):
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_object_keeps_the_schema_of_its_kind(manifests, release):
-    for objects in manifests.values():
-        for one in objects:
-            if one["kind"] not in ("MPIJob", "TrainJob"):
-                kubernetes_validate.validate(one, release, strict=True)
-        for name, spec in pods(objects):
-            kubernetes_validate.validate({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}, release, strict=True)
+    everything = [one for objects in manifests.values() for one in objects]
+    known = [one for one in everything if one["kind"] not in ("MPIJob", "TrainJob")]
+    known += [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec} for name, spec in pods(everything)]
+    for one in {str(one): one for one in known}.values():  # many are the same at several sites
+        kubernetes_validate.validate(one, release, strict=True)
 
 
 def test_jobs_of_kubeflow_keep_its_own_schemas(manifests):

@@ -62,7 +62,7 @@ def plainly(model, images, labels):
     return loss
 
 
-@pytest.mark.parametrize("parts", [1, 2, 5, 12])
+@pytest.mark.parametrize("parts", [1, 2, *[pytest.param(parts, marks=pytest.mark.slow) for parts in (5, 12)]])
 def test_accumulation_and_checkpointing_train_as_the_batch_in_one_piece(parts):
     saving = solution("save_memory")
 
@@ -119,6 +119,7 @@ def script(name, ranks, *words):
 SMALL = ("--epoch", 1, "--batchsize", 240, "--width", 32, "--blocks", 2)
 
 
+@pytest.mark.slow
 def test_all_ways_to_divide_the_state_learn_the_same_and_need_less_than_ddp(tmp_path):
     ran = script("train_sharded", 2, "--method", "all", *SMALL, "--gpu-memory", "unlimited", "--out", tmp_path)
     assert ran.returncode == 0, ran.stderr
@@ -138,6 +139,7 @@ def test_all_ways_to_divide_the_state_learn_the_same_and_need_less_than_ddp(tmp_
         assert said.returncode == 0 and "train_sharded" in said.stdout or "zero_0 rank 1" in said.stdout, said.stdout + said.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [(("--gpu-memory", "100KB"), "out of memory"), (("--batchsize", 4, "--method", "accumulate-8"), "too few for 8 micro-batches")],
