@@ -13,7 +13,7 @@ from tests.bench.runs import LIMIT, ROOT
 UNIT = ROOT / "solutions/06_model_parallel/pytorch"
 TURNS = 5  # of methods whose times are compared, one after the other
 STAGES, MICRO_BATCHES = 2, 8
-MICRO_BATCH = 8  # images
+MICRO_BATCH = 16  # images
 PIPELINE = f"--width 256 --blocks 4 --batchsize {MICRO_BATCH * MICRO_BATCHES}"
 ZERO = "--width 256 --blocks 2 --batchsize 64"
 
