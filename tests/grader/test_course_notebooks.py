@@ -60,15 +60,11 @@ def test_the_notebook_on_communication_runs_what_chainermn_has_in_its_track(cour
 
 
 FEW_RANKS = {  # for the notebook on model parallelism: most of its time is that of ranks that start
-    "WIDTH, BLOCKS, TOKENS, BATCH = 128, 4, 16, 64": "WIDTH, BLOCKS, TOKENS, BATCH = 128, 2, 16, 120",
-    "--gpu-memory 32MB": "--blocks 2 --gpu-memory 32MB",
-    '--gpu-memory unlimited")\nmemory.picture': '--blocks 2 --gpu-memory unlimited")\nmemory.picture',
     "--method all --epoch 1 --batchsize 16": "--method all --epoch 1 --batchsize 240",
     '--method all", ranks=2': '--method naive gpipe 1f1b --batchsize 240", ranks=2',
     '--epoch 1 --method naive"': '--epoch 1 --method naive --batchsize 240"',
     '--blocks 8 --gpu-memory unlimited", ranks=4': '--batchsize 240 --gpu-memory unlimited", ranks=2',
     "stages=4, micro_batches=8": "stages=2, micro_batches=8",
-    "--method 1f1b --batchsize {BATCH}": "--method 1f1b --blocks 2 --batchsize {BATCH}",
     "RATES = (800, 400, 160)": "RATES = (800,)",
     "BLOCKS, IMAGES, TOKENS, WIDTH = 2, 64, 16, 128": "BLOCKS, IMAGES, TOKENS, WIDTH = 2, 240, 16, 64",
     '--epoch 1 --method naive gpipe"': '--epoch 1 --method naive gpipe --batchsize 480"',
