@@ -34,6 +34,8 @@ COMMUNICATION = {  # what keeps rows apart, too, but has no meaning for the sing
     "sharing": lambda run: " ".join(re.findall(r"sharing \d+ cores?|shared by several workers", run.device)),
 }
 USUAL = {True: ("", "gloo", "naive", "gRPC"), False: ("", "nccl", "pure_nccl", "gRPC")}  # communicators, whether or not GPUs are virtual
+PLAIN = ("", "communicator plain", "communicator ddp")  # of several methods on one worker, the one that all others are compared with
+IN_LEGEND, LONGEST = 12, 60  # series in the legend of a figure, and letters of each: more would leave no room for the figure
 SHOWN = 5  # busy runs that are named
 TOLERANCE = 1.1  # a speed-up that is so many times the highest possible one is an error of measurement
 LECTURE = {1: 51.1, 2: 87.6, 4: 172.1}  # workers -> images/s, as the lecture reports from Reedbush
@@ -115,11 +117,17 @@ def impossible(results):
     for row in table(results):
         shared = re.search(r"sharing (\d+)", row.communication[-1])
         most = int(shared[1]) if shared else row.workers
-        if row.speedup and row.speedup > TOLERANCE * most:
+        another_method = row.workers == 1 and _communicator(row)  # which may be faster than the plain one
+        if row.speedup and row.speedup > TOLERANCE * most and not another_method:
             what = f"{most} core{'s' * (most > 1)}" if shared else f"{most} worker{'s' * (most > 1)}"
             sentences.append(f"The speed-up of {row.name} ({row.track}), {row.speedup:.2f}, is more than {what} can give. Something slowed the "
                              "single-GPU runs down, or the runs did not do the same: repeat both while the machine does nothing else.")  # fmt: skip
     return sentences
+
+
+def _communicator(row):
+    """How the workers of a row communicate, or the method of a script that has several; "" for the usual one."""
+    return row.communication[list(COMMUNICATION).index("communicator")]
 
 
 def disturbed(results):
@@ -169,7 +177,8 @@ def table(results):
     for (track, under, workers, name, nodes, by), runs in sorted(groups.items(), key=lambda group: (group[0][0] != "pytorch", group[0])):
         loss, accuracy = _final(runs, "validation/main/loss"), _final(runs, "validation/main/accuracy")
         rows.append(Row(name, track, workers, nodes, under, by, [run.throughput for run in runs], loss, accuracy))
-    alone = sorted((row for row in rows if row.workers == 1), key=lambda row: row.name == "single_gpu")  # which counts more than another script on one GPU
+    alone = [row for row in rows if row.workers == 1]
+    alone.sort(key=lambda row: (row.name == "single_gpu", _communicator(row) in PLAIN))  # the last one counts: the lecture's script, the plain method
     single = {(row.track, row.conditions): row.throughput for row in alone}
     for row in rows:
         if baseline := single.get((row.track, row.conditions)):
@@ -261,7 +270,7 @@ def draw(results):
     for track, condition in series:
         name, colour, marker = TRACKS.get(track, (track, "black", "D"))
         nth = [key for key in series if key[0] == track].index((track, condition))
-        style = dict(color=colour, marker=marker, linestyle=LINES[nth % len(LINES)], label=", ".join(filter(None, (name, condition))))
+        style = dict(color=colour, marker=marker, linestyle=LINES[nth % len(LINES)], label=_label(name, condition))
         _draw(left, right, series[track, condition], style)
     ideal = figures.IDEAL | {"zorder": 1}
     if any(row.speedup for row in rows):
@@ -279,9 +288,18 @@ def draw(results):
         axes.grid(color="0.92")
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        for name in axes.legend(loc="upper left", fontsize="small", edgecolor="none").get_texts():
+        lines, names = axes.get_legend_handles_labels()
+        if len(names) > IN_LEGEND:
+            lines, names = lines[:IN_LEGEND], [*names[: IN_LEGEND - 1], f"and {len(names) - IN_LEGEND + 1} more: see the table"]
+        for name in axes.legend(lines, names, loc="upper left", fontsize="small", edgecolor="none").get_texts():
             name.set_parse_math(False)
     return drawing, "Throughput and speed-up against workers. " + " ".join(_sentence(row) for row in rows)
+
+
+def _label(name, condition):
+    """A series in the legend: a track and its conditions, the last of which differ most often."""
+    whole = ", ".join(filter(None, (name, condition)))
+    return whole if len(whole) <= LONGEST else f"{name}, ... {whole[len(name) + 6 - LONGEST :]}"
 
 
 def _draw(left, right, rows, style):

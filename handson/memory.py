@@ -3,6 +3,7 @@
 Runs with --gpu-memory have counted it (handson.pytorch.memory), also those that ended because it was full. Notebooks call `picture`.
 """
 
+import math
 from pathlib import Path
 
 from handson import figures
@@ -17,6 +18,7 @@ STYLES = {  # brightness and hatching differ as well as colour, so that they can
     "activations": dict(facecolor="#F7E7A6", hatch="..."),
 }
 DRAWN = 8  # ranks in a figure
+ROOM_FOR_NAME = 0.13  # of a step: how long a phase must be for its name to be drawn
 SHOW_LIMIT = 1.5  # times the peak: a limit that is higher has no line, as all else would be flat
 MB = 2**20
 
@@ -125,12 +127,12 @@ def _draw_step(axes, account):
     parts = [[moment[2 + number] / MB for moment in moments] for number in range(len(PARTS))]
     for areas, part in zip(axes.stackplot(times, parts, step="post"), PARTS):
         areas.set(**STYLES[part], edgecolor="0.25", linewidth=0.3)
-    before = None
-    for time, (_, phase, *_) in zip(times, moments):
-        if phase != before:
-            axes.axvline(time, color="0.4", linestyle=":", linewidth=0.8)
+    phases = [phase for _, phase, *_ in moments]
+    begins = [(times[at], phase) for at, phase in enumerate(phases) if not at or phase != phases[at - 1]]
+    for (time, phase), (following, _) in zip(begins, [*begins[1:], (math.inf, "")]):
+        axes.axvline(time, color="0.4", linestyle=":", linewidth=0.8)
+        if following - time > ROOM_FOR_NAME * times[-1]:  # a pipeline goes forward and backward many times in a step
             axes.annotate(phase, (time, 1), xycoords=("data", "axes fraction"), xytext=(3, -2), textcoords="offset points", va="top", fontsize="small")
-        before = phase
     axes.set_xlim(0, None)
 
 

@@ -16,7 +16,7 @@ import matplotlib.image
 import pytest
 
 import handson.__main__
-from handson.compare import disturbed, figure, impossible, shared_cores, table, text
+from handson.compare import IN_LEGEND, LONGEST, disturbed, draw, figure, impossible, shared_cores, table, text
 from handson.training.results import Result, write
 
 LECTURE = {1: 51.12377404072687, 2: 87.6300597715253, 4: 172.12098418175134}  # workers -> images/s
@@ -78,6 +78,17 @@ def test_another_script_on_one_gpu_is_the_baseline_where_there_is_no_single_gpu_
     alone = a_run("multi_gpu", 1, rate=80)
     assert [row.speedup for row in table([alone, a_run("multi_gpu", 2, rate=120)])] == [1, pytest.approx(1.5)]
     assert table([alone, a_run(rate=100), a_run("multi_gpu", 2, rate=120)])[-1].speedup == pytest.approx(1.2)
+
+
+def test_of_several_methods_on_one_worker_the_plain_one_is_the_baseline_and_a_faster_one_is_possible():
+    methods = [a_run("multi_gpu", 1, rate=rate, communicator=method) for method, rate in (("checkpoint", 50), ("plain", 100), ("zero", 130))]
+    assert [row.speedup for row in table(methods)] == pytest.approx([0.5, 1, 1.3]) and impossible(methods) == []
+
+
+def test_many_series_leave_room_for_the_figure():
+    drawing, _ = draw([a_run("multi_gpu", 2, communicator=f"method-{number}-{'of-many-words-' * 9}") for number in range(30)])
+    names = [name.get_text() for name in drawing.axes[0].get_legend().get_texts()]
+    assert len(names) == IN_LEGEND and names[-1] == "and 19 more: see the table" and max(map(len, names)) <= LONGEST
 
 
 def test_a_single_gpu_run_of_several_workers_is_no_baseline():

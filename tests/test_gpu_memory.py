@@ -125,6 +125,13 @@ def test_the_figure_shows_the_step_and_has_words_for_it(run):
     assert "it ended before its first step" in [text.get_text() for text in drawing.axes[2].texts]
 
 
+def test_phases_are_named_where_there_is_room(run):
+    phases = ["forward"] * 5 + ["backward", "forward"] * 3 + ["backward"] * 5 + ["optimize"]
+    gpu_memory.write(0, account(step=[[0.001 * number, phase, *HELD.values()] for number, phase in enumerate(phases)]))
+    drawing, _ = memory.draw(memory.read([run]))
+    assert [text.get_text() for text in drawing.axes[0].texts] == ["forward", "backward", "optimize"]
+
+
 def test_a_run_that_has_not_counted_says_how_to(tmp_path):
     done = subprocess.run([sys.executable, "-m", "handson", "memory", tmp_path], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.count("\n") == 1

@@ -5,11 +5,13 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy
 import pytest
 
-from handson.training import results
+from handson.profiling import recording
+from handson.training import compared_methods, results
 from handson.training.results import OPTIONAL, SINCE, OldResult, Result, ResultError, read, throughput_line, write
 
 
@@ -167,3 +169,10 @@ def test_a_machine_that_others_keep_busy_is_named(running, cores, words):
 def test_results_need_no_torch_and_no_numpy():
     code = "import sys, handson.training.results; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_what_a_recording_has_written_counts_in_the_training_that_it_belongs_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "recorder", SimpleNamespace(seconds_writing=4.0))
+    args = SimpleNamespace(seed=0, out=tmp_path, method=["a"])
+    compared_methods.one_run(args, "a", 0)
+    assert recording.seconds_writing() == 0, "the training of another method has written that"

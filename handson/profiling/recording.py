@@ -69,6 +69,12 @@ def seconds_writing():
     return recorder.seconds_writing if recorder else 0
 
 
+def forget_writing():
+    """Another training of this process begins: what the one before has spent on writing is none of its seconds."""
+    if recorder:
+        recorder.seconds_writing = 0
+
+
 def finish():
     """Write the rest of the recording; called when the process ends."""
     global recorder

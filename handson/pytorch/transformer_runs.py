@@ -8,6 +8,7 @@ from handson.pytorch import transformer
 from handson.training import compared_methods, data, transformer_options
 from handson.training.compared_methods import one_run, runs  # noqa: F401 - for scripts
 from handson.training.transformer_options import add as add_options  # noqa: F401 - for scripts
+from handson.training.transformer_options import add_mesh as add_mesh_options  # noqa: F401 - for scripts
 
 
 def network(args, classes):
@@ -21,9 +22,10 @@ def layers(args, classes, numbers):
     Raises TrackError.
     """
     if problem := transformer_options.problem(args):
-        raise TrackError(problem)
+        raise TrackError(problem, on_all_ranks=True)
     torch.manual_seed(args.seed)
-    everything = transformer.layers(classes, args.size, args.patch, args.width, args.heads, args.blocks)
+    dropout = getattr(args, "dropout", 0.0)  # only scripts that seed it have the option
+    everything = transformer.layers(classes, args.size, args.patch, args.width, args.heads, args.blocks, dropout)
     return [layer for number, layer in enumerate(everything) if number in numbers]
 
 
@@ -35,7 +37,7 @@ def tokens(args, images):
 def batches(loader, args, device):
     """The batches of a DataLoader on a device: images (N, 3, size, size) and labels (N,). Raises TrackError where there is none."""
     if not len(loader):
-        raise TrackError(f"--batchsize {args.batchsize} is more than the images of a rank, so there is no step: take a smaller one")
+        raise TrackError(f"--batchsize {args.batchsize} is more than the images of a rank, so there is no step: take a smaller one", on_all_ranks=True)
     for images, labels in loader:
         yield data.enlarge(images.to(device), args.size), labels.to(device)
 

@@ -4,6 +4,7 @@ import copy
 import time
 from pathlib import Path
 
+from handson.profiling import recording
 from handson.training import gpu_memory, options, results, step_times
 
 
@@ -34,6 +35,7 @@ def one_run(args, method, seed):
     args.out.mkdir(parents=True, exist_ok=True)
     gpu_memory.begin(args)
     step_times.forget()
+    recording.forget_writing()
     return args
 
 

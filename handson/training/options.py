@@ -97,6 +97,16 @@ def natural(text):
     return int(text)
 
 
+def share(text):
+    """An argparse type: a number from 0 to below 1."""
+    try:
+        if 0 <= float(text) < 1:
+            return float(text)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"must be a number of 0 or more, below 1, not {text!r}")
+
+
 def memory(text):
     """An argparse type: "300MB" -> bytes."""
     try:
@@ -149,7 +159,7 @@ def parse(gpus, add_options=None):
         parser.error(f"--resume: there is no snapshot {options.resume}")
     if gpus == [0] and len(options.gpu) > 1:
         parser.error(f"-g names {len(options.gpu)} GPUs, but this script trains on one: name one of them")
-    if options.track == "pytorch" and options.size <= 32 and options.batchsize < 3:
+    if options.track == "pytorch" and options.size <= 32 and options.batchsize < 3 and "patch" not in options:  # transformers have no batch normalisation
         parser.error("-b: so few images of at most 32 pixels leave batch normalisation a single value; use -b 3 or a larger --size")
     make_out(parser, options.out)
     watchdog.begin(options.patience)

@@ -28,6 +28,16 @@ def add_pipeline(methods):
     return add_to
 
 
+def add_mesh(methods):
+    """As `add`, for a mesh, whose ranks draw random numbers of their own."""
+
+    def add_to(parser):
+        add(methods)(parser)
+        parser.add_argument("--dropout", type=options.share, default=0.1, metavar="SHARE", help="of the units of each MLP and attention (%(default)s)")
+
+    return add_to
+
+
 def problem(args):
     """What is wrong with the network that the options describe, as a sentence; or None."""
     if args.width % args.heads:

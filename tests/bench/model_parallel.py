@@ -1,4 +1,4 @@
-"""Networks that are split: the pipeline against its bubble, what its schedules hold, and ZeRO against DistributedDataParallel."""
+"""Networks that are split: the pipeline against its bubble, what its schedules hold, ZeRO against DistributedDataParallel, and what counting costs."""
 
 import os
 import statistics
@@ -13,40 +13,68 @@ from tests.bench.runs import LIMIT, ROOT
 UNIT = ROOT / "solutions/06_model_parallel/pytorch"
 TURNS = 5  # of methods whose times are compared, one after the other
 STAGES, MICRO_BATCHES = 2, 8
-PIPELINE = "--width 256 --blocks 4 --batchsize 64"
+MICRO_BATCH = 16  # images
+PIPELINE = f"--width 256 --blocks 4 --batchsize {MICRO_BATCH * MICRO_BATCHES}"
 ZERO = "--width 256 --blocks 2 --batchsize 64"
 
 
 def measure(folder):
     """Rows (what, value, target)."""
-    return [*_pipeline(folder / "pipeline"), *_zero(folder / "zero")]
+    return [*_pipeline(folder / "pipeline"), *_zero(folder / "zero"), _counting(folder / "counting")]
 
 
 def _pipeline(folder):
     bubble = (STAGES - 1) / (MICRO_BATCHES + STAGES - 1)
-    gains, shares = {"gpipe": [], "1f1b": []}, {"gpipe": [], "1f1b": []}
+    cut = f"--epoch 2 --micro-batches {MICRO_BATCHES} {PIPELINE}"
+    gains, shares, whole = {"gpipe": [], "1f1b": []}, {"gpipe": [], "1f1b": []}, []
     for turn in range(TURNS):
-        alone = communication.rate(_alone(folder / f"one{turn}", 0))
-        with ThreadPoolExecutor(STAGES) as pool:  # what these cores do at once, where nobody waits for anybody
-            both = sum(map(communication.rate, pool.map(lambda gpu: _alone(folder / f"both{turn}{gpu}", gpu), range(STAGES))))
-        two = _run(folder / f"two{turn}", "train_pipeline", STAGES, f"--method gpipe 1f1b --epoch 2 --micro-batches {MICRO_BATCHES} {PIPELINE}")
+        alone = communication.rate(_alone(folder / f"one{turn}", 0, f"--method naive --epoch 2 {PIPELINE}"))
+        with ThreadPoolExecutor(STAGES) as pool:  # what these cores do at once with the same micro-batches, where nobody waits for anybody
+            both = sum(map(communication.rate, pool.map(lambda gpu: _alone(folder / f"both{turn}{gpu}", gpu, f"--method gpipe {cut}"), range(STAGES))))
+        two = _run(folder / f"two{turn}", "train_pipeline", STAGES, f"--method gpipe 1f1b {cut}")
+        whole.append(both / alone)
         for method in gains:
             gains[method].append(communication.rate(two[method]) / alone)
             shares[method].append(communication.rate(two[method]) / (both * (1 - bubble)))
-    rows = [
+    both = f"{STAGES} processes beside each other with all layers and the same micro-batches: times one with the batch in one piece"
+    rows = [(both, f"{statistics.median(whole):.2f}", "")] + [
         (f"{method}, {STAGES} stages and {MICRO_BATCHES} micro-batches: times one process", f"{statistics.median(values):.2f}",
-         f"{statistics.median(shares[method]):.2f} of what the bubble allows on these cores, at least 0.9")
+         f"{statistics.median(shares[method]):.2f} of what the bubble leaves of these, at least 0.9")
         for method, values in gains.items()
     ]  # fmt: skip
-    counted = _run(folder / "counted", "train_pipeline", STAGES, f"--method gpipe 1f1b --epoch 1 --micro-batches {MICRO_BATCHES} {PIPELINE} --gpu-memory unlimited")
-    held = {method: run.memory[0]["most"]["activations"] for method, run in counted.items()}
-    of_one = held["gpipe"] / MICRO_BATCHES
-    return [*rows, ("micro-batches whose activations stage 0 holds with 1F1B, by bytes", f"{held['1f1b'] / of_one:.2f}", f"at most {STAGES}, and what an operation needs for a moment")]
+    return [*rows, _held(folder)]
 
 
-def _alone(out, gpu):
+def _held(folder):
+    """Of how many micro-batches stage 0 holds the activations with 1F1B, by bytes. What an operation needs for a moment is in all runs."""
+
+    def most(method, micro_batches):
+        size = f"--batchsize {MICRO_BATCH * micro_batches} --micro-batches {micro_batches}"
+        counted = _run(folder / f"{method}{micro_batches}", "train_pipeline", STAGES, f"--method {method} --epoch 1 {PIPELINE} {size} --gpu-memory unlimited")
+        return counted[method].memory[0]["most"]["activations"]
+
+    one, all_of_them = most("gpipe", 1), most("gpipe", MICRO_BATCHES)
+    of_one = (all_of_them - one) / (MICRO_BATCHES - 1)
+    held = 1 + (most("1f1b", MICRO_BATCHES) - one) / of_one
+    return "micro-batches whose activations stage 0 holds with 1F1B, by bytes", f"{held:.2f}", f"at most {STAGES}"
+
+
+def _alone(out, gpu, options):
     """The Result of one process on a virtual GPU."""
-    return _run(out, "train_pipeline", 1, f"--method naive --epoch 2 -g {gpu} {PIPELINE}")["naive"]
+    [result] = _run(out, "train_pipeline", 1, f"-g {gpu} {options}").values()
+    return result
+
+
+def _counting(folder):
+    """What it costs to have tensors counted, in pairs of runs."""
+    ratios = []
+    for turn in range(TURNS):
+        with_and_without = [
+            communication.rate(_run(folder / f"{turn}{name}", "train_memory", 1, f"--method plain --epoch 3 {ZERO} {words}")["plain"])
+            for name, words in (("without", ""), ("with", "--gpu-memory unlimited"))
+        ]
+        ratios.append(with_and_without[0] / with_and_without[1])
+    return "time of a step with all tensors counted, of that without", f"{statistics.median(ratios):.3f}", "nothing is counted unless --gpu-memory asks for it"
 
 
 def _zero(folder):

@@ -1,12 +1,14 @@
 """Known answers to the gaps of scripts that `proof_scripts` does not run, in real ranks: what they compute is compared with the solution's.
 
-These are the scripts of the unit communication, hanging.py, mpi_accuracy.py and from_scratch.py, all other gaps filled by the solution. A right
-answer computes what the solution does. A wrong one computes something else, fails, waits for ever, or sends other messages.
+These are the scripts of the units communication and model_parallel, hanging.py, mpi_accuracy.py and from_scratch.py, all other gaps filled by the
+solution. A right answer computes what the solution does. A wrong one computes something else, fails, waits for ever, sends other messages, or holds
+more memory.
 ``python -m tests.bench.proof_ranks UNIT [GAP...]`` takes some of them.
 """
 
 import collections
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -17,6 +19,7 @@ from typing import NamedTuple
 
 from grader import gaps
 from grader.instructors.known_answers import known, solved
+from handson.pipelines import simulate
 from handson.training import map_files
 from tests.bench import watched_script
 from tests.bench.proof_scripts import LIMIT, alike, difference, notes, ranks, run_in_processes
@@ -24,6 +27,8 @@ from tests.bench.runs import ROOT
 
 IMAGES = "-e 4 -b 4 --size 16 --seed 3 --dataset {folder}/data.npz"
 FILES = "-e 1 -b 100 --seed 3 --dataset {folder}/digits"  # whose images are in digits_files
+TRANSFORMER = "-e 3 -b {{batch}} --size 8 --width 16 --heads 2 --blocks 2 --seed 3 --dataset {folder}/data.npz --gpu-memory unlimited --method "
+OF_12, OF_4 = (TRANSFORMER.replace("{{batch}}", batch) for batch in ("12", "4"))
 TRAIN_CNTK = tuple(f"{FILES} {more}" for more in ("", "--by-hand", "--bits 1 --warm-up 200", "--block-size 400"))
 
 MESSAGES = {"messages", "sent"}  # of an all-reduce, as the course's own functions count them
@@ -36,6 +41,7 @@ class Run(NamedTuple):
     ranks: int
     options: tuple = ("",)
     mpi: bool = False
+    nodes: int = 1
 
 
 RUNS = {
@@ -51,12 +57,23 @@ RUNS = {
     "pytorch/train_restarts.py": Run("train_restarts.py", 2, (FILES, FILES.replace("-e 1", "-e 2"))),  # the second goes on
     "pytorch/train_cntk.py": Run("train_cntk.py", 2, TRAIN_CNTK, mpi=True),
     "chainer/half_and_late.py": Run("train_hooks.py", 2, (IMAGES + " --method float16 float16-double-buffering",), mpi=True),
+    "pytorch/save_memory.py": Run("train_memory.py", 1, (OF_12.replace("-b 12", "-b 11") + "accumulate-4 checkpoint",)),  # of unequal micro-batches
+    "pytorch/zero.py": Run("train_sharded.py", 3, (OF_4 + "zero",)),
+    "pytorch/schedules.py": Run("train_pipeline.py", 3, (OF_12 + "gpipe 1f1b --micro-batches 4",)),
+    "pytorch/pipeline.py": Run("train_pipeline.py", 3, (OF_12 + "gpipe 1f1b --micro-batches 4",)),
+    "pytorch/torch_pipeline.py": Run("train_pipeline.py", 3, (OF_12 + "torch-gpipe torch-1f1b --micro-batches 4",)),
+    "pytorch/products.py": Run("train_mesh.py", 4, (OF_4 + "tensor-inside --dropout 0",), nodes=2),
+    "pytorch/products_dtensor.py": Run("products_dtensor.py", 2, ("--width 16 --heads 2",)),
+    "pytorch/mesh.py": Run("train_mesh.py", 4, (OF_4 + "tensor-inside data-inside --dropout 0",), nodes=2),
+    "chainer/chain_list.py": Run("train_pipeline.py", 3, (OF_12.replace(" --gpu-memory unlimited", "") + "naive gpipe --micro-batches 4",), mpi=True),
 }
+
+RANDOM = ("dropout",)  # gaps whose right answers draw other random numbers than the solution: what they compute cannot be compared
 
 
 def measure(folder):
     """Rows (what, value, target) of all known answers to these gaps."""
-    for unit in ("multi_gpu", "multi_node", "communication"):
+    for unit in ("multi_gpu", "multi_node", "communication", "model_parallel"):
         yield from rows(folder, unit)
 
 
@@ -64,7 +81,7 @@ def rows(folder, unit, wanted=()):
     """Rows (what, value, target) of the known answers of a unit. wanted: names of gaps, all if there are none."""
     for file, run in RUNS.items():
         for path in ROOT.glob(f"solutions/[0-9][0-9]_{unit}/{file}"):
-            names = {gap for gap in gaps.answers(path.read_text()) if not wanted or gap in wanted}
+            names = {gap for gap in gaps.answers(path.read_text()) if gap not in RANDOM and (not wanted or gap in wanted)}
             right = see(folder, path, run) if names else None
             if right and right["failure"]:
                 sys.exit(f"tests.bench.proof_ranks: the solution of {file} itself does not run: {right['failure']}")
@@ -86,7 +103,7 @@ def problem_of(right, found, wrong):
 
 
 def see(folder, path, run, instead=None):
-    """What the ranks do: {"failure": "" or its last line, "result": what they compute, "messages": of each rank, name -> calls}.
+    """What the ranks do: {"failure": "" or its last line, "result": what they compute, "messages": of each rank, name -> calls; and what they hold}.
 
     path: of a solution; instead: {gap: code in place of the solution's}."""
     prepare(Path(folder))
@@ -104,6 +121,7 @@ def see(folder, path, run, instead=None):
                 found[what] += seen[what]
             found["result"] += results(out, lambda name: name not in MESSAGES)
             found["messages"] += results(out, MESSAGES.__contains__)
+            found["messages"] += held(out)
             if path.stem != "train_restarts":
                 shutil.rmtree(out, ignore_errors=True)
         return found
@@ -118,10 +136,12 @@ def prepare(folder):
 
 def in_torchrun(place, run, options, out):
     """Run a script as torchrun does. The options and the result are those of `see`."""
-    run_in_processes("pytorch", ("a",) * run.ranks, str(place / run.script), options, str(out))
+    nodes = [f"node{rank * run.nodes // run.ranks}" for rank in range(run.ranks)]
+    run_in_processes("pytorch", nodes, str(place / run.script), options, str(out))
     seen = notes(out)
     of_ranks = [noted for _, noted in ranks(seen)]
-    computed = trained(of_ranks) if run.script == "from_scratch.py" else []
+    updates = [[value for what, value in noted if what == "update"] for noted in of_ranks]
+    computed = trained(of_ranks) if run.script == "from_scratch.py" else updates
     lines = [_rounded(line) for line in (out / "printed").read_text().splitlines() if "mean losses" in line]
     messages = [dict(collections.Counter(value for what, value in noted if what in ("wait", "operation", "work"))) for noted in of_ranks]
     messages += [begun(noted) for noted in of_ranks]
@@ -166,9 +186,23 @@ def results(out, wanted):
     found = []
     for path in sorted(out.glob("**/*.json")):
         content = json.loads(path.read_text())
-        log = content.get("log", content.get("rows", [])) if isinstance(content, dict) else []
+        log = (content.get("log") or content.get("rows") or [content.get("split", {})]) if isinstance(content, dict) else []
         measured = {"elapsed_time", "seconds", *["bytes"] * ("epoch" in (log or [{}])[0])}  # of a node's interfaces, whoever sends
         found.append([{name: value for name, value in row.items() if name not in measured and wanted(name)} for row in log])
+    return found
+
+
+def held(out):
+    """What a right answer may do otherwise: the most that each part of a rank's memory has held where it was counted, in steps of a tenth, and how
+    long the stages of a pipeline wait, and hold what."""
+    found = []
+    for path in sorted(out.glob("**/*.json")):
+        content = json.loads(path.read_text())
+        if path.name == "pipeline.json":
+            timeline = simulate(content["schedule"])
+            found.append([timeline.bubble, timeline.held])
+        elif path.name.startswith("memory_rank"):
+            found.append([round(10 * math.log(1 + size)) for size in content["most"].values()])
     return found
 
 

@@ -84,6 +84,12 @@ def parameters(network):
     return [float(flat.sum()), float(flat @ flat), float(flat @ numpy.cos(numpy.arange(len(flat))))]
 
 
+def gradients(optimizer):
+    """Two sums over the gradients that an optimizer of torch finds, those of this rank's parameters."""
+    found = [parameter.grad for group in optimizer.param_groups for parameter in group["params"] if parameter.grad is not None]
+    return [float(sum(gradient.sum() for gradient in found)), float(sum(gradient.square().sum() for gradient in found))]
+
+
 def end(args, manager, evaluator, throughput, images, seconds):
     note("end", {"images": float(images), "throughput * seconds": float(throughput * seconds), "parameters": parameters(model())})
 
@@ -121,6 +127,7 @@ def watch_torch():
     before(EpochBatches, "__iter__", lambda batches: note("totals", batches.totals))
     before(workers, "destroy_group", lambda: note("end", {"parameters": parameters(model()) if model else []}))  # of from_scratch.py
     before(torch.optim.SGD, "step", lambda *arguments: note("operation", "step"))
+    before(torch.optim.Adam, "step", lambda optimizer, *arguments: note("update", gradients(optimizer)))
     before(torch.Tensor, "backward", lambda *arguments, **named: note("operation", "backward"))
     before(F, "cross_entropy", lambda outputs, labels, **named: (note("operation", "loss"), note("labels", labels.numpy().tolist())))
     before(dist.Work, "wait", lambda *arguments, **named: note("work", "waited for"))

@@ -74,3 +74,34 @@ def test_the_notebook_on_scaling_predicts_16_workers_and_runs_them(course):
     assert re.search(r"\d+ nodes with (25|100)gbit: [\d,]+ images/s", said)
     ran = [read(path) for path in (course / "exercises/08_scaling/results").glob("rehearsal_*/result.json")]
     assert sorted((one.workers, one.nodes) for one in ran) == [(2, 2), (16, 2)]
+
+
+FEW_RANKS = {  # for the notebook on model parallelism: most of its time is that of ranks that start
+    "--method all --epoch 1 --batchsize 16": "--method all --epoch 1 --batchsize 240",
+    '--method all", ranks=2': '--method naive gpipe 1f1b --batchsize 240", ranks=2',
+    '--epoch 1 --method naive"': '--epoch 1 --method naive --batchsize 240"',
+    '--blocks 8 --gpu-memory unlimited", ranks=4': '--batchsize 240 --gpu-memory unlimited", ranks=2',
+    "stages=4, micro_batches=8": "stages=2, micro_batches=8",
+    "RATES = (800, 400, 160)": "RATES = (800,)",
+    "BLOCKS, IMAGES, TOKENS, WIDTH = 2, 64, 16, 128": "BLOCKS, IMAGES, TOKENS, WIDTH = 2, 240, 16, 64",
+    '--epoch 1 --method naive gpipe"': '--epoch 1 --method naive gpipe --batchsize 480"',
+}
+
+
+@pytest.mark.timeout(600)
+def test_the_notebook_on_model_parallelism_runs_to_its_end(course):
+    script = (ROOT / "solutions/06_model_parallel/06_model_parallel.py").read_text()
+    for setting, less in FEW_RANKS.items():
+        assert setting in script, setting
+        script = script.replace(setting, less)
+    chosen = [cell for cell in script.split("# %%") if "--heads 3" not in cell and "import check" not in cell]  # both have tests of their own
+    notebook = execute("# %%".join(chosen), course)
+    pictures = [result for result in outputs(notebook, "execute_result") if "image/png" in result["data"]]
+    assert len(pictures) == 16 and all(picture.metadata["image/png"]["alt"].endswith(".") for picture in pictures)
+    printed = "".join(output.text for output in outputs(notebook, "stream"))
+    assert "virtual GPU 0 is out of memory" in printed and "all-reduces in backward" in printed
+    results = course / "exercises/06_model_parallel/results"
+    for name, ranks, count in (("saving", 1, 4), ("sharded_2", 2, 4), ("two_stages", 2, 3), ("chainer", 2, 2)):
+        runs = [read(path) for path in results.glob(f"{name}/*/result.json")]
+        losses = [run.log[-1]["main/loss"] for run in runs]
+        assert [run.workers for run in runs] == [ranks] * count and losses == pytest.approx([losses[0]] * count, rel=1e-3), name

@@ -195,6 +195,8 @@ def test_an_empty_file_is_refused(tmp_path):
 
 def test_a_missing_file_and_a_folder_without_profiles_are_refused(tmp_path):
     refused("No such file", tmp_path / "a.json")
+    for name in ("pipeline.json", "products.json", "memory_rank12.json"):  # of a run of unit model_parallel
+        (tmp_path / name).write_text("{}")
     refused("has no profiles", tmp_path)
 
 

@@ -3,6 +3,7 @@
 A file that is none of them, or that is damaged, raises ProfileError, one sentence.
 """
 
+import re
 from pathlib import Path
 
 from handson.profiling import clocks
@@ -10,7 +11,7 @@ from handson.profiling.readers import chrome, sqlite
 from handson.profiling.timeline import ProfileError, Run
 
 SUFFIXES = (".json", ".json.gz", ".sqlite", ".db", ".nvvp", ".nvprof")
-NO_PROFILES = ("result.json",)  # other files of a run with the suffix of a profile
+NO_PROFILES = re.compile(r"(result|pipeline|products|memory_rank\d+)\.json")  # other files of a run with the suffix of a profile
 
 
 def read(path):
@@ -52,7 +53,7 @@ def load(paths):
 
 
 def _profiles(folder):
-    files = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES) and path.name not in NO_PROFILES)
+    files = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES) and not NO_PROFILES.fullmatch(path.name))
     if not files:
         raise ProfileError(f"{folder} has no profiles ({', '.join(SUFFIXES)}): give the folder that python -m handson profile wrote")
     return files

@@ -45,7 +45,7 @@ def train(comm, args, method, train_set):
 
 
 def main():
-    args = options.parse(gpus=None, add_options=transformer_runs.add_options(METHODS))
+    args = options.parse(gpus=None, add_options=transformer_runs.add_mesh_options(METHODS))
     with meet(args) as comm:  # MPI or torchrun says which rank this is, and where the others are
         dist.init_process_group(comm.backend, store=comm.store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
         train_set, _ = data.load(args.dataset)

@@ -7,6 +7,10 @@ def _activation_bytes(batch, tokens, width, blocks, each=16, bytes_of_one=4):
     return each * bytes_of_one * batch * tokens * width * blocks
 
 
+def _checkpointed(batch, tokens, width, blocks, again=15, bytes_of_one=4):
+    return bytes_of_one * batch * tokens * width * (blocks + again)
+
+
 def _shape(chance):
     return {"batch": chance.randint(1, 64), "tokens": chance.randint(2, 64), "width": 8 * chance.randint(1, 64), "blocks": chance.randint(3, 12)}
 
@@ -41,6 +45,7 @@ ANSWERS = {
             "the norms are missing: each has a weight and a bias": lambda width: 12 * width * width + 9 * width,
             "attention has four products: query, key, value and out": lambda width: 11 * width * width + 12 * width,
             "the MLP has two products, up and down": lambda width: 8 * width * width + 8 * width,
+            "a norm has a bias, too: two numbers for each of the w": lambda width: 12 * width * width + 11 * width,
         },
     ),
     "state_bytes": Function(
@@ -50,6 +55,7 @@ ANSWERS = {
             "these are numbers, not bytes: a float32 has 4 bytes": lambda parameters: [parameters, parameters, 2 * parameters],
             "Adam keeps two numbers for each parameter: the mean of its gradients, and of their squares": lambda parameters: [4 * parameters] * 3,
             "SGD without momentum keeps nothing, Adam does: two numbers for each parameter": lambda parameters: [4 * parameters, 4 * parameters, 0],
+            "that is their sum; return a list with the three numbers": lambda parameters: 16 * parameters,
             "a float32 has 4 bytes; that is right for float64": lambda parameters: [8 * parameters, 8 * parameters, 16 * parameters],
         },
     ),
@@ -69,18 +75,21 @@ ANSWERS = {
         lambda limit, network, of_an_image: (limit - network) // of_an_image,
         {
             "that does not fit: round down": lambda limit, network, of_an_image: -(-(limit - network) // of_an_image),
+            "there is no half image: round down": lambda limit, network, of_an_image: (limit - network) / of_an_image,
+            "the network takes memory away from the images: subtract it from the limit": lambda limit, network, of_an_image: (limit + network) // of_an_image,
             "the network itself takes some of the memory: subtract it first": lambda limit, network, of_an_image: limit // of_an_image,
             "that is not a number of images: divide what is left by the bytes of one": lambda limit, network, of_an_image: limit - network,
         },
     ),
     "checkpointed_bytes": Function(
         _shape,
-        lambda batch, tokens, width, blocks: 4 * batch * tokens * width * (blocks + 16),
+        _checkpointed,
         {
-            "while a block is computed again, all 16 widths of it are there": lambda batch, tokens, width, blocks: 4 * batch * tokens * width * blocks,
-            "every block keeps its input: that of one block is counted": lambda batch, tokens, width, blocks: 4 * batch * tokens * width * 17,
-            "that is without checkpointing: only one block at a time has all its activations": lambda batch, tokens, width, blocks: 4 * batch * tokens * width * 16 * blocks,
-            "these are numbers, not bytes: a float32 has 4 bytes": lambda batch, tokens, width, blocks: batch * tokens * width * (blocks + 16),
+            "while a block is computed again, all 16 widths of it are there": lambda **of: _checkpointed(**of, again=0),
+            "the input of the block that is computed again is counted twice: it is among those that all blocks keep": lambda **of: _checkpointed(**of, again=16),
+            "every block keeps its input: that of one block is counted": lambda **of: _checkpointed(**of | {"blocks": 1}),
+            "that is without checkpointing: only one block at a time has all its activations": _activation_bytes,
+            "these are numbers, not bytes: a float32 has 4 bytes": lambda **of: _checkpointed(**of, bytes_of_one=1),
         },
     ),
     "sharded_bytes": Function(

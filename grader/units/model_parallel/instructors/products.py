@@ -59,6 +59,7 @@ ANSWERS = {
             "all ranks of a node send over its one network": lambda computing, sent, ranks, rate: computing + 8 * sent / (rate * 1e6),
             "the rate is in bits: a byte has 8 of them": lambda computing, sent, ranks, rate: computing + ranks * sent / (rate * 1e6),
             "the ranks compute before they send: the seconds are added": lambda computing, sent, ranks, rate: 8 * ranks * sent / (rate * 1e6),
+            "first all compute, then all send: add both, in place of the longer one": lambda computing, sent, ranks, rate: max(computing, 8 * ranks * sent / (rate * 1e6)),
             "the network is shared by the ranks, so it takes longer, not shorter": lambda computing, sent, ranks, rate: computing + 8 * sent / ranks / (rate * 1e6),
             "a Mbit is a million bits": lambda computing, sent, ranks, rate: computing + 8 * ranks * sent / rate,
         },
@@ -75,6 +76,7 @@ ANSWERS = {
             "that is twice of it: a rank sends the gradients of its half of the model, and a block has 4 all-reduces of its tokens": lambda blocks, tokens, width, parameters: (
                 _equal(blocks, tokens, width, parameters, part=1)
             ),
+            "that is for one block: each block has all-reduces of its tokens": lambda blocks, tokens, width, parameters: _equal(1, tokens, width, parameters),
             "that is the other way round: divide the gradients' bytes by those of one image": lambda blocks, tokens, width, parameters: (
                 1 / _equal(blocks, tokens, width, parameters)
             ),

@@ -63,7 +63,10 @@ def replica(rank, ranks, source, case):
     images, labels = batch(case["seed"], 0, [3] * ranks, images_of)
     torch.nn.functional.cross_entropy(made(images), labels).backward()
     dist.barrier()
-    return {"parameters": flat(model.parameters()), "gradients": flat(parameter.grad for parameter in model.parameters())}
+    gradients = [parameter.grad for parameter in model.parameters()]
+    if any(gradient is None for gradient in gradients):
+        raise Wrong("`model` itself has no gradients after backward of the replica: give DistributedDataParallel this model, and not a copy")
+    return {"parameters": flat(model.parameters()), "gradients": flat(gradients)}
 
 
 def dropout(rank, ranks, source, case):
