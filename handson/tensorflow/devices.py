@@ -3,8 +3,6 @@
 Call one of these functions before any other of TensorFlow's: its devices and threads are fixed when it first computes something.
 """
 
-import os
-
 from handson.errors import TrackError
 from handson.tensorflow import tf
 from handson.training import virtual_gpus
@@ -24,8 +22,7 @@ def use(gpus):
         for gpu in mine:
             tf.config.experimental.set_memory_growth(gpu, True)
         return [f"GPU:{number}" for number in range(len(mine))]
-    os.sched_setaffinity(0, {virtual_gpus.core_of(gpu) for gpu in gpus})
-    virtual_gpus.keep_freed_memory()
+    virtual_gpus.share(gpus)
     threads(len(gpus))
     (cpu,) = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * len(gpus))
@@ -57,8 +54,4 @@ def describe(gpus, comm=None):
         check(gpus, len(there))
         return f"{len(gpus)} GPU{'s' * (len(gpus) > 1)}"
     check(gpus, virtual_gpus.COUNT)
-    cores = len({virtual_gpus.core_of(gpu) for gpu in gpus})
-    if len(gpus) == 1:
-        return virtual_gpus.describe([("here", 0)])
-    shared = f", sharing {cores} core{'s' * (cores > 1)} equally" if cores < len(gpus) else f", on {cores} cores"
-    return f"{len(gpus)} virtual GPUs: threads of one process{shared}"
+    return virtual_gpus.describe_threads(gpus)
