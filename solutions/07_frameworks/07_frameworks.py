@@ -12,12 +12,13 @@
 # People train on many GPUs with TensorFlow, with PyTorch's older `DataParallel`, with Lightning or with Accelerate. This notebook runs the same
 # training in each of them: the same network, the same images, the same batches. What does each system do for you, and what does it leave to you?
 #
-# **In about 75 minutes you will**
+# **In about 110 minutes you will**
 #
 # - run one training in several systems, and compare what they reach with what they ask of you,
 # - make TF_CONFIG of a job's node file, and write the step of a *replica* under a *strategy*,
 # - know what belongs inside a strategy's scope, and how a `tf.data` set is divided,
-# - say why the threads of DataParallel can't do what processes can,
+# - translate a DDP loop to Lightning and to Accelerate without changing what it computes,
+# - measure how much of a step is Python, and say why the threads of DataParallel can't do what processes can,
 # - read each system with the help of a [dictionary](../docs/frameworks.md).
 #
 # New words are in the [glossary](../docs/glossary.md).

@@ -11,6 +11,7 @@ from grader.units.frameworks.numbers import CLASSES, FEATURES, parts, start
 from grader.units.frameworks.replicas import scaled_mean, trained
 
 PROBES = "grader.units.frameworks.probes.translated:"
+SINGLE = 1e-6  # counts of images are in single precision
 MOMENTUM = 0.9  # of the optimizer that `sgd` makes
 
 
@@ -111,8 +112,8 @@ def mean_of_all(seen, case, expected):
             "parts of the mean are averaged, and not added up (`reduce_fx`)": (sums * images).sum(axis=(0, 1)) / total**2,
             "each rank's mean counts the same, however many images it has": (sums.sum(axis=0) / images.sum(axis=0)).mean(axis=0),
         }
-        problem = criteria.explained(of_rank["found"], right, wrong)
-        if problem is not None:
+        if not criteria.close(of_rank["found"], right, SINGLE):
+            problem = next((sentence for sentence, values in wrong.items() if criteria.close(of_rank["found"], values, SINGLE)), "")
             (loss, accuracy), (right_loss, right_accuracy) = of_rank["found"], right
             there = f"rank {rank} has loss {loss:.4g} and accuracy {accuracy:.4g}; over all images they are {right_loss:.4g} and {right_accuracy:.4g}"
             return criteria.because(there, problem)
