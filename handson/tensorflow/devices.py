@@ -32,6 +32,11 @@ def use(gpus):
     return [f"CPU:{number}" for number in range(len(gpus))]
 
 
+def in_use():
+    """How many devices `use` has given to this process."""
+    return len(tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU"))
+
+
 def threads(number):
     """Let `number` operations run at the same time, each in one thread."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
