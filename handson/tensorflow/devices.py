@@ -51,6 +51,13 @@ def check(gpus, count):
         raise TrackError("-g: TensorFlow has one replica for each GPU; name each id once")
 
 
+def check_batches(images, batchsize, replicas):
+    """Refuse a batch size with which the last step of an epoch leaves some of the `replicas` without images: TensorFlow's operations fail there,
+    and the statistics of batch normalisation are no numbers. images: in an epoch; batchsize: of a replica. Raises TrackError."""
+    if 0 < (rest := images % (batchsize * replicas)) < replicas:
+        raise TrackError(f"-b: batches of {batchsize} for each of {replicas} replicas leave {rest} of {images:,} images for the last step, too few for a replica each: take another batch size", True)
+
+
 def describe(gpus, comm=None):
     """Words for the output: the devices that replicas of one process train on; or, of `comm`'s processes, each on one of its node's `gpus`."""
     if comm is not None:

@@ -3,6 +3,8 @@
 import contextlib
 import os
 
+import numpy
+
 from handson.errors import TrackError
 from handson.tensorflow import devices, reports, tf
 from handson.training import meeting, virtual_gpus, watchdog
@@ -53,18 +55,22 @@ def evaluator(strategy, model, test_set, batchsize):
     """A function that returns (loss, accuracy) on a test set, of which each worker evaluates its part; the sums are added up. Raises TrackError."""
     if not all(strategy.extended.variable_created_in_scope(variable.value) for variable in model.variables):
         raise TrackError("the model has variables that the strategy doesn't know of: make it inside `with strategy.scope():`, in `build` of replicas.py")
+    total, number = batchsize * strategy.num_replicas_in_sync, len(test_set)
+    filled = number + -number % total  # with images that count nothing: no worker may be without
+    of_all = [numpy.resize(one, (filled, *one.shape[1:])) for one in (test_set.images, test_set.labels)]
+    counts = (numpy.arange(filled) < number).astype("float32")
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    batches = tf.data.Dataset.from_tensor_slices((test_set.images, test_set.labels)).batch(batchsize).with_options(options)
+    batches = tf.data.Dataset.from_tensor_slices((*of_all, counts)).batch(total).with_options(options)
     batches = strategy.experimental_distribute_dataset(batches)
 
-    def part(images, labels):
+    def part(images, labels, counts):
         outputs = model(images, training=False)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs)
-        return tf.reduce_sum(losses), tf.reduce_sum(tf.cast(tf.argmax(outputs, 1) == labels, "float32"))
+        return tf.reduce_sum(counts * losses), tf.reduce_sum(counts * tf.cast(tf.argmax(outputs, 1) == labels, "float32"))
 
     @tf.function
-    def sums(images, labels):
-        return [strategy.reduce("SUM", one, axis=None) for one in strategy.run(part, args=(images, labels))]
+    def sums(*batch):
+        return [strategy.reduce("SUM", one, axis=None) for one in strategy.run(part, args=batch)]
 
-    return reports.means(sums, batches, len(test_set))
+    return reports.means(sums, batches, number)

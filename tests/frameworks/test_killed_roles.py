@@ -49,7 +49,7 @@ def rank_process(jobs, name, rank):
 def test_all_processes_end_when_one_is_killed_in_the_midst_of_the_training(name, ranks, victim, jobs):
     number = submit(jobs, name, ranks, "-e 100000")
     spool = jobs.state / "jobs" / number / "spool.o"
-    wait_until(lambda: "\n1 " in spool.read_text() if spool.exists() else jobs.ended(number), "the first epoch ends")
+    wait_until(lambda: "\n1 " in spool.read_text() if spool.exists() else jobs.ended(number), lambda: f"the first epoch ends: {spool.read_text()}", 150)
     assert not jobs.ended(number), jobs.output(number)
     os.kill(rank_process(jobs, name, victim), signal.SIGKILL)
     job = wait_until(lambda: jobs.ended(number), "the job ends", SOON)

@@ -22,13 +22,25 @@ def addresses(number):
 
 
 def multi_worker(workers, index):
-    """What a worker of a MultiWorkerMirroredStrategy has trained."""
+    """What a worker of a MultiWorkerMirroredStrategy has trained, and what `evaluator` finds in 9 images with batches of 4 for each worker."""
     os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}})
     from handson.tensorflow import workers as of_course
 
     comm = argparse.Namespace(rank=index, size=len(workers), intra_rank=index)
     strategy = of_course.multi_worker_strategy(comm, argparse.Namespace(gpu=list(range(len(workers)))))
-    return oracle.loop(strategy, oracle.images()[0][:23], 8)
+    found = oracle.loop(strategy, oracle.images()[0][:23], 8)
+    with strategy.scope():
+        model = oracle.network()
+    return *found, of_course.evaluator(strategy, model, Few(), 4)()
+
+
+class Few:
+    """A test set of 9 images."""
+
+    images, labels = (one[:9] for one in oracle.images())
+
+    def __len__(self):
+        return 9
 
 
 @pytest.mark.parametrize("number", [1, 2, 4])
@@ -36,17 +48,21 @@ def test_workers_of_a_multi_worker_strategy_make_the_steps_of_one_big_batch(numb
     """A step of 8 images on all of them, the last one of an epoch of 7: each image once an epoch, on one worker."""
     workers = addresses(number)
     found = together(multi_worker, *((workers, index) for index in range(number)))
-    used = [numpy.concatenate(of_step) for of_step in zip(*(of_worker for _, of_worker in found))]
+    used = [numpy.concatenate(of_step) for of_step in zip(*(of_worker for _, of_worker, _ in found))]
     assert [len(of_step) for of_step in used] == [8, 8, 7] * 2
     assert sorted(numpy.concatenate(used[:3])) == sorted(numpy.concatenate(used[3:])) == list(range(23))
     assert list(numpy.concatenate(used[:3])) != list(numpy.concatenate(used[3:]))
-    [(right, _)] = together(of_one_process, (used,))
-    assert max(numpy.abs(weights - right).max() for weights, _ in found) < 1e-5
+    [(right, evaluated)] = together(of_one_process, (used,))
+    assert max(numpy.abs(weights - right).max() for weights, _, _ in found) < 1e-5
+    assert all(of_worker == pytest.approx(evaluated, rel=1e-5) for _, _, of_worker in found)
 
 
 def of_one_process(used):
+    from handson.tensorflow import reports
+
     everything = oracle.images()[0]
-    return oracle.by_hand([(everything[numbers], numbers % 10) for numbers in used])
+    right, _ = oracle.by_hand([(everything[numbers], numbers % 10) for numbers in used])
+    return right, reports.evaluator(oracle.network(), Few(), 4)()
 
 
 def parameter_server(number, epochs, out):

@@ -62,19 +62,14 @@ def test_fit_gives_images_of_a_short_batch_unequal_weights(strategies):
     assert numpy.abs(found - by_hand(cut(*short, batch=8))[0]).max() > 1e-4
 
 
-@pytest.mark.parametrize(("replicas", "total"), [(1, 8), (2, 8), (4, 8), (4, 11)])
-def test_the_students_loop_makes_the_steps_of_one_big_batch_also_where_it_is_short(replicas, total, strategies):
-    """23 images in batches of 8 leave 7, in batches of 11 a single one, and three replicas without any."""
-    found, used = loop(strategies(replicas), images()[0][:23], total)
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+def test_the_students_loop_makes_the_steps_of_one_big_batch_also_where_it_is_short(replicas, strategies):
+    """23 images in batches of 8 leave 7, in parts of unequal length."""
+    found, used = loop(strategies(replicas), images()[0][:23], 8)
     epoch = len(used) // 2
     assert sorted(numpy.concatenate(used[:epoch])) == sorted(numpy.concatenate(used[epoch:])) == list(range(23))
     right, _ = by_hand([(images()[0][numbers], numbers % 10) for numbers in used])
     assert numpy.abs(found - right).max() < 1e-5
-
-
-def test_a_replica_without_images_keeps_the_statistics_of_batch_normalisation(strategies):
-    found, _ = loop(strategies(4), images()[0][:9], 8, make=lambda: network(normalise=True))
-    assert numpy.isfinite(found).all()
 
 
 def test_nothing_is_printed_by_the_import():

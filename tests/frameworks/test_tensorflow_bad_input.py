@@ -79,6 +79,12 @@ def test_two_workers_with_one_index_are_named(tmp_path):
     assert_one_sentence(waited, "worker 1 .* did not come within 5 s")
 
 
+def test_a_last_step_that_leaves_a_replica_without_images_is_refused(tmp_path):
+    """1,500 images are 214 steps of 7, and 2 more."""
+    script = Script(SOLUTIONS / "train_cifar_mirrored.py", tmp_path, *WORDS, "-g", "0,1,2,3,4,5,6", "-b", "1")
+    assert_one_sentence(script, "-b: batches of 1 for each of 7 replicas leave 2 of 1,500 images for the last step")
+
+
 @pytest.mark.parametrize("place", ["mirrored", "build"])
 def test_a_model_made_outside_of_the_scope_is_named(place, tmp_path):
     """Keras would train it on one device without a word."""
