@@ -55,7 +55,8 @@ def check_batches(images, batchsize, replicas):
     """Refuse a batch size with which the last step of an epoch leaves some of the `replicas` without images: TensorFlow's operations fail there,
     and the statistics of batch normalisation are no numbers. images: in an epoch; batchsize: of a replica. Raises TrackError."""
     if 0 < (rest := images % (batchsize * replicas)) < replicas:
-        raise TrackError(f"-b: batches of {batchsize} for each of {replicas} replicas leave {rest} of {images:,} images for the last step, too few for a replica each: take another batch size", True)
+        raise TrackError(f"-b: batches of {batchsize} for each of {replicas} replicas leave {rest} of {images:,} images for the last step, "
+                         "fewer than there are replicas: take another batch size")  # fmt: skip
 
 
 def describe(gpus, comm=None):

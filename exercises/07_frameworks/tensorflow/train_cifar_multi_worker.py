@@ -7,13 +7,14 @@ import time
 from cluster import tf_config
 from replicas import build, divided, replica_step
 
-from handson.tensorflow import keras, reports, tf, workers
+from handson.tensorflow import devices, keras, reports, tf, workers
 from handson.tensorflow.model import convnet
 from handson.training import data, meeting, options, results
 from handson.training.banner import announce
 
 
 def train(comm, strategy, args, train_set, test_set):
+    devices.check_batches(len(train_set), args.batchsize, strategy.num_replicas_in_sync)
     total = args.batchsize * strategy.num_replicas_in_sync
     keras.utils.set_random_seed(args.seed)  # all workers begin with the same weights
     model, optimizer = build(
