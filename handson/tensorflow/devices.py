@@ -29,6 +29,11 @@ def use(gpus):
     return [f"CPU:{number}" for number in range(len(gpus))]
 
 
+def in_use():
+    """How many devices `use` has given to this process."""
+    return len(tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU"))
+
+
 def threads(number):
     """Let `number` operations run at the same time, each in one thread."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -41,6 +46,14 @@ def check(gpus, count):
         raise TrackError(f"-g: there is no GPU {missing[0]}; TensorFlow sees those from 0 to {count - 1}")
     if len(set(gpus)) < len(gpus):
         raise TrackError("-g: TensorFlow has one replica for each GPU; name each id once")
+
+
+def check_batches(images, batchsize, replicas):
+    """Refuse a batch size with which the last step of an epoch leaves some of the `replicas` without images: TensorFlow's operations fail there,
+    and the statistics of batch normalisation are no numbers. images: in an epoch; batchsize: of a replica. Raises TrackError."""
+    if 0 < (rest := images % (batchsize * replicas)) < replicas:
+        raise TrackError(f"-b: batches of {batchsize} for each of {replicas} replicas leave {rest} of {images:,} images for the last step, "
+                         "fewer than there are replicas: take another batch size")  # fmt: skip
 
 
 def describe(gpus, comm=None):
