@@ -96,7 +96,7 @@ def tensorflow(size, epochs, clock):
 
     class Steps(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            clock.step(BATCHSIZE)
+            clock.step(min(BATCHSIZE, len(train_set) - batch * BATCHSIZE))
 
     model = convnet(train_set.images.shape[1:], size)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
