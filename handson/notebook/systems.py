@@ -12,7 +12,7 @@ PYTORCH, TENSORFLOW = "01_single_gpu/pytorch/train_cifar_single_gpu.py", "07_fra
 SYSTEMS = {  # (track, name of the run): the files for several workers, the script for one device, what is done silently
     ("pytorch", "data_parallel"): (
         ("pytorch/train_cifar_data_parallel.py",), PYTORCH,
-        "divides each batch, copies the model in each step; loss and optimizer on the first GPU alone",
+        "divides each batch; loss and optimizer on the first GPU alone; on GPUs, copies the model in each step",
     ),
     ("tensorflow", "single_gpu"): ((), TENSORFLOW, "compiles the step when it is first called"),
     ("tensorflow", "mirrored"): (
