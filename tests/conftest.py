@@ -16,6 +16,7 @@ SCOPES = (  # of tests that share a process, where that is not a file: what stan
     r"(tests/grader/test_sandbox_)",  # a user whose processes are counted
     r"(tests/pytorch/)test_(?:batches|cntk|communication|evaluator|memory|memory_saved|one_big_batch|pipeline|products|resume|schedules|train_restarts)\.",  # a process that ranks are forked from
     r"(tests/grader/)test_(?:judging|mutants.py::test_(?:the|every)_)",  # a box's server
+    r"(tests/frameworks/)test_(?:several_processes|tensorflow_bad_input)",  # a process that imports TensorFlow for all others
     r"(tests/grader/test_mutants.py::\w+\[[a-z_]+-)",  # the known answers of a unit
     r"(tests/browser/).*(\[(?!0[0-2])\d\d_\w+\])",  # a notebook, but for the first three, which use each other's runs
 )
@@ -25,7 +26,7 @@ LONGEST = (  # these begin, in this order
     "tests/pytorch/test_failing_ranks.py", "tests/slurm/",
 )  # fmt: skip
 
-OTHER_SYSTEMS = r"tests/frameworks/|\[.*frameworks"  # in the names of tests that need the second environment
+OTHER_SYSTEMS = r"tests/frameworks/|tests/grader/test_mutants\.py.*\[frameworks"  # in the names of tests that need the second environment
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; what tests start would ignore Ctrl-C, too
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,6 +2,7 @@
 
 SETTINGS = {
     'OPTIONS = ""': 'OPTIONS = "--epoch 1 --size 32"',
+    'OPTIONS = "--epoch 2 --size 64"': 'OPTIONS = "--epoch 1 --size 32"',
     '--epoch 1"': '--epoch 1 --size 32"',
     "SIZE = 256": "SIZE = 64",
     "SEEDS = 4": "SEEDS = 2",

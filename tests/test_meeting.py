@@ -22,7 +22,7 @@ import argparse, sys, time
 from handson.training import meeting
 meeting.LIMIT = float(sys.argv[1])
 try:
-    comm = meeting.meet(argparse.Namespace(gpu=None, lr=float(sys.argv[2])))
+    comm = meeting.meet(argparse.Namespace(gpu=None, lr=float(sys.argv[2]), patience=60), None, sys.argv[3].split(","))
 except meeting.ClusterError as error:
     sys.exit(str(error))
 if comm.rank and "end" in sys.argv:
@@ -48,7 +48,7 @@ def cluster(**roles):
 
 def process(of_cluster, role, index, limit=30, lr=0.1, *words):
     config = {"cluster": of_cluster, "task": {"type": role, "index": index}}
-    command = [sys.executable, "-c", MEETS, str(limit), str(lr), *words]
+    command = [sys.executable, "-c", MEETS, str(limit), str(lr), ",".join(of_cluster), *words]
     return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"TF_CONFIG": json.dumps(config)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -13,7 +13,9 @@ from grader.temporary import remove_orphans, temporary_folder
 from grader.verdict import KILLED
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-HUGE_PAGES = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # a fork copies fewer page table entries: half the time
+# Else each thread reserves 64 MiB of address space, which is limited, for memory that it may never use: few libraries' threads would start.
+FEW_ARENAS = "glibc.malloc.arena_max=2"
+HUGE_PAGES = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": f"glibc.malloc.hugetlb=1:{FEW_ARENAS}"}
 WORKPLACE = "handson-check-"
 STARTING = 30  # the most seconds that loading libraries takes on an idle machine
 STOPPING = 5  # seconds for a server to end by itself

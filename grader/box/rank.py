@@ -3,6 +3,7 @@
 import faulthandler
 import importlib
 import os
+import re
 import signal
 import sys
 import traceback
@@ -13,6 +14,12 @@ from grader.sandbox import clean_environment, close_other_files, limit_rank
 from grader.verdict import ERROR, FAILED, GRADER_FAULT, OUT_OF_MEMORY
 from handson import linux
 from handson.errors import OneSentence
+
+
+NO_THREAD = re.compile(  # as Python, C++, OpenMP, TensorFlow and the C library say it
+    r"can't start new thread|thread.{0,60} creation .{0,40}failed|thread constructor failed|thread-local data: ABORT|system_error'?\s+what\(\): +Resource temporarily",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 class Wrong(Exception):
@@ -69,7 +76,15 @@ def _told(error, limits):
     """What the rank tells the box about an exception."""
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "bad_alloc" in str(error):
         return {"status": OUT_OF_MEMORY, "message": f"it wants more memory than the {limits.memory_bytes >> 20} MiB it may have", "line": _line(error)}
-    return {"status": ERROR, "message": _words(error), "line": _line(error)}
+    return {"status": ERROR, "message": no_thread(str(error), limits) or _words(error), "line": _line(error)}
+
+
+def no_thread(text, limits):
+    """A sentence, if what Python or a library has said is that it could not start a thread; else ""."""
+    if not NO_THREAD.search(text):
+        return ""
+    return (f"a library, or the code itself, could not start one more thread: all ranks together may have {limits.processes} processes and threads, "
+            f"and each rank {limits.memory_bytes >> 20} MiB of memory for those and all else")  # fmt: skip
 
 
 def _words(error):

@@ -12,12 +12,13 @@ import sys
 import time
 
 from grader.box import messages, stacks
-from grader.box.rank import be_rank
+from grader.box.rank import be_rank, no_thread
 from grader.sandbox import BUSY, Confinement, Limits, enter, prepare
 from grader.verdict import DEADLOCK, ERROR, FAILED, GRADER_FAULT, KILLED, OUT_OF_MEMORY, TIMEOUT
 from handson import linux
 
 ABORTED = ": torch does that where a rank receives a longer message than it expects"
+NO_THREAD_STATUSES = (-signal.SIGABRT, 127)  # with which libraries and the C library end a process that gets no more thread
 STILL = 2.0  # seconds in which no process computes, after which they count as waiting for each other
 WAKING = 0.05  # of a core's time: what threads use that only wake up now and then to look for messages, as gloo's do
 GRACE = 0.5  # seconds that ranks get to finish when another one has failed, or to report where they hang; of CPU time on a busy machine
@@ -354,6 +355,8 @@ def _outcome(rank, why, limits):
         return outcome | {"status": TIMEOUT, "message": OUT_OF_TIME, "line": line}
     if rank.status is not None:
         how = f"was killed by signal {-rank.status} ({signal.strsignal(-rank.status)})" if rank.status < 0 else f"ended itself with exit status {rank.status}"
+        if rank.status in NO_THREAD_STATUSES and (sentence := no_thread(outcome["output"], limits)):
+            return outcome | {"status": KILLED, "message": sentence}
         why = ABORTED if rank.status == -signal.SIGABRT else ""
         return outcome | {"status": KILLED, "message": f"its process {how} before the code had finished{why}"}
     if why == DEADLOCK and waiting:

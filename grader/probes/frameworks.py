@@ -2,5 +2,8 @@
 would not be there in a forked process."""
 
 import handson.lightning.reports  # noqa: F401
+import handson.pytorch.accelerating  # noqa: F401
 import handson.tensorflow.model  # noqa: F401
 import handson.tensorflow.reports  # noqa: F401
+
+import accelerate  # noqa: F401, E402  (which handson.frameworks makes importable)

@@ -49,6 +49,17 @@ def use(gpu):
     return device
 
 
+def use_all(gpus):
+    """Make this process train on all of these GPUs, and return the torch device of the first. Of virtual GPUs it has their cores; an operation has
+    one thread."""
+    if torch.cuda.is_available():
+        return use(gpus[0])
+    torch.set_num_threads(1)
+    virtual_gpus.share(gpus)
+    memory.begin(torch.device("cpu"), gpus[0])
+    return torch.device("cpu")
+
+
 def place(gpu):
     """What a worker on GPU `gpu` of this machine uses: the GPU's id, or the core of a virtual GPU."""
     return gpu if torch.cuda.is_available() else virtual_gpus.core_of(gpu)
@@ -63,6 +74,12 @@ def describe(gpus, places=None):
     names = sorted({torch.cuda.get_device_name(gpu) for gpu in set(gpus)})
     shared = " shared by several workers" * (len(set(places)) < len(places))
     return f"{len(set(places))} GPU{'s' * (len(set(places)) > 1)} ({', '.join(names)}){shared}"
+
+
+def describe_threads(gpus):
+    """Words for the output: the devices of one process that has a thread for each of `gpus`."""
+    check(gpus)
+    return describe(gpus) if torch.cuda.is_available() else virtual_gpus.describe_threads(gpus)
 
 
 def library(backend):

@@ -3,8 +3,6 @@
 Call one of these functions before any other of TensorFlow's: its devices and threads are fixed when it first computes something.
 """
 
-import os
-
 from handson.errors import TrackError
 from handson.tensorflow import tf
 from handson.training import virtual_gpus
@@ -24,12 +22,16 @@ def use(gpus):
         for gpu in mine:
             tf.config.experimental.set_memory_growth(gpu, True)
         return [f"GPU:{number}" for number in range(len(mine))]
-    os.sched_setaffinity(0, {virtual_gpus.core_of(gpu) for gpu in gpus})
-    virtual_gpus.keep_freed_memory()
+    virtual_gpus.share(gpus)
     threads(len(gpus))
     (cpu,) = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * len(gpus))
     return [f"CPU:{number}" for number in range(len(gpus))]
+
+
+def in_use():
+    """How many devices `use` has given to this process."""
+    return len(tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU"))
 
 
 def threads(number):
@@ -46,6 +48,14 @@ def check(gpus, count):
         raise TrackError("-g: TensorFlow has one replica for each GPU; name each id once")
 
 
+def check_batches(images, batchsize, replicas):
+    """Refuse a batch size with which the last step of an epoch leaves some of the `replicas` without images: TensorFlow's operations fail there,
+    and the statistics of batch normalisation are no numbers. images: in an epoch; batchsize: of a replica. Raises TrackError."""
+    if 0 < (rest := images % (batchsize * replicas)) < replicas:
+        raise TrackError(f"-b: batches of {batchsize} for each of {replicas} replicas leave {rest} of {images:,} images for the last step, "
+                         "fewer than there are replicas: take another batch size")  # fmt: skip
+
+
 def describe(gpus, comm=None):
     """Words for the output: the devices that replicas of one process train on; or, of `comm`'s processes, each on one of its node's `gpus`."""
     if comm is not None:
@@ -57,8 +67,4 @@ def describe(gpus, comm=None):
         check(gpus, len(there))
         return f"{len(gpus)} GPU{'s' * (len(gpus) > 1)}"
     check(gpus, virtual_gpus.COUNT)
-    cores = len({virtual_gpus.core_of(gpu) for gpu in gpus})
-    if len(gpus) == 1:
-        return virtual_gpus.describe([("here", 0)])
-    shared = f", sharing {cores} core{'s' * (cores > 1)} equally" if cores < len(gpus) else f", on {cores} cores"
-    return f"{len(gpus)} virtual GPUs: threads of one process{shared}"
+    return virtual_gpus.describe_threads(gpus)

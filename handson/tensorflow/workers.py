@@ -3,12 +3,11 @@
 import contextlib
 import os
 
-from handson.tensorflow import devices, tf
-from handson.training import meeting, virtual_gpus
+import numpy
 
-
-def nothing(*_):
-    """Prints nothing, for all processes but one."""
+from handson.errors import TrackError
+from handson.tensorflow import devices, reports, tf
+from handson.training import meeting, virtual_gpus, watchdog
 
 
 def multi_worker_strategy(comm, args):
@@ -27,6 +26,7 @@ def serve(comm, args):
     cluster, role, index = meeting.read(os.environ["TF_CONFIG"])
     settings = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=4)  # with one of the latter, it would hang
     server = tf.distribute.Server(tf.train.ClusterSpec(cluster), job_name=role, task_index=index, protocol="grpc", config=settings, start=True)
+    watchdog.begin(patience=0)  # it waits for work as long as the chief lives
     meeting.end_with_first()
     server.join()
 
@@ -52,23 +52,25 @@ def named_losses():
 
 
 def evaluator(strategy, model, test_set, batchsize):
-    """A function that returns (loss, accuracy) on a test set, of which each worker evaluates its part; the sums are added up."""
+    """A function that returns (loss, accuracy) on a test set, of which each worker evaluates its part; the sums are added up. Raises TrackError."""
+    if not all(strategy.extended.variable_created_in_scope(variable.value) for variable in model.variables):
+        raise TrackError("the model has variables that the strategy doesn't know of: make it inside `with strategy.scope():`, in `build` of replicas.py")
+    total, number = batchsize * strategy.num_replicas_in_sync, len(test_set)
+    filled = number + -number % total  # with images that count nothing: no worker may be without
+    of_all = [numpy.resize(one, (filled, *one.shape[1:])) for one in (test_set.images, test_set.labels)]
+    counts = (numpy.arange(filled) < number).astype("float32")
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    batches = tf.data.Dataset.from_tensor_slices((test_set.images, test_set.labels)).batch(batchsize).with_options(options)
+    batches = tf.data.Dataset.from_tensor_slices((*of_all, counts)).batch(total).with_options(options)
     batches = strategy.experimental_distribute_dataset(batches)
 
-    def part(images, labels):
+    def part(images, labels, counts):
         outputs = model(images, training=False)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs)
-        return tf.reduce_sum(losses), tf.reduce_sum(tf.cast(tf.argmax(outputs, 1) == labels, "float32"))
+        return tf.reduce_sum(counts * losses), tf.reduce_sum(counts * tf.cast(tf.argmax(outputs, 1) == labels, "float32"))
 
     @tf.function
-    def sums(images, labels):
-        return [strategy.reduce("SUM", one, axis=None) for one in strategy.run(part, args=(images, labels))]
+    def sums(*batch):
+        return [strategy.reduce("SUM", one, axis=None) for one in strategy.run(part, args=batch)]
 
-    def evaluate():
-        found = [sums(images, labels) for images, labels in batches]
-        return tuple(float(sum(of_batch)) / len(test_set) for of_batch in zip(*found))
-
-    return evaluate
+    return reports.means(sums, batches, number)

@@ -8,9 +8,11 @@ import socket
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from handson.cluster.nodes import current_node
 from handson.errors import OneSentence
+from handson.training import options, supervisor, watchdog
 
 LIMIT = float(os.environ.get("HANDSON_MEETING") or 120)  # seconds for all processes to start, on a busy machine
 FIRST_PORT, PORTS = 20000, 10000
@@ -36,6 +38,20 @@ def port():
     """The first port that a cluster may use. It follows from the job's number, so that two jobs rarely share one; MASTER_PORT can set it."""
     job = os.environ.get("PBS_JOBID") or os.environ.get("SLURM_JOB_ID") or str(os.getppid())
     return int(os.environ.get("MASTER_PORT") or FIRST_PORT + int("".join(filter(str.isdigit, job.split(".")[0])) or 0) * 16 % PORTS)
+
+
+def of_job(make):
+    """The TF_CONFIG, a dictionary, that make(lines, rank, port) returns for this process of a batch job; lines: those of $PBS_NODEFILE. None where
+    TF_CONFIG is set already, by whoever started the processes. Raises ClusterError where there is neither."""
+    if os.environ.get("TF_CONFIG"):
+        return None
+    if not (nodes := os.environ.get("PBS_NODEFILE")):
+        raise ClusterError("there is neither TF_CONFIG nor $PBS_NODEFILE to make it of: submit this script in a job, as run_script.sh does, or set TF_CONFIG")
+    try:
+        lines = Path(nodes).read_text().splitlines(keepends=True)
+    except OSError as error:
+        raise ClusterError(f"$PBS_NODEFILE, {nodes}, cannot be read ({error.strerror}): submit this script in a job") from None
+    return make(lines, options.launcher_rank(), port())
 
 
 def with_parameter_server(config):
@@ -68,11 +84,15 @@ def read(text):
     return cluster, role, index
 
 
-def meet(args, config=None):
+def meet(args, config=None, roles=("worker",)):
     """Meet the other processes of the cluster `config` (a dictionary; by default TF_CONFIG's), and set TF_CONFIG. Call it before TensorFlow
-    computes anything. Returns a Communicator; args.gpu becomes the ids of the GPUs of this node. Raises ClusterError."""
+    computes anything. roles: those that the cluster must have. Returns a Communicator; args.gpu becomes the ids of the GPUs of this node.
+    From now on, another process watches over this one, and says so if it is killed or makes no progress. Raises ClusterError."""
     os.environ["TF_CONFIG"] = json.dumps(config) if config else os.environ.get("TF_CONFIG", "")
     cluster, role, index = read(os.environ["TF_CONFIG"])
+    if sorted(cluster) != sorted(roles):
+        raise ClusterError(f"TF_CONFIG has tasks of the kinds {', '.join(sorted(cluster))}; this script needs {', '.join(sorted(roles))}")
+    supervisor.watch()
     tasks = [(of_role, number) for of_role, addresses in _in_order(cluster) for number in range(len(addresses))]
     rank = tasks.index((role, index))
     lines = _exchange(cluster, tasks, rank, {"node": current_node(), "options": {name: str(value) for name, value in vars(args).items() if name != "out"}})
@@ -85,6 +105,7 @@ def meet(args, config=None):
     args.gpu = args.gpu or list(range(nodes.count(nodes[rank])))
     if len(args.gpu) <= intra_rank:
         raise ClusterError(f"-g names {len(args.gpu)} GPUs, but there are {nodes.count(nodes[rank])} ranks on {nodes[rank]}: name one for each")
+    watchdog.begin(args.patience)
     return Communicator(rank, len(tasks), intra_rank, len(set(nodes)), "gRPC", "")
 
 

@@ -25,6 +25,12 @@ def pin(gpu):
     keep_freed_memory()
 
 
+def share(gpus):
+    """Let this process, whose threads are the virtual GPUs `gpus`, run on their cores, and keep its memory."""
+    os.sched_setaffinity(0, {core_of(gpu) for gpu in gpus})
+    keep_freed_memory()
+
+
 def keep_freed_memory():
     """Have malloc keep freed memory, because the next step needs as much again.
 
@@ -52,3 +58,12 @@ def describe(places):
     if distinct == workers:
         return f"{workers} virtual GPUs: processes with one thread each, on {workers} cores"
     return f"{workers} virtual GPUs: processes with one thread each, sharing {distinct} core{'s' * (distinct > 1)} equally"
+
+
+def describe_threads(gpus):
+    """As `describe`, of virtual GPUs that are threads of one process."""
+    if len(gpus) == 1:
+        return describe([("here", core_of(gpus[0]))])
+    cores = len({core_of(gpu) for gpu in gpus})
+    shared = f", sharing {cores} core{'s' * (cores > 1)} equally" if cores < len(gpus) else f", on {cores} cores"
+    return f"{len(gpus)} virtual GPUs: threads of one process{shared}"

@@ -12,12 +12,13 @@
 # People train on many GPUs with TensorFlow, with PyTorch's older `DataParallel`, with Lightning or with Accelerate. This notebook runs the same
 # training in each of them: the same network, the same images, the same batches. What does each system do for you, and what does it leave to you?
 #
-# **In about 75 minutes you will**
+# **In about 110 minutes you will**
 #
 # - run one training in several systems, and compare what they reach with what they ask of you,
 # - make TF_CONFIG of a job's node file, and write the step of a *replica* under a *strategy*,
 # - know what belongs inside a strategy's scope, and how a `tf.data` set is divided,
-# - say why the threads of DataParallel can't do what processes can,
+# - translate a DDP loop to Lightning and to Accelerate without changing what it computes,
+# - measure how much of a step is Python, and say why the threads of DataParallel can't do what processes can,
 # - read each system with the help of a [dictionary](../docs/frameworks.md).
 #
 # New words are in the [glossary](../docs/glossary.md).
@@ -61,7 +62,14 @@ print(frameworks.why_not() or "TensorFlow, Lightning and Accelerate are there.")
 
 # %% [markdown]
 # Keras's `fit` fails under `MultiWorkerMirroredStrategy`, so `train_cifar_multi_worker.py` has a loop of its own with your functions.
-# Lightning has no loop at all: it calls methods of yours. Accelerate keeps the loop, and wraps what is in it.
+# Lightning has no loop at all: it calls methods of yours. Accelerate keeps the loop, and wraps what is in it. `torch.nn.DataParallel` wraps
+# nothing but the model. Whoever translates a DDP loop must not change what it computes: fill the gaps of `lightning/train_cifar_lightning.py` and
+# `accelerate/train_cifar_accelerate.py`.
+#
+# - `shard`: which images does a rank take? (Lightning would put in a sampler of its own, which repeats images; the script forbids it.)
+# - `average` and `step`: DDP takes the mean of the ranks' gradients. Which loss makes that the mean over all images of a step?
+# - `validation`: each rank sees a part of the test images; `sync_dist` says that a number belongs to all ranks.
+# - `prepare`: what does Accelerate have to know, and what must it leave alone?
 #
 # Each script runs on one worker, then on two. Which system will lose least to its second worker?
 
@@ -75,6 +83,8 @@ print(f"I expect a speed-up of {prediction_speedup} at best.")
 from handson.cluster.follow import follow, submit
 
 RUNS = [  # script, GPUs; ranks under mpiexec, or one process that takes all GPUs
+    ("pytorch/train_cifar_data_parallel.py", 1, "none"),
+    ("pytorch/train_cifar_data_parallel.py", 2, "none"),
     ("tensorflow/train_cifar_single_gpu.py", 1, "none"),
     ("tensorflow/train_cifar_mirrored.py", 2, "none"),
     ("tensorflow/train_cifar_multi_worker.py", 2, "mpiexec"),
@@ -84,7 +94,7 @@ RUNS = [  # script, GPUs; ranks under mpiexec, or one process that takes all GPU
     ("accelerate/train_cifar_accelerate.py", 2, "mpiexec"),
 ]
 for script, gpus, ranks in RUNS:
-    if frameworks.why_not() is None:
+    if script.startswith("pytorch/") or frameworks.why_not() is None:
         mpiprocs = 1 if ranks == "none" else gpus
         select = f"select=1:ngpus={gpus}:mpiprocs={mpiprocs}:ompthreads=1"
         ids = ",".join(map(str, range(gpus)))
@@ -93,12 +103,16 @@ for script, gpus, ranks in RUNS:
 
 # %%
 from handson import compare
-from handson.notebook import runs
+from handson.notebook import runs, systems
 
 results = runs.find(EXERCISES, unit="frameworks")
 results = [run for run in results if compare.conditions(run) == compare.conditions(results[-1])]
-print("\n".join(compare.text(compare.table(results))))
+print("\n".join(systems.table(results, EXERCISES)))
 compare.picture(results)
+
+# %% [markdown]
+# *Lines that differ*: so many statements of your scripts are not in the script for one device. *First step*: where a system traces and compiles it,
+# this takes longer than any other. More of what systems do without a word is in the [dictionary](../docs/frameworks.md).
 
 # %% [markdown]
 # ## What `fit` does with the last batch
@@ -122,11 +136,39 @@ for parts in ([32, 32], [14, 14], [8, 7], [32, 1]):
 # %% [markdown]
 # Your `replica_step` divides the sum of the losses by the number of all images, so that each image counts the same.
 #
-# ## Threads in place of processes
+# ## Why DataParallel's threads don't scale
 #
-# `torch.nn.DataParallel` is one process with a thread for each GPU. Python runs in one thread at a time (the *GIL*); what runs inside an operation,
-# on a GPU or in a kernel on the CPU, does not hold it. A replica's step takes `python` seconds of Python and `kernels` seconds inside of operations,
-# and while one thread is in an operation, another one may be in Python. How much faster are N threads than one, at best?
+# `torch.nn.DataParallel` is one process with a thread for each GPU: it copies the model to the GPUs (*replicate*), divides the batch (*scatter*),
+# lets each thread run its replica (*parallel apply*), and collects the outputs on the first GPU (*gather*), where the loss is computed. Python runs
+# in one thread at a time (the *GIL*); what runs inside an operation, on a GPU or in a kernel on the CPU, does not hold it.
+#
+# How much of a step is Python? Here is one, measured: its seconds, and when its operations began and ended. An operation can call others, which
+# then are in the list as well.
+
+# %%
+from handson.notebook import threads
+
+step, operations = threads.step("convolutions")
+print(f"A step of {1000 * step:.2f} ms has {len(operations)} operations. The first ones, in ms:")
+for begin, end in operations[:5]:
+    print(f"    {1000 * begin:.3f} to {1000 * end:.3f}")
+
+
+# %%
+def seconds_in_python(step, operations):
+    """The seconds of a step in which no operation runs; step: its length in seconds, operations: [(begin, end)] in seconds since its begin."""
+    ### BEGIN SOLUTION seconds_in_python: return the seconds of the step outside of all operations; these are sorted by their begin, and overlap where one calls another
+    busy, end_of_all = 0.0, 0.0
+    for begin, end in operations:
+        busy += max(0.0, end - max(begin, end_of_all))
+        end_of_all = max(end_of_all, end)
+    return step - busy
+    ### END SOLUTION
+
+
+# %% [markdown]
+# A replica's step takes `python` seconds of Python and `kernels` seconds inside of operations, and while one thread is in an operation, another one
+# may be in Python. How much faster are N threads than one, at best?
 
 
 # %%
@@ -138,18 +180,13 @@ def threads_speedup(python, kernels, threads):
     ### END SOLUTION
 
 
-# %%
-for kernels in (0, 1, 3, 10):
-    two, eight = threads_speedup(1, kernels, 2), threads_speedup(1, kernels, 8)
-    print(f"1 ms of Python, {kernels} ms in kernels: 2 threads {two:.2f}, 8 threads {eight:.2f} times one")
-
 # %% [markdown]
-# Measured here, with layers so small that nearly all time is Python's, and with convolutions:
+# Your two functions, with steps that were measured here: of layers so small that most time is Python's, and of convolutions. Beside them, what two
+# threads really gain, and what two processes do, of which each has a Python of its own. Threads stay below what is possible at best: each operation
+# gives the lock away and then has to wait for it again.
 
 # %%
-from handson.notebook import threads
-
-threads.measured()
+threads.compared(seconds_in_python, threads_speedup)
 
 # %%
 from grader import check

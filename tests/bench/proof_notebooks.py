@@ -34,7 +34,7 @@ INPUTS = 3000
 WHOLE = ("workers", "intra_rank", "updates", "largest_batch")  # functions that return whole numbers, by which lists are repeated or indexed
 MEASURED = (
     "submit", "follow", "timing", "runs", "read", "profiled_runs", "one_worker", "big_batches", "compare", "plots", "drawings", "check", "contents", "doctor",
-    "communication", "schedules", "sessions", "restarts", "run", "products", "memory_runs", "pipelined",
+    "communication", "schedules", "sessions", "restarts", "run", "products", "memory_runs", "pipelined", "threads", "systems",
 )  # fmt: skip
 EXPECTED = {  # prediction -> the range of what one can reasonably expect
     "prediction": (0.5, 4),
@@ -444,6 +444,11 @@ def _weights_of_fit(chance):
     return {"parts": [chance.randint(1, 64) for _ in range(chance.randint(1, 8))]}
 
 
+def _seconds_in_python(chance):
+    step = chance.uniform(1, 20)
+    return {"step": step, "operations": sorted(tuple(sorted((chance.uniform(0, step), chance.uniform(0, step)))) for _ in range(chance.randint(1, 6)))}
+
+
 def _threads_speedup(chance):
     return {"python": chance.uniform(0.1, 10), "kernels": chance.uniform(0, 50), "threads": chance.randint(1, 16)}
 
@@ -457,7 +462,7 @@ KINDS = {
         "amdahl", "gustafson", "slowest", "ring", "step_time", "cloud_step", "order",
         "block_parameters", "state_bytes", "activation_bytes", "largest_batch", "checkpointed_bytes", "sharded_bytes", "bubble", "held_bytes",
         "products_bytes", "images_bytes", "step_seconds", "images_of_equal_bytes",
-        "weights_of_fit", "threads_speedup",
+        "weights_of_fit", "seconds_in_python", "threads_speedup",
     )
 }  # fmt: skip
 

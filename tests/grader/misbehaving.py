@@ -203,6 +203,26 @@ def leave_a_thread(rank, ranks):
     return 1
 
 
+def start_threads(rank, ranks, number):
+    """Threads that all live at the same time, and have memory of their own."""
+    together, kept = threading.Barrier(number + 1), []
+
+    def live():
+        kept.append(bytearray(1 << 12))
+        together.wait()
+
+    for _ in range(number):
+        threading.Thread(target=live, daemon=True).start()
+    together.wait()
+    return len(kept)
+
+
+def abort_for_a_thread(rank, ranks):
+    """As TensorFlow does it."""
+    os.write(2, b"F0000 00:00:00 env.cc:74] Check failed: ret == 0 (11 vs. 0)Thread tf_Compute creation via pthread_create() failed.\n")
+    os.abort()
+
+
 def leave_a_daemon(rank, ranks):
     reading, writing = os.pipe()
     if os.fork() == 0:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy
@@ -259,6 +260,18 @@ def test_output_may_be_closed(run):
 def test_a_thread_that_never_ends_harms_nobody(run):
     (rank,) = run("leave_a_thread")
     assert rank.observations == 1
+
+
+def test_threads_reserve_no_memory_that_they_do_not_use(run):
+    """Each has a stack of 8 MiB. An arena of 64 MiB for each would be more than a rank may have, as it was for TensorFlow's."""
+    (rank,) = run("start_threads", 24, limits=replace(LIMITS, cpu_seconds=5))
+    assert rank.observations == 24, rank.message
+
+
+@pytest.mark.parametrize("name, arguments", [("start_threads", [100]), ("abort_for_a_thread", [])])
+def test_a_thread_that_cannot_be_started_is_named(name, arguments, run):
+    (rank,) = run(name, *arguments, limits=replace(LIMITS, cpu_seconds=5))
+    assert rank.status in (ERROR, KILLED) and "could not start one more thread" in rank.message and "512 MiB" in rank.message
 
 
 def test_daemons_end_with_the_run(run):

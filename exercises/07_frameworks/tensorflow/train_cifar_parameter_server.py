@@ -5,7 +5,6 @@ Rank 0 is the chief, which hands out steps; rank 1 has the parameters; the other
 import os
 import sys
 import time
-from pathlib import Path
 
 from cluster import tf_config
 
@@ -45,22 +44,25 @@ def train(strategy, args, train_set, test_set):
     start = time.perf_counter()
     table.begin()
     for _ in range(args.epoch):
-        found = [coordinator.schedule(step, args=(iterator,)) for _ in range(steps)]
-        if table.first_step is None:
-            found[0].fetch()
+        found = []
+        for scheduled in [coordinator.schedule(step, args=(iterator,)) for _ in range(steps)]:
+            found.append(scheduled.fetch())  # waits until a worker has done it
             table.step()
-        coordinator.join()
-        table.add(*(sum(map(float, means)) / steps for means in zip(*(one.fetch() for one in found))))
+        table.add(*(sum(map(float, means)) / steps for means in zip(*found)))
     seconds = time.perf_counter() - start
 
     images = steps * args.batchsize * args.epoch
     results.report(args, images / seconds, images, seconds, table.log, table.seconds)
 
 
+def roles(lines, rank, port):
+    """The TF_CONFIG of a rank of a job: the first two have other roles than the workers."""
+    return meeting.with_parameter_server(tf_config(lines, rank, port))
+
+
 def main():
     args = options.parse(gpus=None)
-    lines = Path(os.environ["PBS_NODEFILE"]).read_text().splitlines(keepends=True)
-    comm = meeting.meet(args, meeting.with_parameter_server(tf_config(lines, options.launcher_rank(), meeting.port())))
+    comm = meeting.meet(args, meeting.of_job(roles), ("chief", "ps", "worker"))
     if comm.rank > 0:
         workers.serve(comm, args)  # until the chief has ended
     with workers.named_losses():

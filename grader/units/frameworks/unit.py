@@ -1,9 +1,11 @@
 """What the unit is made of: the checks of each of its files, by their places in its folder of solutions."""
 
-from grader.units.frameworks import cluster, notebook, replicas
+from grader.units.frameworks import cluster, notebook, replicas, translated
 
 CHECKS = {
     "tensorflow/cluster.py": cluster.CHECKS,
     "tensorflow/replicas.py": replicas.CHECKS,
+    "lightning/train_cifar_lightning.py": translated.LIGHTNING,
+    "accelerate/train_cifar_accelerate.py": translated.ACCELERATE,
     "notebook": notebook.CHECKS,
 }

@@ -1,12 +1,14 @@
 """Train with Lightning, which starts a process for each GPU, or takes those of mpiexec: python train_cifar_lightning.py --help"""
 
+from fractions import Fraction
+
 import torch
 import torch.nn.functional as F
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset, random_split
 
 from handson.lightning import L, reports
 from handson.pytorch import devices
-from handson.pytorch.batches import EpochBatches, part_length
+from handson.pytorch.batches import EpochBatches
 from handson.pytorch.extensions import accuracy
 from handson.pytorch.model import ConvNet
 from handson.pytorch.steps import sgd
@@ -26,15 +28,18 @@ class Training(L.LightningModule):
         return sgd(self.model, self.args)
 
     def train_dataloader(self):
-        train_set, rank, size = self.sets[0], self.trainer.global_rank, self.trainer.world_size
-        lengths = [part_length(len(train_set), size, other) for other in range(size)]
-        shard = torch.randperm(len(train_set), generator=torch.Generator().manual_seed(self.args.seed)).split(lengths)[rank]
-        self.batches = EpochBatches(lengths, rank, self.args.batchsize, self.args.seed)
-        return DataLoader(torch.utils.data.Subset(train_set, shard.tolist()), batch_sampler=self.batches)
+        train_set = self.sets[0]
+        ### BEGIN SOLUTION shard: as in the DDP script, `shard`, a random part of `train_set` for this rank (by self.args.seed), and `lengths`, of all ranks' shards; self.trainer knows which rank this is
+        rank, size = self.trainer.global_rank, self.trainer.world_size
+        shards = random_split(train_set, [Fraction(1, size)] * size, torch.Generator().manual_seed(self.args.seed))
+        shard, lengths = shards[rank], [len(other) for other in shards]
+        ### END SOLUTION
+        self.batches = EpochBatches(lengths, self.trainer.global_rank, self.args.batchsize, self.args.seed)
+        return DataLoader(shard, batch_sampler=self.batches)
 
     def val_dataloader(self):
         mine = range(self.trainer.global_rank, len(self.sets[1]), self.trainer.world_size)
-        return DataLoader(torch.utils.data.Subset(self.sets[1], mine), self.args.batchsize)
+        return DataLoader(Subset(self.sets[1], mine), self.args.batchsize)
 
     def on_train_epoch_start(self):
         self.batches.set_epoch(self.current_epoch)
@@ -42,7 +47,10 @@ class Training(L.LightningModule):
     def training_step(self, batch, number):
         images, labels = batch
         outputs = self.model(data.enlarge(images, self.args.size))
-        loss = F.cross_entropy(outputs, labels, reduction="sum") * self.trainer.world_size / self.batches.totals[number]
+        total = self.batches.totals[number]  # images of this step, on all ranks
+        ### BEGIN SOLUTION average: `loss`, of which Lightning goes backward: the mean of the ranks' gradients, which DDP takes, must be that of the mean loss of the step's `total` images
+        loss = F.cross_entropy(outputs, labels, reduction="sum") * self.trainer.world_size / total
+        ### END SOLUTION
         self.log_dict({"main/loss": loss.detach(), "main/accuracy": accuracy(outputs, labels)}, on_step=False, on_epoch=True, sync_dist=True)
         return loss
 
@@ -50,8 +58,10 @@ class Training(L.LightningModule):
         images, labels = batch
         outputs = self.model(data.enlarge(images, self.args.size))
         loss, correct = F.cross_entropy(outputs, labels, reduction="sum"), (outputs.argmax(dim=1) == labels).float().sum()
+        ### BEGIN SOLUTION validation: log "validation/main/loss" and "validation/main/accuracy", so that after an epoch each rank has the means over all test images (self.sets[1]), of which this rank has a part; `loss` and `correct` are sums over a batch
         sums = {"validation/main/loss": loss / len(self.sets[1]), "validation/main/accuracy": correct / len(self.sets[1])}
-        self.log_dict(sums, on_epoch=True, reduce_fx="sum", sync_dist=True)
+        self.log_dict(sums, reduce_fx="sum", sync_dist=True)
+        ### END SOLUTION
 
 
 def main():

@@ -10,6 +10,7 @@ from handson.training.banner import announce
 
 def train(args, train_set, test_set):
     strategy = tf.distribute.MirroredStrategy(devices.use(args.gpu))
+    devices.check_batches(len(train_set), args.batchsize, strategy.num_replicas_in_sync)
     batches = tf.data.Dataset.from_tensor_slices((train_set.images, train_set.labels))
     batches = batches.shuffle(len(train_set), seed=args.seed).batch(args.batchsize * strategy.num_replicas_in_sync)
 

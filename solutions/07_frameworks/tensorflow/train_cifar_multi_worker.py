@@ -2,20 +2,19 @@
 
 Keras 3's `fit` fails under this strategy, so the loop is here: strategy.run calls `replica_step` on each replica."""
 
-import os
 import time
-from pathlib import Path
 
 from cluster import tf_config
 from replicas import build, divided, replica_step
 
-from handson.tensorflow import keras, reports, tf, workers
+from handson.tensorflow import devices, keras, reports, tf, workers
 from handson.tensorflow.model import convnet
 from handson.training import data, meeting, options, results
 from handson.training.banner import announce
 
 
 def train(comm, strategy, args, train_set, test_set):
+    devices.check_batches(len(train_set), args.batchsize, strategy.num_replicas_in_sync)
     total = args.batchsize * strategy.num_replicas_in_sync
     keras.utils.set_random_seed(args.seed)  # all workers begin with the same weights
     model, optimizer = build(
@@ -24,7 +23,7 @@ def train(comm, strategy, args, train_set, test_set):
         lambda: keras.optimizers.SGD(args.lr, momentum=0.9),
     )
     batches = divided(strategy, train_set.images, train_set.labels, total, args.seed)
-    table = reports.Table(workers.evaluator(strategy, model, test_set, args.batchsize), print if comm.rank == 0 else workers.nothing)
+    table = reports.Table(workers.evaluator(strategy, model, test_set, args.batchsize), speaks=comm.rank == 0)
 
     sizes = [min(total, len(train_set) - begin) for begin in range(0, len(train_set), total)]  # the last step of an epoch has fewer images
 
@@ -54,15 +53,12 @@ def train(comm, strategy, args, train_set, test_set):
 
 def main():
     args = options.parse(gpus=None)
-    config = None  # TF_CONFIG is there already
-    if "TF_CONFIG" not in os.environ:
-        lines = Path(os.environ["PBS_NODEFILE"]).read_text().splitlines(keepends=True)
-        config = tf_config(lines, options.launcher_rank(), meeting.port())
-    comm = meeting.meet(args, config)
-    strategy = workers.multi_worker_strategy(comm, args)
-    train_set, test_set = data.load_arrays(args.dataset)
-    announce("multiple nodes", args, train_set, comm.devices, comm)
-    train(comm, strategy, args, train_set, test_set)
+    comm = meeting.meet(args, meeting.of_job(tf_config))
+    with workers.named_losses():
+        strategy = workers.multi_worker_strategy(comm, args)
+        train_set, test_set = data.load_arrays(args.dataset)
+        announce("multiple nodes", args, train_set, comm.devices, comm)
+        train(comm, strategy, args, train_set, test_set)
 
 
 if __name__ == "__main__":

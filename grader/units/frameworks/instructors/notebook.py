@@ -18,6 +18,31 @@ def _speedup(python, kernels, threads):
     return threads * (python + kernels) / max(threads * python, python + kernels)
 
 
+def _step(chance):
+    """A step with operations after each other; some call others, and one overlaps its successor, as those of two threads do."""
+    operations, now = [], chance.uniform(0.1, 0.3)
+    for number in range(4):
+        length = chance.uniform(0.5, 1.5)
+        operations.append((now, now + length))
+        if number % 2:
+            operations.append((now + 0.2 * length, now + chance.uniform(0.5, 0.9) * length))
+            operations.append((now + 0.25 * length, now + 0.4 * length))
+        now += length * (0.8 if number == 2 else 1) + (0 if number == 2 else chance.uniform(0.1, 0.4))
+    return {"step": now + chance.uniform(0.5, 1), "operations": operations}
+
+
+def _in_python(step, operations):
+    busy, end = 0.0, 0.0
+    for begin, last in sorted(operations):
+        busy += max(0.0, last - max(begin, end))
+        end = max(end, last)
+    return step - busy
+
+
+def _sum(operations):
+    return sum(end - begin for begin, end in operations)
+
+
 ANSWERS = {
     "weights_of_fit": Function(
         _parts,
@@ -27,6 +52,21 @@ ANSWERS = {
             "that is the weight in the mean of one replica; the mean over the replicas divides by their number, too": lambda parts: [1 / images for images in parts],
             "that is the weight of a whole replica, not of one of its images": lambda parts: [1 / len(parts) for _ in parts],
             "that is the share of the images that a replica has": lambda parts: [images / sum(parts) for images in parts],
+        },
+    ),
+    "seconds_in_python": Function(
+        _step,
+        _in_python,
+        {
+            "operations that others call are subtracted twice: count each moment once, however many operations are under way": lambda step, operations: (
+                step - _sum(operations)
+            ),
+            "that is the time in operations; Python has the remaining one": lambda step, operations: step - _in_python(step, operations),
+            "that is the time before the first operation and after the last; Python also runs between them": lambda step, operations: (
+                step - (max(end for _, end in operations) - min(begin for begin, _ in operations))
+            ),
+            "that is the share of the step; return seconds": lambda step, operations: _in_python(step, operations) / step,
+            "that is the time in the operations, of which some are counted twice; Python has the remaining one": lambda step, operations: _sum(operations),
         },
     ),
     "threads_speedup": Function(

@@ -1,0 +1,210 @@
+"""The probes of the scripts of Lightning and Accelerate: gaps run in a real Trainer, or with a real Accelerator, in a process group. Both are
+imported when a probe is called, since the probes of all units are loaded where there is no second environment."""
+
+import os
+from types import SimpleNamespace
+from unittest import mock
+
+import numpy
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from grader.box.rank import Wrong
+from grader.probes.pytorch import dataset, join, samples, seed_of
+from grader.probes.student import Student
+from grader.units.frameworks.numbers import CLASSES, FEATURES, RATE, parts, start
+from handson.pytorch.batches import EpochBatches
+
+NOTHING = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "logger": False, "num_sanity_val_steps": 0}
+
+
+def linear(case):
+    """A linear model in double precision with the weights that the case starts with: (N, FEATURES) to (N, CLASSES)."""
+    weights, model = torch.from_numpy(start(case)), nn.Linear(FEATURES, CLASSES).double()
+    with torch.no_grad():
+        model.weight.copy_(weights[:-1].T)
+        model.bias.copy_(weights[-1])
+    return model
+
+
+def weights_of(model):
+    """As `start` has them."""
+    return numpy.vstack([model.weight.detach().numpy().T, model.bias.detach().numpy()])
+
+
+def batches(case, rank):
+    """[(images, labels)] of a rank in each step."""
+    return [tuple(torch.from_numpy(one.astype(kind)) for one, kind in zip(parts(case, step)[rank], ("float64", "int64"))) for step in range(case["steps"])]
+
+
+def loader(case, rank):
+    """As `batches`; Lightning would take a list for several loaders."""
+    return torch.utils.data.DataLoader(batches(case, rank), batch_size=None)
+
+
+def trainer(rank, ranks, per_node):
+    """Lightning's Trainer for a rank of the group that is there."""
+    from lightning.pytorch.plugins.environments import LightningEnvironment
+
+    from handson.lightning import L
+
+    class Ranks(LightningEnvironment):
+        creates_processes_externally = True
+
+        def global_rank(self):
+            return rank
+
+        def local_rank(self):
+            return rank % per_node
+
+        def node_rank(self):
+            return rank // per_node
+
+        def world_size(self):
+            return ranks
+
+        def set_global_rank(self, rank):
+            pass
+
+        def set_world_size(self, size):
+            pass
+
+    nodes = -(-ranks // per_node)
+    return L.Trainer(
+        accelerator="cpu", devices=per_node, num_nodes=nodes, strategy="ddp", plugins=[Ranks()], use_distributed_sampler=False, max_epochs=1, **NOTHING
+    )
+
+
+def a_loss(names):
+    """The `loss` of a gap. Raises Wrong."""
+    if not isinstance(names.loss, torch.Tensor) or names.loss.numel() != 1:
+        raise Wrong("`loss` should be a tensor with one number, from which `backward` starts")
+    return names.loss
+
+
+def shard(rank, ranks, source, case):
+    """The shard and the lengths of one rank, and its shard in a run with another seed ("other")."""
+    join(rank, ranks)
+    from handson.lightning import L
+
+    student, whole, module = Student(source), dataset(case["images"], case["seed"]), L.LightningModule()
+    module.trainer, module.sets, found = trainer(rank, ranks, case["ranks_per_node"]), (whole, dataset(9, case["seed"] + 1)), []
+    for another in (0, 1):
+        torch.manual_seed(1000 * another + rank)  # an order that does not follow from args.seed changes, too
+        module.args = SimpleNamespace(seed=seed_of(case) + another, batchsize=4)
+        names = student.run(self=module, train_set=whole)
+        if not hasattr(names.shard, "__len__") or not hasattr(names.shard, "__getitem__"):
+            raise Wrong(f"`shard` is a {type(names.shard).__name__}, not the images of this rank")
+        try:
+            lengths = [int(length) for length in names.lengths]
+        except (TypeError, ValueError):
+            raise Wrong(f"`lengths` is {names.lengths!r:.60}, not a list of whole numbers") from None
+        found.append((samples(names.shard, case), lengths))
+    return {"samples": found[0][0], "lengths": found[0][1], "other": found[1][0]}
+
+
+def average(rank, ranks, source, case):
+    """The weights after each step under Lightning, and this rank's loss in each."""
+    join(rank, ranks)
+    from handson.lightning import L
+
+    student, weights, losses = Student(source), [], []
+
+    class Training(L.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model, self.batches = linear(case), SimpleNamespace(totals=[case["total"]] * case["steps"])
+            self.args = SimpleNamespace(batchsize=case["batchsize"], size=1, seed=seed_of(case), lr=RATE)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.model.parameters(), RATE)
+
+        def training_step(self, batch, number):
+            images, labels = batch
+            given = {"images": images, "labels": labels, "outputs": self.model(images), "total": self.batches.totals[number]}
+            loss = a_loss(student.run(self=self, batch=batch, number=number, **given))
+            losses.append(float(loss.detach()))
+            return loss
+
+        def on_train_batch_end(self, *_):
+            weights.append(weights_of(self.model))
+
+    trainer(rank, ranks, ranks).fit(Training(), loader(case, rank))
+    return {"weights": numpy.stack(weights), "losses": losses}
+
+
+def validation(rank, ranks, source, case):
+    """What Lightning has for this rank after an evaluation: [loss, accuracy]."""
+    join(rank, ranks)
+    from handson.lightning import L
+
+    student = Student(source)
+
+    class Training(L.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model, self.sets = linear(case), (range(5), range(case["steps"] * case["total"]))
+            self.args = SimpleNamespace(batchsize=case["total"], size=1, seed=seed_of(case), lr=RATE)
+
+        def validation_step(self, batch, number):
+            images, labels = batch
+            outputs = self.model(images)
+            sums = {"loss": F.cross_entropy(outputs, labels, reduction="sum"), "correct": (outputs.argmax(dim=1) == labels).float().sum()}
+            student.run(self=self, batch=batch, number=number, images=images, labels=labels, outputs=outputs, **sums)
+
+    used = trainer(rank, ranks, ranks)
+    used.validate(Training(), loader(case, rank), verbose=False)
+    names = [f"validation/main/{name}" for name in ("loss", "accuracy")]
+    if missing := [name for name in names if name not in used.callback_metrics]:
+        raise Wrong(f'after the evaluation rank {rank} has no "{missing[0]}": log it under this name, on every rank')
+    return {"found": [float(used.callback_metrics[name]) for name in names]}
+
+
+def accelerator_of(rank, ranks):
+    """A real Accelerator, which takes the process group that is there; it learns from the environment that there are several ranks."""
+    from handson.pytorch import accelerating, devices
+
+    os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)})
+    with mock.patch.object(devices, "use", lambda gpu: torch.device("cpu")):  # which would pin this process to a core
+        return accelerating.accelerator(SimpleNamespace(intra_rank=0), SimpleNamespace(gpu=[0]))
+
+
+def prepare(rank, ranks, source, case):
+    """The weights after each step with the prepared model and optimizer, and the images that the loader then has for this rank."""
+    comm, accelerator = join(rank, ranks, ranks), accelerator_of(rank, ranks)
+    lengths = [case["images"] // ranks + (other < case["images"] % ranks) for other in range(ranks)]
+    order, begin = EpochBatches(lengths, rank, 3, seed_of(case)), sum(lengths[:rank])
+    whole, model = dataset(case["images"], case["seed"]), linear(case)
+    mine = torch.utils.data.Subset(whole, range(begin, begin + lengths[rank]))
+    given = {"batches": order, "shard": mine, "train_loader": torch.utils.data.DataLoader(mine, batch_sampler=order)}
+    args = SimpleNamespace(lr=RATE, seed=seed_of(case), batchsize=3, size=1)
+    names = Student(source).run(comm=comm, accelerator=accelerator, args=args, model=model, **given)
+    if not isinstance(names.replica, nn.Module) or not hasattr(names.optimizer, "step"):
+        kinds = (type(one).__name__ for one in (names.replica, names.optimizer))
+        raise Wrong("`replica` is a {}, and `optimizer` a {}: `prepare` returns things in the order in which it gets them".format(*kinds))
+    used = samples([pair for images, labels in names.train_loader for pair in zip(images, labels)], case)
+    weights = []
+    for images, labels in batches(case, rank):
+        names.optimizer.zero_grad()
+        loss = F.cross_entropy(names.replica(images), labels, reduction="sum") * ranks / case["total"]
+        accelerator.backward(loss)
+        names.optimizer.step()
+        weights.append(weights_of(model))
+    return {"weights": numpy.stack(weights), "used": used}
+
+
+def step(rank, ranks, source, case):
+    """The weights after each step, and this rank's loss in each, with a model and an optimizer that are prepared."""
+    comm, accelerator = join(rank, ranks, ranks), accelerator_of(rank, ranks)
+    model, student, weights, losses = linear(case), Student(source), [], []
+    replica, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), RATE))
+    args = SimpleNamespace(batchsize=case["batchsize"], size=1, seed=seed_of(case), lr=RATE)
+    for images, labels in batches(case, rank):
+        given = {"comm": comm, "accelerator": accelerator, "args": args, "model": model, "replica": replica, "optimizer": optimizer}
+        names = student.run(**given, images=images, labels=labels, total=case["total"])
+        losses.append(float(a_loss(names).detach()))
+        if getattr(names.outputs, "shape", None) != (len(labels), CLASSES):
+            raise Wrong(f"`outputs` should have a row of scores for each of the {len(labels)} images")
+        weights.append(weights_of(model))
+    return {"weights": numpy.stack(weights), "losses": losses}

@@ -1,0 +1,170 @@
+"""The checks of the scripts of Lightning and Accelerate: whatever the system, the weights after each step are those of one big batch, each image
+is used once, and an evaluation is one of all images."""
+
+import numpy
+
+from grader.checks import criteria
+from grader.checks import pytorch as of_pytorch
+from grader.checks.check import Check, Criterion
+from grader.checks.forms import Array
+from grader.units.frameworks.numbers import CLASSES, FEATURES, parts, start
+from grader.units.frameworks.replicas import scaled_mean, trained
+
+PROBES = "grader.units.frameworks.probes.translated:"
+SINGLE = 1e-6  # counts of images are in single precision
+MOMENTUM = 0.9  # of the optimizer that `sgd` makes
+
+
+def kept(combine, share):
+    """As `combine`, plus a share of what it gave for the step before."""
+    before = [0]
+
+    def with_the_last(sums, counts):
+        before[0] = share * before[0] + combine(sums, counts)
+        return before[0]
+
+    return with_the_last
+
+
+def mean_of_means(sums, counts):
+    return sum(one / count for one, count in zip(sums, counts)) / len(sums)
+
+
+def mistakes(case):
+    """{a sentence on a misconception: what it makes of the ranks' sums of gradients and their numbers of images}."""
+    ranks, total = case["replicas"], case["total"]
+    return {
+        "each rank's mean counts the same, however many images it has: take the sum over its images, times the number of ranks, by `total`": mean_of_means,
+        "each rank divides by its own number of images, and the mean over the ranks is undone: divide by `total`": lambda sums, counts: (
+            ranks * mean_of_means(sums, counts)
+        ),
+        f"the steps are {ranks} times too small: DDP divides the sum over the ranks by their number, so multiply the loss by it": scaled_mean(1 / ranks),
+        f"the steps are {ranks} times too large: DDP adds the gradients up and divides them by the number of ranks already": scaled_mean(ranks),
+        "the sum of the losses is divided by nothing: divide by `total`": scaled_mean(total),
+        "the sum of a rank's losses is divided by nothing: divide by `total`, and multiply by the number of ranks": scaled_mean(total / ranks),
+        "the sum is divided by args.batchsize, but batches can be smaller: divide by `total`": scaled_mean(total / (ranks * case.get("batchsize", 1))),
+        "the gradients are not cleared: those of the last step are still in them": kept(scaled_mean(1), 1),
+        "the parameters do not change: is there a step, of an optimizer that has the parameters of `model`?": scaled_mean(0),
+    }
+
+
+def as_one_batch(seen, case, expected):
+    """A judge: the weights of plain SGD on all images of each step."""
+    return _judged(seen, case, scaled_mean(1), mistakes(case))
+
+
+def prepared(seen, case, expected):
+    """A judge: as `as_one_batch`, by the optimizer of `sgd`."""
+    right = scaled_mean(1)
+    wrong = {
+        f"the steps are {case['replicas']} times too large: the learning rate is that of the options, as on one GPU": kept(scaled_mean(case["replicas"]), MOMENTUM),
+        "the optimizer has no momentum: make it by sgd(model, args)": right,
+        "the parameters do not change: the optimizer must have those of `model`": scaled_mean(0),
+    }
+    return _judged(seen, case, kept(right, MOMENTUM), wrong)
+
+
+def _judged(seen, case, right, wrong):
+    if problem := criteria.equal_on_all_ranks([of_rank["weights"] for of_rank in seen], "after the steps parameters"):
+        return f"{problem}: the images must go through `replica`, which is prepared and averages the gradients"
+    found = seen[0]["weights"]
+    due, _ = trained(case, right)
+    if criteria.close(found, due):
+        return None
+    for sentence, combine in wrong.items():
+        if criteria.close(found, trained(case, combine)[0]):
+            return sentence
+    return f"after {case['steps']} steps the parameters differ by up to {numpy.abs(found - due).max():.2g} from those of one process with all images of each step"
+
+
+def mean_loss(seen, case, expected):
+    _, right = trained(case, scaled_mean(1))
+    found = numpy.mean([of_rank["losses"] for of_rank in seen], axis=0)
+    if criteria.close(found, right):
+        return None
+    return f"the mean of the ranks' `loss` in the first step is {found[0]:.4g}; the mean over all images of the step is {right[0]:.4g}"
+
+
+def evaluations(case):
+    """[[(sum of the losses, images that are right, images)] of each rank] of each batch."""
+    weights, found = start(case), []
+    for step in range(case["steps"]):
+        found.append([])
+        for images, labels in parts(case, step):
+            outputs = numpy.hstack([images, numpy.ones((len(images), 1))]) @ weights
+            losses = numpy.log(numpy.exp(outputs).sum(axis=1)) - outputs[numpy.arange(len(labels)), labels]
+            found[-1].append((losses.sum(), (outputs.argmax(axis=1) == labels).sum(), len(labels)))
+    return numpy.array(found, "float64")  # (batches, ranks, 3)
+
+
+def mean_of_all(seen, case, expected):
+    made = evaluations(case)
+    sums, images = made[..., :2], made[..., 2:]
+    means, total = sums / images, images.sum()
+    right = sums.sum(axis=(0, 1)) / total
+    for rank, of_rank in enumerate(seen):
+        wrong = {
+            "that is the mean over this rank's images alone: `sync_dist=True` takes it over all ranks": sums[:, rank].sum(axis=0) / images[:, rank].sum(),
+            "that is this rank's part of the mean alone: `sync_dist=True` adds up the parts of all ranks": sums[:, rank].sum(axis=0) / total,
+            "that is the mean of the batches' means: a batch counts as often as it has images (`batch_size`)": means.mean(axis=(0, 1)),
+            "that is the sum of the batches' means": means.sum(axis=(0, 1)),
+            "that is the sum over the images, not the mean": sums.sum(axis=(0, 1)),
+            "parts of the mean are averaged, and not added up (`reduce_fx`)": (sums * images).sum(axis=(0, 1)) / total**2,
+            "each rank's mean counts the same, however many images it has": (sums.sum(axis=0) / images.sum(axis=0)).mean(axis=0),
+        }
+        if not criteria.close(of_rank["found"], right, SINGLE):
+            problem = next((sentence for sentence, values in wrong.items() if criteria.close(of_rank["found"], values, SINGLE)), "")
+            (loss, accuracy), (right_loss, right_accuracy) = of_rank["found"], right
+            there = f"rank {rank} has loss {loss:.4g} and accuracy {accuracy:.4g}; over all images they are {right_loss:.4g} and {right_accuracy:.4g}"
+            return criteria.because(there, problem)
+    return None
+
+
+def each_once(seen, case, expected):
+    return criteria.partition([of_rank["used"] for of_rank in seen], case["images"])
+
+
+def _steps(case):
+    return {"weights": Array((case["steps"], FEATURES + 1, CLASSES)), "losses": (float,) * case["steps"]}
+
+
+ONE_BATCH, EACH_ONCE, EACH_IMAGE = "the step of one big batch", "each image of the loader once", "each image on one rank"
+RANKS = {"ranks": 2, "replicas": 2, "steps": 2, "total": 7, "batchsize": 5}
+LOSS = Criterion("a loss whose mean over the ranks is that of the images", 1, mean_loss, "F.cross_entropy(..., reduction=\"sum\") * ranks / total", needs=ONE_BATCH)
+LIGHTNING = (
+    Check(
+        "shard", PROBES + "shard", ({"ranks": 2, "ranks_per_node": 1, "images": 25},),
+        (
+            Criterion(EACH_IMAGE, 2, of_pytorch.partition, "random_split with the same seed everywhere; self.trainer.global_rank and .world_size are Lightning's names."),
+            Criterion("parts of equal size", 1, of_pytorch.balanced, "[Fraction(1, size)] * size", needs=EACH_IMAGE),
+            Criterion("random parts, by the seed", 1, of_pytorch.at_random, "torch.Generator().manual_seed(self.args.seed)", needs=EACH_IMAGE),
+            Criterion("the lengths of all parts", 1, of_pytorch.lengths_of_all, "[len(other) for other in shards]", needs=EACH_IMAGE),
+        ),
+        observed=lambda case: {"samples": [int], "lengths": [int], "other": [int]},
+    ),
+    Check(
+        "average", PROBES + "average", (RANKS,),
+        (Criterion(ONE_BATCH, 2, as_one_batch, "The sum over this rank's images, times self.trainer.world_size, by total."), LOSS),
+        observed=_steps,
+    ),
+    Check(
+        "validation", PROBES + "validation", ({"ranks": 2, "replicas": 2, "steps": 2, "total": 7},),
+        (Criterion("the mean over the images of all ranks", 2, mean_of_all, "reduce_fx=\"sum\" adds up the batches, and with sync_dist=True the ranks: log parts of the mean."),),
+        observed=lambda case: {"found": (float, float)},
+    ),
+)  # fmt: skip
+ACCELERATE = (
+    Check(
+        "prepare", PROBES + "prepare", ({"ranks": 2, "replicas": 2, "steps": 3, "total": 7, "images": 13},),
+        (
+            Criterion(ONE_BATCH, 2, prepared, "accelerator.prepare(model, sgd(model, args)) returns both, in this order."),
+            Criterion(EACH_ONCE, 1, each_once, "train_loader has the images of this rank already: a prepared one would divide them once more.", needs=ONE_BATCH),
+        ),
+        observed=lambda case: {"weights": Array((case["steps"], FEATURES + 1, CLASSES)), "used": [int]},
+    ),
+    Check(
+        "step", PROBES + "step", (RANKS,),
+        (Criterion(ONE_BATCH, 2, as_one_batch, "As in the DDP script, with accelerator.backward(loss) in place of loss.backward()."), LOSS),
+        observed=_steps,
+    ),
+)  # fmt: skip

@@ -1,0 +1,107 @@
+"""Steps of a small network, alone, in two threads and in two processes; and what one step is made of. ``python -m handson.pytorch.thread_times
+ROUNDS`` prints JSON: the best rates of all rounds. handson.notebook.threads starts it, since a process keeps the number of torch's threads.
+"""
+
+import json
+import sys
+import threading
+import time
+
+import torch
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+from torch import nn
+
+OPERATIONS = ("aten::", "autograd::")  # begin the names of what computes without holding Python's lock; others, such as optimizers, are Python
+STEPS = 20  # of which the profiled one with the median length counts
+
+
+def tiny():
+    return nn.Sequential(*[nn.Linear(32, 32) for _ in range(20)], nn.Linear(32, 10))
+
+
+def convolutions():
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.ReLU(), nn.MaxPool2d(4), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(512, 10)
+    )
+
+
+KINDS = {"tiny": (tiny, (16, 32), 150), "convolutions": (convolutions, (16, 3, 64, 64), 20)}  # the network, its input's shape, steps to time
+
+
+def steps(kind):
+    """A function that makes as many steps as it is asked for, with a network of its own."""
+    make, shape, _ = KINDS[kind]
+    model, images, labels = make(), torch.randn(shape), torch.randint(0, 10, shape[:1])
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+    def go(count):
+        for _ in range(count):
+            optimizer.zero_grad()
+            F.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+
+    go(3)
+    return go
+
+
+def in_threads(kind, workers):
+    """Steps/s of as many threads together."""
+    number = KINDS[kind][2]
+    threads = [threading.Thread(target=go, args=(number,)) for go in [steps(kind) for _ in range(workers)]]
+    begin = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return workers * number / (time.perf_counter() - begin)
+
+
+def in_process(kind, barrier, spans):
+    torch.set_num_threads(1)
+    go = steps(kind)
+    barrier.wait(60)
+    begin = time.perf_counter()
+    go(KINDS[kind][2])
+    spans.put((begin, time.perf_counter()))
+
+
+def in_processes(kind, workers):
+    """Steps/s of as many processes together."""
+    context = mp.get_context("fork")
+    barrier, spans = context.Barrier(workers), context.Queue()
+    started = [context.Process(target=in_process, args=(kind, barrier, spans), daemon=True) for _ in range(workers)]
+    for one in started:
+        one.start()
+    found = [spans.get(timeout=120) for _ in started]
+    for one in started:
+        one.join(60)
+    return workers * KINDS[kind][2] / (max(end for _, end in found) - min(begin for begin, _ in found))
+
+
+def profiled(kind):
+    """(seconds of a step, [(begin, end) of each operation in it, in seconds since its begin]); operations are inside of others."""
+    go, spans = steps(kind), []
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        for _ in range(STEPS):
+            with torch.profiler.record_function("step"):
+                go(1)
+    events = [(event.name, event.time_range.start, event.time_range.end) for event in profile.events()]
+    spans = sorted(((begin, end) for name, begin, end in events if name == "step"), key=lambda span: span[1] - span[0])
+    first, last = spans[len(spans) // 2]
+    inside = sorted((begin, end) for name, begin, end in events if name.startswith(OPERATIONS) and first <= begin and end <= last)
+    return (last - first) / 1e6, [((begin - first) / 1e6, (end - first) / 1e6) for begin, end in inside]
+
+
+def main():
+    torch.set_num_threads(1)
+    rounds = range(int(sys.argv[1]))
+    rates = {kind: {"2 processes": max(in_processes(kind, 2) for _ in rounds)} for kind in KINDS}  # first: a process with threads is not forked
+    for kind, of_kind in rates.items():
+        turns = [(in_threads(kind, 1), in_threads(kind, 2)) for _ in rounds]
+        of_kind |= dict(zip(("1 thread", "2 threads"), map(max, zip(*turns))))
+    print(json.dumps({kind: {"rates": rates[kind], "step": profiled(kind)} for kind in KINDS}))
+
+
+if __name__ == "__main__":
+    main()

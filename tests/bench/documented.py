@@ -1,0 +1,116 @@
+"""Loops as the systems' own documentation shows them, on the course's network and images: ``python -m tests.bench.documented SYSTEM SIZE EPOCHS``
+prints the images/s of one worker, without the first step. `frameworks` compares the course's scripts with them."""
+
+import sys
+import time
+
+from handson.training import data, virtual_gpus
+
+BATCHSIZE = 32
+
+
+class Clock:
+    """The images/s from the end of the first step to the end of the last."""
+
+    def __init__(self):
+        self.begin, self.images = None, 0
+
+    def step(self, images):
+        now = time.perf_counter()
+        if self.begin is None:
+            self.begin = now
+        else:
+            self.images, self.end = self.images + images, now
+
+    def rate(self):
+        return self.images / (self.end - self.begin)
+
+
+def pytorch(size, epochs, clock, accelerator=None):
+    """The loop of PyTorch's first tutorial; with an accelerator, that of Accelerate's."""
+    import torch
+    from torch.utils.data import DataLoader
+
+    from handson.pytorch.model import ConvNet
+
+    torch.set_num_threads(1)
+    train_set, _ = data.load("digits")
+    model, criterion = ConvNet(), torch.nn.CrossEntropyLoss()
+    optimizer, loader = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9), DataLoader(train_set, BATCHSIZE, shuffle=True)
+    if accelerator:
+        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for _ in range(epochs):
+        for images, labels in loader:
+            optimizer.zero_grad()
+            loss = criterion(model(data.enlarge(images, size)), labels)
+            accelerator.backward(loss) if accelerator else loss.backward()
+            optimizer.step()
+            clock.step(len(labels))
+
+
+def accelerate(size, epochs, clock):
+    from handson import frameworks
+
+    frameworks.add()
+    from accelerate import Accelerator
+
+    pytorch(size, epochs, clock, Accelerator(cpu=True))
+
+
+def lightning(size, epochs, clock):
+    import torch
+    from torch.utils.data import DataLoader
+
+    from handson.lightning import L
+    from handson.pytorch.model import ConvNet
+
+    torch.set_num_threads(1)
+    train_set, _ = data.load("digits")
+
+    class Training(L.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model = ConvNet()
+
+        def training_step(self, batch, number):
+            images, labels = batch
+            return torch.nn.functional.cross_entropy(self.model(data.enlarge(images, size)), labels)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.05, momentum=0.9)
+
+        def on_train_batch_end(self, outputs, batch, number):
+            clock.step(len(batch[1]))
+
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "logger": False}
+    trainer = L.Trainer(accelerator="cpu", devices=1, max_epochs=epochs, **quiet)
+    trainer.fit(Training(), DataLoader(train_set, BATCHSIZE, shuffle=True))
+
+
+def tensorflow(size, epochs, clock):
+    from handson.tensorflow import devices, keras, tf
+    from handson.tensorflow.model import convnet
+
+    devices.use([0])
+    train_set, _ = data.load_arrays("digits")
+
+    class Steps(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            clock.step(min(BATCHSIZE, len(train_set) - batch * BATCHSIZE))
+
+    model = convnet(train_set.images.shape[1:], size)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    batches = tf.data.Dataset.from_tensor_slices((train_set.images, train_set.labels)).shuffle(len(train_set)).batch(BATCHSIZE)
+    model.fit(batches, epochs=epochs, verbose=0, callbacks=[Steps()])
+
+
+def main():
+    system, size, epochs = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    clock = Clock()
+    virtual_gpus.pin(0)
+    globals()[system](size, epochs, clock)
+    print(clock.rate())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""What a training in TensorFlow is held to: the steps of one process with one big batch. Imported in forked processes, too: TensorFlow within functions."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy
+
+SOLUTIONS = Path(__file__).resolve().parents[2] / "solutions/07_frameworks/tensorflow"
+SHAPE, SIZE, IMAGES, RATE = (1, 8, 8), 32, 24, 0.05
+
+
+def solution(name):
+    """A module of the unit's solutions, which may import others of them."""
+    sys.path[:0] = [] if str(SOLUTIONS) in sys.path else [str(SOLUTIONS)]
+    spec = importlib.util.spec_from_file_location(name, SOLUTIONS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def images():
+    """(images, labels), the same each time."""
+    chance = numpy.random.RandomState(0)
+    return chance.rand(IMAGES, *SHAPE).astype("float32"), chance.randint(0, 10, IMAGES)
+
+
+def network(normalise=False):
+    """The course's network, with the same weights each time; without batch normalisation, whose statistics are those of one replica."""
+    from handson.tensorflow import keras
+    from handson.tensorflow.model import convnet
+
+    keras.utils.set_random_seed(1)
+    return convnet(SHAPE, SIZE, normalise=normalise)
+
+
+def optimizer():
+    from handson.tensorflow import keras
+
+    return keras.optimizers.SGD(RATE, momentum=0.9)
+
+
+def weights(model):
+    return numpy.concatenate([numpy.ravel(one) for one in model.get_weights()])
+
+
+def by_hand(batches, weigh=lambda labels: numpy.full(len(labels), 1 / len(labels)), make=network):
+    """(the weights after steps of one process, the loss of each step), where image i of a batch has the weight weigh(labels)[i]."""
+    from handson.tensorflow import tf
+
+    model, sgd, found = make(), optimizer(), []
+    for of_batch, labels in batches:
+        with tf.GradientTape() as tape:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model(of_batch, training=True))
+            loss = tf.reduce_sum(losses * weigh(labels).astype("float32"))
+        sgd.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+        found.append(float(loss))
+    return weights(model), found
+
+
+def cut(of_all, labels, batch, epochs=2):
+    """The batches of some epochs, in the order of the images."""
+    return [(of_all[begin : begin + batch], labels[begin : begin + batch]) for _ in range(epochs) for begin in range(0, len(of_all), batch)]
+
+
+def loop(strategy, of_all, total, seed=3, epochs=2, make=network):
+    """Train with the student's functions. Returns (the weights, the numbers of the images that the replicas of this process had in each step)."""
+    from handson.tensorflow import tf
+
+    replicas, used = solution("replicas"), []
+    model, sgd = replicas.build(strategy, make, optimizer)
+    batches = replicas.divided(strategy, of_all, numpy.arange(len(of_all)), total, seed=seed)
+    sizes = [min(total, len(of_all) - begin) for begin in range(0, len(of_all), total)]
+
+    @tf.function
+    def step(of_batch, numbers, size):
+        return strategy.run(lambda one, numbers: replicas.replica_step(model, sgd, one, numbers % 10, size)[1], args=(of_batch, numbers))
+
+    for _ in range(epochs):
+        for (of_batch, numbers), size in zip(batches, sizes):
+            used.append(numpy.concatenate([part.numpy() for part in strategy.experimental_local_results(numbers)]))
+            step(of_batch, numbers, size)
+    return weights(model), used
