@@ -132,3 +132,11 @@ def test_no_server_outlives_a_killed_chief():
     wait_until(lambda: all(one.poll() is not None for one in servers), "the servers end with their chief")
     assert [status for status, _, _ in said(*servers)] == [0, 0]
     chief.communicate()
+
+
+def test_a_node_whose_name_nobody_knows_is_this_machine(monkeypatch):
+    """As in a job of one virtual node; the names of other nodes stay."""
+    monkeypatch.setattr(meeting, "current_node", lambda: "no-such-node1.invalid")
+    assert meeting._reachable("no-such-node1.invalid:20000") == "127.0.0.1:20000"
+    assert meeting._reachable("no-such-node2.invalid:20000") == "no-such-node2.invalid:20000"
+    assert meeting._reachable("localhost:20000") == "localhost:20000"

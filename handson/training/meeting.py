@@ -92,6 +92,8 @@ def meet(args, config=None, roles=("worker",)):
     cluster, role, index = read(os.environ["TF_CONFIG"])
     if sorted(cluster) != sorted(roles):
         raise ClusterError(f"TF_CONFIG has tasks of the kinds {', '.join(sorted(cluster))}; this script needs {', '.join(sorted(roles))}")
+    cluster = {of_role: list(map(_reachable, addresses)) for of_role, addresses in cluster.items()}
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})  # TensorFlow reads it, too
     supervisor.watch()
     tasks = [(of_role, number) for of_role, addresses in _in_order(cluster) for number in range(len(addresses))]
     rank = tasks.index((role, index))
@@ -107,6 +109,16 @@ def meet(args, config=None, roles=("worker",)):
         raise ClusterError(f"-g names {len(args.gpu)} GPUs, but there are {nodes.count(nodes[rank])} ranks on {nodes[rank]}: name one for each")
     watchdog.begin(args.patience)
     return Communicator(rank, len(tasks), intra_rank, len(set(nodes)), "gRPC", "")
+
+
+def _reachable(address):
+    """An address whose host can be looked up: a job on a single virtual node gives this machine a name that nothing else knows."""
+    host, _, number = address.rpartition(":")
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        return f"127.0.0.1:{number}" if host == current_node() else address
+    return address
 
 
 def _in_order(cluster):
