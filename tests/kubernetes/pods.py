@@ -42,8 +42,11 @@ class Pod:
 
 
 def need():
-    """Skip the test where a program is missing, or this machine can have no virtual nodes; in CI, a missing program is a failure."""
-    programs = {"bubblewrap": BWRAP, "openssh-server": os.path.exists("/usr/sbin/sshd"), "kubectl": shutil.which("kubectl")}
+    """Skip the test where a program is missing, or this machine can have no virtual nodes; in CI, a program missing that Debian has is a failure.
+    Debian 12 has only a kubectl that is too old for the overlays."""
+    if not shutil.which("kubectl"):
+        pytest.skip("there is no kubectl here")
+    programs = {"bubblewrap": BWRAP, "openssh-server": os.path.exists("/usr/sbin/sshd")}
     if missing := [name for name, there in programs.items() if not there]:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"not installed here: {', '.join(missing)}; see .ci/run")
     if reason := virtual_nodes.why_not():
