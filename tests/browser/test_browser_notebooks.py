@@ -15,7 +15,7 @@ from handson.profiling import analysis, readers
 PICTURES = {"00_start": 3, "01_single_gpu": 6, "02_multi_gpu": 9, "03_multi_node": 6, "04_profiling": 9}
 SAYS = {"00_start": [r"This is job \d+\."], "04_profiling": ["virtual GPU", "waits the most, for rank"]}
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
 
 def gap_cells(cells):
