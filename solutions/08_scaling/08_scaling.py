@@ -237,7 +237,7 @@ scaling.eks(cloud_step)
 def order(budget, prices, throughputs):
     """[number of the offer, from 0; number of nodes] with the most images/s for at most `budget`.
 
-    prices: of a node, for each offer. throughputs: for each offer a list of the images/s of 1, 2, 3, ... nodes.
+    prices: of a node, for each offer. throughputs: the images/s of 1, 2, 3, ... nodes, for each offer a list, all of the same length.
     """
     ### BEGIN SOLUTION order: return the list of two numbers; a node more can be slower, and the whole budget need not be spent
     affordable = [

@@ -382,7 +382,8 @@ def _cloud_step(chance):
 
 def _order(chance):
     prices = [chance.randint(10, 99) for _ in range(chance.randint(1, 4))]
-    throughputs = [[chance.uniform(1, 1000) for _ in range(chance.randint(1, 20))] for _ in prices]
+    most = chance.randint(1, 20)
+    throughputs = [[chance.uniform(1, 1000) for _ in range(most)] for _ in prices]
     return {"budget": chance.randint(100, 2000), "prices": prices, "throughputs": throughputs}
 
 
@@ -407,7 +408,7 @@ def _raise(error):
 
 
 def _block_parameters(chance):
-    return {"width": chance.randint(1, 4096)}
+    return {"width": chance.randint(1, 512)}
 
 
 def _state_bytes(chance):

@@ -30,7 +30,9 @@ PATIENCE = 100  # seconds for anything that ought to take less than one
 
 # Imported once, in the process that ranks are forked from. DistributedDataParallel would import torch._dynamo in every one.
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["pytest", "torch._dynamo", "torch.distributed.algorithms.join", "pytorch_pfn_extras", "handson.pytorch.extensions", "handson.pytorch.products", "handson.cntk", "grader.units.communication.probes.cntk"])
+context.set_forkserver_preload(
+    ["pytest", "torch._dynamo", "torch.distributed.algorithms.join", "pytorch_pfn_extras", "handson.pytorch.extensions", "handson.pytorch.products", "handson.cntk"]
+)
 
 
 @dataclass
