@@ -37,7 +37,8 @@ def tokens(args, images):
 def batches(loader, args, device):
     """The batches of a DataLoader on a device: images (N, 3, size, size) and labels (N,). Raises TrackError where there is none."""
     if not len(loader):
-        raise TrackError(f"--batchsize {args.batchsize} is more than the images of a rank, so there is no step: take a smaller one", on_all_ranks=True)
+        sentence = f"--batchsize {args.batchsize} is more than the images of a rank, so there is no step: take a smaller one"
+        raise TrackError(sentence, on_all_ranks=True)
     for images, labels in loader:
         yield data.enlarge(images.to(device), args.size), labels.to(device)
 

@@ -141,7 +141,7 @@ def in_torchrun(place, run, options, out):
     seen = notes(out)
     of_ranks = [noted for _, noted in ranks(seen)]
     updates = [[value for what, value in noted if what == "update"] for noted in of_ranks]
-    computed = trained(of_ranks) if run.script == "from_scratch.py" else updates
+    computed = trained(of_ranks) if run.script == "from_scratch.py" else [one for one in updates if one]
     lines = [_rounded(line) for line in (out / "printed").read_text().splitlines() if "mean losses" in line]
     messages = [dict(collections.Counter(value for what, value in noted if what in ("wait", "operation", "work"))) for noted in of_ranks]
     messages += [begun(noted) for noted in of_ranks]
