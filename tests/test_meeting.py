@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
+from handson import linux
 from handson.training import meeting
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,8 +26,8 @@ try:
     comm = meeting.meet(argparse.Namespace(gpu=None, lr=float(sys.argv[2]), patience=60), None, sys.argv[3].split(","))
 except meeting.ClusterError as error:
     sys.exit(str(error))
-if comm.rank and "end" in sys.argv:
-    meeting.end_with_first()
+if "end" in sys.argv:
+    meeting.end_with_first() if comm.rank else meeting.end_with_any()
 print(comm.rank, comm.size, comm.intra_rank, flush=True)
 if "end" in sys.argv:
     time.sleep(100)
@@ -132,6 +133,17 @@ def test_no_server_outlives_a_killed_chief():
     wait_until(lambda: all(one.poll() is not None for one in servers), "the servers end with their chief")
     assert [status for status, _, _ in said(*servers)] == [0, 0]
     chief.communicate()
+
+
+def test_a_chief_names_the_server_that_was_killed_and_all_end():
+    of = cluster(chief=1, ps=1, worker=1)
+    chief, server, worker = (process(of, role, 0, 30, 0.1, "end") for role in ("chief", "ps", "worker"))
+    assert [one.stdout.readline().split()[1] for one in (chief, server, worker)] == ["3"] * 3
+    (rank,) = linux.children(worker.pid)  # its parent watches over it
+    os.kill(rank, signal.SIGKILL)
+    found = said(chief, server, worker)
+    assert [status for status, _, _ in found] == [1, 0, 137]
+    assert "the connection to worker 0 is lost: it has died" in found[0][2] and len(found[0][2].splitlines()) == 1
 
 
 def test_a_node_whose_name_nobody_knows_is_this_machine(monkeypatch):

@@ -32,7 +32,9 @@ def serve(comm, args):
 
 
 def parameter_server_strategy(comm, args):
-    """ParameterServerStrategy, for the chief; comm.devices becomes the words for all workers."""
+    """ParameterServerStrategy, for the chief, which ends when another process does; comm.devices becomes the words for all workers."""
+    meeting.end_with_any()
+    tf.get_logger().setLevel("CRITICAL")  # of a lost process, it says at length what end_with_any says in a sentence
     os.environ["GRPC_FAIL_FAST"] = "use_caller"
     workers = comm.size - 2
     comm.devices = virtual_gpus.describe([(virtual_gpus.machine(), virtual_gpus.core_of(number)) for number in range(workers)])
@@ -46,9 +48,8 @@ def named_losses():
     try:
         yield
     except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError) as error:
-        lost = next((role for role in ("ps", "worker", "chief") if f"/job:{role}" in str(error)), "another process")
-        name = {"ps": "the parameter server", "worker": "a worker"}.get(lost, lost)
-        raise meeting.ClusterError(f"the connection to {name} is lost: it has died, or its node can't be reached; all processes end") from None
+        found = next((role for role in ("ps", "worker", "chief") if f"/job:{role}" in str(error)), "another process")
+        raise meeting.lost({"ps": "the parameter server", "worker": "a worker"}.get(found, found)) from None
 
 
 def evaluator(strategy, model, test_set, batchsize):

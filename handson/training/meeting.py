@@ -4,6 +4,7 @@ ever, and they end together. Task 0 (worker 0, or the chief) collects a line of 
 import contextlib
 import json
 import os
+import select
 import socket
 import threading
 import time
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from handson.cluster.nodes import current_node
-from handson.errors import OneSentence
+from handson.errors import OneSentence, say
 from handson.training import options, supervisor, watchdog
 
 LIMIT = float(os.environ.get("HANDSON_MEETING") or 120)  # seconds for all processes to start, on a busy machine
@@ -20,6 +21,11 @@ FIRST_PORT, PORTS = 20000, 10000
 
 class ClusterError(OneSentence, RuntimeError):
     """Why a cluster of TensorFlow's does not come together, or ends."""
+
+
+def lost(name):
+    """A ClusterError that says which process, in words, can't be reached any more."""
+    return ClusterError(f"the connection to {name} is lost: it has died, or its node can't be reached; all processes end")
 
 
 @dataclass
@@ -147,7 +153,7 @@ def _exchange(cluster, tasks, rank, mine):
 
 
 def _collect(listening, cluster, tasks, mine, end):
-    lines, connections, problem = {0: mine}, [], None
+    lines, connections, problem = {0: mine}, {}, None
     while len(lines) < len(tasks) and not problem:
         listening.settimeout(max(0.01, end - time.monotonic()))
         try:
@@ -160,17 +166,16 @@ def _collect(listening, cluster, tasks, mine, end):
             break
         except (OSError, ValueError):
             continue  # not one of ours
-        connections.append(connection)
         if rank in lines:
             problem = f"two processes say that they are {tasks[rank][0]} {tasks[rank][1]}: each needs an index of its own in TF_CONFIG"
-        lines[rank] = line
+        lines[rank], connections[connection] = line, tasks[rank]
     answer = problem or [lines[rank] for rank in range(len(tasks))]
     for connection in connections:
         with contextlib.suppress(OSError):
             connection.sendall((json.dumps(answer) + "\n").encode())
     if problem:
         raise ClusterError(problem)
-    _kept.extend(connections)
+    _kept.update(connections)
     return answer
 
 
@@ -194,19 +199,31 @@ def _report(cluster, tasks, rank, mine, end):
         time.sleep(1)  # task 0 prints it
         raise SystemExit(2)
     connection.settimeout(None)
-    _kept.append(connection)
+    _kept[connection] = tasks[0]
     return answer
 
 
-_kept = []  # the connections of the meeting: one that closes tells that the process at its other end is gone
+_kept = {}  # connection of the meeting -> (role, index) at its other end: one that closes tells that the process there is gone
 
 
 def end_with_first():
     """End this process as soon as task 0 has ended, however that was: servers of TensorFlow's wait for work for ever."""
+    _when_one_closes(lambda task: os._exit(0))
 
+
+def end_with_any():
+    """End this process, task 0, as soon as another one has ended: TensorFlow's chief waits for a lost worker to come back for ever."""
+
+    def end(task):
+        say(lost("{} {}".format(*task)))
+        os._exit(1)
+
+    _when_one_closes(end)
+
+
+def _when_one_closes(end):
     def wait():
-        with contextlib.suppress(OSError):
-            _kept[0].recv(1)
-        os._exit(0)
+        readable, _, _ = select.select(_kept, [], [])  # nothing is sent after the meeting
+        end(_kept[readable[0]])
 
     threading.Thread(target=wait, daemon=True).start()
