@@ -16,6 +16,7 @@ from handson.errors import OneSentence, say
 from handson.training import options, supervisor, watchdog
 
 LIMIT = float(os.environ.get("HANDSON_MEETING") or 120)  # seconds for all processes to start, on a busy machine
+GRACE = 3  # seconds that a process has for an error of its own before it ends because of another one's; often all have the same
 FIRST_PORT, PORTS = 20000, 10000
 
 
@@ -204,26 +205,50 @@ def _report(cluster, tasks, rank, mine, end):
 
 
 _kept = {}  # connection of the meeting -> (role, index) at its other end: one that closes tells that the process there is gone
+_parted = threading.Event()  # this process has done its work
 
 
 def end_with_first():
     """End this process as soon as task 0 has ended, however that was: servers of TensorFlow's wait for work for ever."""
-    _when_one_closes(lambda task: os._exit(0))
+    _watch(lambda task: os._exit(0))
 
 
-def end_with_any():
-    """End this process, task 0, as soon as another one has ended: TensorFlow's chief waits for a lost worker to come back for ever."""
+def end_together():
+    """End this process as soon as one that it has met ends without having parted: TensorFlow waits for a lost process for long, or for ever. Task 0
+    has met all others, and they have met task 0."""
 
     def end(task):
+        time.sleep(GRACE)
         say(lost("{} {}".format(*task)))
         os._exit(1)
 
-    _when_one_closes(end)
+    _watch(end)
 
 
-def _when_one_closes(end):
+def part():
+    """This process has done its work: from now on, others may end before it, and it may end before others."""
+    _parted.set()
+    for connection in _kept:
+        with contextlib.suppress(OSError):
+            connection.sendall(b".")
+
+
+def _watch(end):
+    """Call end(task) when a process is gone that has not parted, before this one has."""
+
     def wait():
-        readable, _, _ = select.select(_kept, [], [])  # nothing is sent after the meeting
-        end(_kept[readable[0]])
+        connections = set(_kept)
+        while connections:
+            for connection in select.select(connections, [], [])[0]:
+                if not _says_farewell(connection) and not _parted.is_set():
+                    end(_kept[connection])
+                connections.remove(connection)
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+def _says_farewell(connection):
+    try:
+        return bool(connection.recv(1))
+    except OSError:
+        return False
