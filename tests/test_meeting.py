@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
+from handson import linux
 from handson.training import meeting
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,11 +26,16 @@ try:
     comm = meeting.meet(argparse.Namespace(gpu=None, lr=float(sys.argv[2]), patience=60), None, sys.argv[3].split(","))
 except meeting.ClusterError as error:
     sys.exit(str(error))
-if comm.rank and "end" in sys.argv:
-    meeting.end_with_first()
+if "end" in sys.argv:
+    meeting.end_with_first() if comm.rank else meeting.end_together()
 print(comm.rank, comm.size, comm.intra_rank, flush=True)
 if "end" in sys.argv:
     time.sleep(100)
+if "part" in sys.argv:
+    meeting.end_together()
+    sys.stdin.readline()
+    meeting.part()
+    sys.stdin.readline()
 """
 
 
@@ -49,12 +55,12 @@ def cluster(**roles):
 def process(of_cluster, role, index, limit=30, lr=0.1, *words):
     config = {"cluster": of_cluster, "task": {"type": role, "index": index}}
     command = [sys.executable, "-c", MEETS, str(limit), str(lr), ",".join(of_cluster), *words]
-    return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"TF_CONFIG": json.dumps(config)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"TF_CONFIG": json.dumps(config)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def said(*processes):
-    """(status, output, errors) of each."""
-    found = [one.communicate(timeout=60) for one in processes]
+def said(*processes, words=None):
+    """(status, output, errors) of each; words: what they read."""
+    found = [one.communicate(words, timeout=60) for one in processes]
     return [(one.returncode, out.strip(), errors.strip()) for one, (out, errors) in zip(processes, found)]
 
 
@@ -132,6 +138,27 @@ def test_no_server_outlives_a_killed_chief():
     wait_until(lambda: all(one.poll() is not None for one in servers), "the servers end with their chief")
     assert [status for status, _, _ in said(*servers)] == [0, 0]
     chief.communicate()
+
+
+def test_a_chief_names_the_server_that_was_killed_and_all_end():
+    of = cluster(chief=1, ps=1, worker=1)
+    chief, server, worker = (process(of, role, 0, 30, 0.1, "end") for role in ("chief", "ps", "worker"))
+    assert [one.stdout.readline().split()[1] for one in (chief, server, worker)] == ["3"] * 3
+    (rank,) = linux.children(worker.pid)  # its parent watches over it
+    os.kill(rank, signal.SIGKILL)
+    found = said(chief, server, worker)
+    assert [status for status, _, _ in found] == [1, 0, 137]
+    assert "the connection to worker 0 is lost: it has died" in found[0][2] and len(found[0][2].splitlines()) == 1
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_worker_that_has_parted_may_end_before_the_others(first):
+    of = cluster(worker=2)
+    workers = [process(of, "worker", index, 30, 0.1, "part") for index in range(2)]
+    assert [one.stdout.readline().split()[1] for one in workers] == ["2"] * 2
+    assert said(workers[first], words="\n\n")[0][::2] == (0, "")
+    assert workers[1 - first].poll() is None
+    assert said(workers[1 - first], words="\n\n")[0][::2] == (0, "")
 
 
 def test_a_node_whose_name_nobody_knows_is_this_machine(monkeypatch):

@@ -36,7 +36,8 @@ def announce(trainer, args, train_set):
 
 
 class Report(L.Callback):
-    """Chooses each rank's device before the training, prints a line of the table after each epoch, and writes the result at its end.
+    """Chooses each rank's device before the training, averages the statistics of batch normalisation over the ranks before each evaluation, prints
+    a line of the table after each epoch, and writes the result at its end.
 
     images: trained on in all epochs, by all ranks. The module logs the names of the table's columns (epoch and elapsed_time are added here).
     """
@@ -55,8 +56,11 @@ class Report(L.Callback):
         if self.first_step is None:
             self.first_step = time.perf_counter() - self.start
 
-    def on_validation_start(self, *_):
+    def on_validation_start(self, trainer, module):
         self.evaluating = time.perf_counter()
+        if trainer.world_size > 1:
+            for statistic in filter(torch.is_floating_point, module.buffers()):
+                statistic.copy_(trainer.strategy.reduce(statistic, reduce_op="mean"))
 
     def on_validation_end(self, *_):
         self.evaluation += time.perf_counter() - self.evaluating

@@ -11,7 +11,8 @@ from handson.training import meeting, virtual_gpus, watchdog
 
 
 def multi_worker_strategy(comm, args):
-    """MultiWorkerMirroredStrategy on this process's GPU; comm.devices becomes the words for all."""
+    """MultiWorkerMirroredStrategy on this process's GPU, which ends when another worker dies; comm.devices becomes the words for all."""
+    meeting.end_together()
     comm.devices = devices.describe(args.gpu, comm)
     devices.use([args.gpu[comm.intra_rank]])
     ring = tf.distribute.experimental.CommunicationImplementation.RING
@@ -32,7 +33,9 @@ def serve(comm, args):
 
 
 def parameter_server_strategy(comm, args):
-    """ParameterServerStrategy, for the chief; comm.devices becomes the words for all workers."""
+    """ParameterServerStrategy, for the chief, which ends when another process does; comm.devices becomes the words for all workers."""
+    meeting.end_together()
+    tf.get_logger().setLevel("CRITICAL")  # of a lost process, it says at length what end_together says in a sentence
     os.environ["GRPC_FAIL_FAST"] = "use_caller"
     workers = comm.size - 2
     comm.devices = virtual_gpus.describe([(virtual_gpus.machine(), virtual_gpus.core_of(number)) for number in range(workers)])
@@ -42,13 +45,13 @@ def parameter_server_strategy(comm, args):
 
 @contextlib.contextmanager
 def named_losses():
-    """In a `with`: what TensorFlow says at length of a server that has died becomes a sentence. Raises ClusterError."""
+    """Around the work of a process: what TensorFlow says at length of another one that has died becomes a sentence. Raises ClusterError."""
     try:
         yield
+        meeting.part()
     except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError) as error:
-        lost = next((role for role in ("ps", "worker", "chief") if f"/job:{role}" in str(error)), "another process")
-        name = {"ps": "the parameter server", "worker": "a worker"}.get(lost, lost)
-        raise meeting.ClusterError(f"the connection to {name} is lost: it has died, or its node can't be reached; all processes end") from None
+        found = next((role for role in ("ps", "worker", "chief") if f"/job:{role}" in str(error)), "another process")
+        raise meeting.lost({"ps": "the parameter server", "worker": "a worker"}.get(found, found)) from None
 
 
 def evaluator(strategy, model, test_set, batchsize):

@@ -4,6 +4,7 @@ ever, and they end together. Task 0 (worker 0, or the chief) collects a line of 
 import contextlib
 import json
 import os
+import select
 import socket
 import threading
 import time
@@ -11,15 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from handson.cluster.nodes import current_node
-from handson.errors import OneSentence
+from handson.errors import OneSentence, say
 from handson.training import options, supervisor, watchdog
 
 LIMIT = float(os.environ.get("HANDSON_MEETING") or 120)  # seconds for all processes to start, on a busy machine
+GRACE = 3  # seconds that a process has for an error of its own before it ends because of another one's; often all have the same
 FIRST_PORT, PORTS = 20000, 10000
 
 
 class ClusterError(OneSentence, RuntimeError):
     """Why a cluster of TensorFlow's does not come together, or ends."""
+
+
+def lost(name):
+    """A ClusterError that says which process, in words, can't be reached any more."""
+    return ClusterError(f"the connection to {name} is lost: it has died, or its node can't be reached; all processes end")
 
 
 @dataclass
@@ -147,7 +154,7 @@ def _exchange(cluster, tasks, rank, mine):
 
 
 def _collect(listening, cluster, tasks, mine, end):
-    lines, connections, problem = {0: mine}, [], None
+    lines, connections, problem = {0: mine}, {}, None
     while len(lines) < len(tasks) and not problem:
         listening.settimeout(max(0.01, end - time.monotonic()))
         try:
@@ -160,17 +167,16 @@ def _collect(listening, cluster, tasks, mine, end):
             break
         except (OSError, ValueError):
             continue  # not one of ours
-        connections.append(connection)
         if rank in lines:
             problem = f"two processes say that they are {tasks[rank][0]} {tasks[rank][1]}: each needs an index of its own in TF_CONFIG"
-        lines[rank] = line
+        lines[rank], connections[connection] = line, tasks[rank]
     answer = problem or [lines[rank] for rank in range(len(tasks))]
     for connection in connections:
         with contextlib.suppress(OSError):
             connection.sendall((json.dumps(answer) + "\n").encode())
     if problem:
         raise ClusterError(problem)
-    _kept.extend(connections)
+    _kept.update(connections)
     return answer
 
 
@@ -194,19 +200,55 @@ def _report(cluster, tasks, rank, mine, end):
         time.sleep(1)  # task 0 prints it
         raise SystemExit(2)
     connection.settimeout(None)
-    _kept.append(connection)
+    _kept[connection] = tasks[0]
     return answer
 
 
-_kept = []  # the connections of the meeting: one that closes tells that the process at its other end is gone
+_kept = {}  # connection of the meeting -> (role, index) at its other end: one that closes tells that the process there is gone
+_parted = threading.Event()  # this process has done its work
 
 
 def end_with_first():
     """End this process as soon as task 0 has ended, however that was: servers of TensorFlow's wait for work for ever."""
+    _watch(lambda task: os._exit(0))
+
+
+def end_together():
+    """End this process as soon as one that it has met ends without having parted: TensorFlow waits for a lost process for long, or for ever. Task 0
+    has met all others, and they have met task 0."""
+
+    def end(task):
+        time.sleep(GRACE)
+        say(lost("{} {}".format(*task)))
+        os._exit(1)
+
+    _watch(end)
+
+
+def part():
+    """This process has done its work: from now on, others may end before it, and it may end before others."""
+    _parted.set()
+    for connection in _kept:
+        with contextlib.suppress(OSError):
+            connection.sendall(b".")
+
+
+def _watch(end):
+    """Call end(task) when a process is gone that has not parted, before this one has."""
 
     def wait():
-        with contextlib.suppress(OSError):
-            _kept[0].recv(1)
-        os._exit(0)
+        connections = set(_kept)
+        while connections:
+            for connection in select.select(connections, [], [])[0]:
+                if not _says_farewell(connection) and not _parted.is_set():
+                    end(_kept[connection])
+                connections.remove(connection)
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+def _says_farewell(connection):
+    try:
+        return bool(connection.recv(1))
+    except OSError:
+        return False
