@@ -53,10 +53,15 @@ def _part(folder, name, checks):
 UNITS = _found()
 
 
+def uses_frameworks(unit):
+    """Whether a unit has scripts for packages of the second environment."""
+    return any(needs_frameworks(part.file) for part in UNITS[unit])
+
+
 def ready():
     """The names of the units that can be checked here. Where the second environment is missing, those that need it can't."""
     there = frameworks.why_not() is None
-    return [unit for unit, parts in UNITS.items() if there or not any(needs_frameworks(part.file) for part in parts)]
+    return [unit for unit in UNITS if there or not uses_frameworks(unit)]
 
 
 @functools.cache

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from grader import display, exercises
 from grader.box import Server
-from grader.course import UNITS
+from grader.course import UNITS, uses_frameworks
 from grader.judging import judge
-from grader.probes import loaded_for, needs_frameworks
+from grader.probes import loaded_for
 from grader.verdict import counted
 from handson import frameworks
 from handson.errors import OneSentence
@@ -66,7 +66,7 @@ def check(unit, track=None, folder=None):
         raise CheckError(f"there is no track {track!r:.40}; the tracks are: {', '.join(TRACKS)}")
     folder, begin, show = folder or course_folder(), time.monotonic(), display.Progress(unit, in_notebook())
     parts = [part for part in UNITS[unit] if part.track in (track or part.track, "")]
-    if any(needs_frameworks(part.file) for part in parts) and (problem := frameworks.why_not()):
+    if uses_frameworks(unit) and (problem := frameworks.why_not()):
         raise CheckError(problem)
     gaps = [check.gap for part in parts for check in part.checks for _ in check.criteria]
     server, executed, found = _server(loaded_for(part.file for part in parts)), executed_cells(), []

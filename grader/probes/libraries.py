@@ -1,6 +1,5 @@
 """Imports everything that probes need, once, so that a forked rank starts without delay."""
 
-import importlib
 import multiprocessing.popen_fork  # noqa: F401  (Chainer's updaters and iterators that start workers use these)
 import multiprocessing.queues  # noqa: F401
 import multiprocessing.synchronize  # noqa: F401
@@ -15,6 +14,7 @@ import grader.probes.cases  # noqa: F401
 import grader.probes.chainer  # noqa: F401
 import grader.probes.notebooks  # noqa: F401
 import grader.probes.pytorch  # noqa: F401
+from grader.probes import import_of_units
 
 # What the training scripts import.
 import handson.chainer.model  # noqa: F401
@@ -37,11 +37,9 @@ import handson.training.image_files  # noqa: F401
 import handson.training.results  # noqa: F401
 import pytorch_pfn_extras.reporting  # noqa: F401
 import pytorch_pfn_extras.training  # noqa: F401
-from handson.files import COURSE
 from handson.training import options
 
-for probes in sorted((COURSE / "grader/units").glob("*/probes/*.py")):  # of the units
-    importlib.import_module(".".join(probes.relative_to(COURSE).with_suffix("").parts))
+import_of_units("*")
 
 options.training_parser("00_single_gpu/pytorch/train_cifar_single_gpu.py", [0]).parse_args([])  # the first one takes 2 ms
 torch.set_num_threads(1)

@@ -10,11 +10,13 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 import traceback
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -96,11 +98,12 @@ def _rank(connection, meeting, rank, size, function, arguments):
     os._exit(0)
 
 
-def load_solution(task):
-    """The module of a solution, not run."""
-    spec = importlib.util.spec_from_file_location(SOLUTIONS[task].stem, SOLUTIONS[task])
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def load(script):
+    """The module of a script, not run; it finds those beside it."""
+    with mock.patch.object(sys, "path", [str(script.parent), *sys.path]):
+        spec = importlib.util.spec_from_file_location(script.stem, script)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
     return module
 
 
@@ -153,7 +156,7 @@ def train(comm, task, words, train_set, test_set, make_model=None, seed=0, die_a
     Ranks start from different weights, as if their authors had forgotten to seed equally. die_after: rank 0 is killed at the
     first step after it has written the snapshot of this epoch.
     """
-    module = load_solution(task)
+    module = load(SOLUTIONS[task])
     args = parse(task, words, comm.size)
     make_model = make_model or module.ConvNet
     made, batches = [], []

@@ -1,6 +1,5 @@
 """All-reduces from scratch and communication hooks: right for every number of ranks and every length, and trained with."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import on_ranks
+from ranks import load, on_ranks
 
 from handson.notebook import communication
 from handson.pytorch import all_reduces, compared_methods, wire
@@ -22,10 +21,7 @@ LIMIT = 120  # seconds
 
 
 def solution(script):
-    spec = importlib.util.spec_from_file_location(script, SCRIPTS / f"{script}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(SCRIPTS / f"{script}.py")
 
 
 def numbers(rank, length):

@@ -1,6 +1,5 @@
 """Accumulation, checkpointing and sharded state of unit model_parallel: they train as the network does without them, and need the memory they should."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from ranks import on_ranks
+from ranks import load, on_ranks
 from torch.utils.data import DataLoader
 
 from handson.errors import TrackError
@@ -25,10 +24,7 @@ LIMIT = 120  # seconds
 
 
 def solution(script):
-    spec = importlib.util.spec_from_file_location(script, SCRIPTS / f"{script}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(SCRIPTS / f"{script}.py")
 
 
 def network(width=12, **options):

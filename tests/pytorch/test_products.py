@@ -1,19 +1,16 @@
 """A transformer that is split in its products, among 1 to 4 ranks and on a mesh: as the whole one in one process, and with as few all-reduces as it can."""
 
 import copy
-import importlib.util
 import re
-import sys
 from pathlib import Path
 from types import SimpleNamespace
-from unittest import mock
 
 import numpy
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from ranks import numbers, on_ranks
+from ranks import load, numbers, on_ranks
 from torch import nn
 from torch.distributed.tensor.debug import CommDebugMode
 
@@ -28,11 +25,7 @@ COLUMNS, ROWS = ("query", "key", "value", "up"), ("out.weight", "down.weight")  
 
 
 def solution(script):
-    with mock.patch.object(sys, "path", [str(SCRIPTS), *sys.path]):
-        spec = importlib.util.spec_from_file_location(script, SCRIPTS / f"{script}.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return module
+    return load(SCRIPTS / f"{script}.py")
 
 
 def transformer(heads=12):

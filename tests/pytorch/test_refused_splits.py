@@ -1,15 +1,12 @@
 """What cannot be split ends every rank of a training with one sentence, before anybody waits for anybody (unit model_parallel)."""
 
 import contextlib
-import importlib.util
 import io
 import os
-import sys
 from pathlib import Path
-from unittest import mock
 
 import pytest
-from ranks import on_ranks
+from ranks import load, on_ranks
 
 from handson.errors import OneSentence
 from handson.pytorch import compared_methods, stages, transformer_runs
@@ -34,11 +31,7 @@ REFUSED = [  # (script, options, node of each rank, what all ranks say)
 
 
 def solution(script):
-    with mock.patch.object(sys, "path", [str(SCRIPTS), *sys.path]):
-        spec = importlib.util.spec_from_file_location(script, SCRIPTS / f"{script}.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return module
+    return load(SCRIPTS / f"{script}.py")
 
 
 def refused(comm, out):

@@ -1,12 +1,10 @@
 """train_restarts.py: a run that is interrupted ends as one that is not, number for number; residuals that don't fit are a sentence."""
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from ranks import on_ranks
+from ranks import load, on_ranks
 
 from handson.errors import TrackError
 from handson.notebook import restarts
@@ -23,17 +21,9 @@ class Stop(Exception):
     """In place of a node that dies."""
 
 
-def solution():
-    sys.path.insert(0, str(SCRIPT.parent))  # it imports hooks.py beside it
-    spec = importlib.util.spec_from_file_location(SCRIPT.stem, SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def train(comm, folder, out, stop=None, noise=None):
     """Two epochs, or as far as the checkpoint after `stop`. noise: on the images after the first checkpoint. Returns what is wrong, if anything."""
-    module = solution()
+    module = load(SCRIPT)
     words = ["-e", "2", "-b", "200", "--every", "2", "-o", out, "-g", ",".join(["0"] * comm.size)]
     args = options.training_parser(SCRIPT, None, checkpoints.add_options).parse_args([str(word) for word in words])
     vars(args).update(devices="devices of a test", workers=comm.size, nodes=1, communicator="gloo", network="")

@@ -20,6 +20,7 @@ from grader.box import forkserver
 from grader.box.client import WORKPLACE
 from grader.instructors.grade import work
 from grader.probes import FOR_SCRIPTS
+from grader.sandbox import missing
 from grader.temporary import remove_orphans, temporary_folder
 from handson.cluster import nodes
 from handson.errors import OneSentence
@@ -134,23 +135,20 @@ def running(profile=None, cluster_file=None, trusted=False):
         client.wait_for_engines(1, timeout=ANSWERING, interactive=False)
     except Exception as error:
         raise ClusterError(f"no engine of {where} answers ({error}): start the cluster with `ipcluster start`") from error
-    if not trusted:
-        _all_confined(client, where)
     there = Engines(client, len(client.ids), controller=controller_here(profile, cluster_file))
     threading.Thread(target=there.listen, daemon=True).start()
     try:
+        if not trusted:
+            _all_confined(there, where)
         yield there
     finally:
         there.over.set()
         client.close()
 
 
-def _all_confined(client, where):
+def _all_confined(engines, where):
     """Ask the engines whether their hosts can confine a student's code; this host, where no student's code runs, need not. Raises ClusterError."""
-    answers = ()
-    with suppress(Exception):  # an engine that ends, or does not answer, is found while it should work
-        answers = client[:].apply_async(work.confined).get(ANSWERING)
-    for host, why in answers:
+    for host, why in engines.ask(missing, ANSWERING):
         if why:
             raise ClusterError(f"the engines of {where} can't be used: on {host}, {why[0].lower()}{why[1:]} `python -m grader doctor` says more there")
 
@@ -204,10 +202,10 @@ class Engines:
         self.forget(result)
         self.news.set()
 
-    def ask(self, function):
-        """[(host, what `function` returns)] of the engines that answer within ASKING seconds; all of them run it at the same time."""
+    def ask(self, function, seconds=ASKING):
+        """[(host, what `function` returns)] of the engines that answer within some seconds; all of them run it at the same time."""
         asked = [self.client[engine].apply_async(_with_host, function) for engine in self.ids()]
-        end, found = time.monotonic() + ASKING, []
+        end, found = time.monotonic() + seconds, []
         for result in asked:
             result.wait(max(0.0, end - time.monotonic()))
             with suppress(Exception):  # an engine that fails here shows it with its first piece

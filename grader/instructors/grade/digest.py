@@ -7,8 +7,8 @@ import importlib.metadata
 import platform
 
 from grader import exercises
-from grader.course import UNITS
-from grader.probes import loaded_for, needs_frameworks
+from grader.course import UNITS, uses_frameworks
+from grader.probes import loaded_for
 from handson.cluster import site as sites
 from handson.files import COURSE
 
@@ -32,7 +32,7 @@ def of_unit(unit):
         digest.update(exercises.given_out(part.file).text.encode())
         if part.file.endswith(".sh"):
             digest.update(repr(sites.read(sites.chosen())).encode())
-    if any(needs_frameworks(part.file) for part in UNITS[unit]):
+    if uses_frameworks(unit):
         digest.update(_content(COURSE / "frameworks.txt"))  # the versions of the second environment
     return digest.hexdigest()[:16]
 

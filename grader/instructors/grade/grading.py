@@ -153,9 +153,10 @@ def _units(units, trusted):
         raise GradeError(f"{sandbox.missing()} See `python -m grader doctor`, or give --trusted to run students' code as your own")
     if unknown := [unit for unit in units or () if unit not in UNITS]:
         raise GradeError(f"there is no unit {unknown[0]}: choose from {', '.join(UNITS)}")
-    if missing := [unit for unit in units or () if unit not in ready()]:
+    there = ready()
+    if missing := [unit for unit in units or () if unit not in there]:
         raise GradeError(f"{missing[0]} can't be graded: {frameworks.why_not()}")
-    return units or ready()
+    return units or there
 
 
 def _grade(book, missing, versions, resources, secret, engines, profile, cluster_file, trusted, say):
@@ -185,14 +186,14 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
                         estimate.remember(took, jobs, [engines], time.monotonic() - began, time.process_time() - used, slowdown, spin)
                     return
                 except ControllerLost:
-                    if profile or cluster_file:
+                    if elsewhere:
                         raise cluster.ClusterError(
                             f"the controller of {cluster.name(profile, cluster_file)} has lost a process, or has not answered for {cluster.SILENCE:.0f} seconds; start "
                             f"the cluster anew with `ipcluster start`: the same command goes on with the {len(left)} units that are left"
                         ) from None
                     say("The cluster's controller has ended; starting another. What was not finished is graded again.")
                 except EnginesLost:
-                    if profile or cluster_file:
+                    if elsewhere:
                         why = f"no engine of {cluster.name(profile, cluster_file)} answers any more: start engines, and"
                     else:
                         why = f"the engines ended, and no new one has started in {cluster.STARTING} seconds:"

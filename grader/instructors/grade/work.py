@@ -14,7 +14,6 @@ from grader.probes import FOR_NOTEBOOKS, loaded_for
 from grader.sandbox import BUSY, SandboxError, interpreter_paths, missing
 from grader.verdict import GRADER_FAULT, Verdict
 from handson import frameworks
-from handson.cluster import nodes
 from handson.files import COURSE
 
 BESIDE_STUDENTS = ("box", "probes", "sandbox")  # the grader's folders, at any level, whose modules run in the processes of student code
@@ -151,11 +150,6 @@ def run(piece, trusted, cores=()):
     )
     verdicts = [asdict(verdict) for verdict in verdicts]
     return Done(verdicts, time.process_time() - used + counting.cpu_seconds, counting.waited_seconds)
-
-
-def confined():
-    """This host's name, and why a student's code can't be confined on it; "" where it can. Asked on an engine."""
-    return nodes.current_node(), missing()
 
 
 def not_handed_in(piece):
