@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -64,13 +65,16 @@ def environment_of(course, folder):
 
 
 def _address(process, home):
+    """It names its port before it listens there."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         for path in (home / "runtime").glob("jpserver-*.json"):
             try:
-                return json.loads(path.read_text())["url"]
-            except json.JSONDecodeError:
-                pass  # being written
+                found = json.loads(path.read_text())
+                socket.create_connection(("localhost", found["port"]), timeout=1).close()
+                return found["url"]
+            except (json.JSONDecodeError, OSError):
+                pass  # being written, or not listening yet
         time.sleep(0.05)
     raise AssertionError(f"JupyterLab did not start: {(home / 'server.log').read_text()}")
 
