@@ -7,6 +7,7 @@ import pytest
 from grader.course import UNITS
 from grader.instructors.grade import estimate, remembered, work
 from grader.instructors.grade.estimate import EstimateError
+from grader.instructors.grade.work import Cost
 
 UNIT = "single_gpu"
 KNOWN = {"start": 3.0, "dispatch": 0.0, "overhead": 1.5, "spin": 0.1, "queues": {}, "pieces": {}}
@@ -22,7 +23,7 @@ def jobs(students):
 
 
 def known(seconds=1.0, **changes):
-    return KNOWN | {"pieces": {estimate.name(kind): [[seconds, 0.0]] for kind, _ in jobs(1)}} | changes
+    return KNOWN | {"pieces": {estimate.name(kind): [Cost(0.0, seconds, 0.0)] for kind, _ in jobs(1)}} | changes
 
 
 @pytest.mark.parametrize(("pieces", "hosts", "seconds"), [
@@ -60,10 +61,14 @@ def test_a_large_class_takes_as_long_as_if_all_of_it_were_placed(monkeypatch):
     assert quickly >= sum(took * ranks for _, ranks, took in pieces) / 32
 
 
-def graded(of_class, factor, core=1.5, waited=0.5, start=4.0, spin=0.1):
-    """Let it remember a class whose pieces took `core` core-seconds, `factor` times as long as on an idle machine. Returns its seconds."""
-    took = {kind: [(waited + factor * core / min(ranks, 2), min(ranks, 2), core / KNOWN["overhead"], waited)] * 10 for kind, ranks in of_class}
-    begun = KNOWN | {"start": 0.0, "pieces": {estimate.name(kind): [[core, waited]] for kind, _ in of_class}}
+COST = Cost(0.2, 0.8, 0.5)
+
+
+def graded(of_class, factor, start=4.0, spin=0.1):
+    """Let it remember a class whose pieces cost COST each, `factor` times as long as on an idle machine. Returns its seconds."""
+    engines = [(kind, min(ranks, 2)) for kind, ranks in of_class]
+    took = {kind: [(COST.seconds(count, factor * KNOWN["overhead"]), count, COST)] * 10 for kind, count in engines}
+    begun = KNOWN | {"start": 0.0, "pieces": {estimate.name(kind): [COST] for kind, _ in of_class}}
     seconds = factor * start + estimate.seconds_of(of_class, [2], begun, factor)
     estimate.remember(took, of_class, [2], seconds, 0.0, factor, spin)
     return seconds
@@ -73,15 +78,15 @@ def graded(of_class, factor, core=1.5, waited=0.5, start=4.0, spin=0.1):
 def reference(monkeypatch, tmp_path):
     """A course whose authors have measured nothing that is true here."""
     monkeypatch.setattr(remembered, "REFERENCE", tmp_path / "reference.json")
-    monkeypatch.setattr(remembered, "NEW", 1.0)
-    remembered.REFERENCE.write_text(remembered.json.dumps(KNOWN | {"pieces": {estimate.name(kind): [[50.0, 0.0]] for kind, _ in jobs(1)}}))
+    monkeypatch.setattr(remembered, "FIRM", 0.0)
+    remembered.REFERENCE.write_text(remembered.json.dumps(KNOWN | {"pieces": {estimate.name(kind): [[10.0, 40.0, 0.0]] for kind, _ in jobs(1)}}))
 
 
 @pytest.mark.parametrize(("then", "now"), [(1.0, 1.0), (3.0, 1.0), (1.0, 3.0)])
 def test_what_a_grading_took_predicts_the_next_one_whatever_else_the_machine_does(reference, then, now):
     graded(jobs(10), then)
     expected = graded(jobs(10), now) if then == now else now * 4 + estimate.seconds_of(jobs(10), [2], KNOWN | {"start": 0.0, "pieces": {
-        estimate.name(kind): [[1.5, 0.5]] for kind, _ in jobs(1)}}, now)  # fmt: skip
+        estimate.name(kind): [COST] for kind, _ in jobs(1)}}, now)  # fmt: skip
     assert estimate.seconds_of(jobs(10), [2], remembered.read(), now) == pytest.approx(expected, rel=0.05)
 
 
@@ -92,7 +97,18 @@ def test_a_machine_that_has_not_graded_takes_what_others_took_at_its_speed(refer
     graded(jobs(1)[:1], 1.0)
     kept = remembered.read()["pieces"]
     first, second = (estimate.name(kind) for kind, _ in jobs(1)[:2])
-    assert kept[first][0] == pytest.approx([1.5, 0.5]) and kept[second] == [[50.0, 0.0]]
+    assert kept[first][0] == COST and kept[second] == [(10.0, 40.0, 0.0)]
+
+
+def test_ranks_share_their_engines_cores_and_nothing_else_runs_while_the_engine_judges():
+    assert Cost(1.0, 4.0, 0.5).seconds(1) == 5.5 and Cost(1.0, 4.0, 0.5).seconds(2, stretch=3.0) == 9.5
+
+
+def test_a_small_grading_changes_little_of_what_is_known():
+    assert remembered.averaged(1.0, 2.0, 5) < 1.05 and remembered.averaged(1.0, 2.0, 1000) > 1.9
+    took = {"kind": [(4.0, 2, Cost(0.0, 4.0, 0.0))] * 100}
+    assert remembered.slowdown(took, 1.0, 1.0) == (pytest.approx(4 / 3), pytest.approx(1.5)), "half of what a quiet grading took is overhead"
+    assert remembered.slowdown(took, 1.0, 3.0) == (2.0, 1.0), "a busy machine does not change the overhead"
 
 
 def test_more_engines_never_take_longer_and_a_queue_adds_its_wait():
@@ -108,7 +124,7 @@ def test_more_engines_never_take_longer_and_a_queue_adds_its_wait():
 
 def test_the_time_left_follows_the_work_that_is_done_and_not_the_number_of_pieces():
     (short, _), (long, _), *_ = jobs(1)
-    seconds = known(start=0.0) | {"pieces": {estimate.name(short): [[1.0, 0.0]], estimate.name(long): [[6.0, 2.0]]}}
+    seconds = known(start=0.0) | {"pieces": {estimate.name(short): [Cost(0.0, 1.0, 0.0)], estimate.name(long): [Cost(1.0, 5.0, 2.0)]}}
     left = estimate.Left([(short, 1), (short, 1), (long, 1)], 100.0, seconds)
     left.finish(short)
     assert left.after(2.0) == pytest.approx(0.5 * 18 + 0.5 * 98, rel=0.01), "half by the pace of the tenth that is done"

@@ -9,6 +9,7 @@ from itertools import islice
 from grader.course import UNITS
 from grader.instructors.grade import remembered, work
 from grader.instructors.grade.placing import AHEAD, chosen_host
+from grader.instructors.grade.work import Cost
 from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.words import counted
@@ -28,16 +29,16 @@ def name(kind):
 
 
 def remember(took, jobs, hosts, seconds, used, spun, spin):
-    """Learn from a grading that has ended. took: {kind: [(seconds, engines, CPU seconds, seconds of waiting) of each piece]}; jobs: (kind, ranks)
+    """Learn from a grading that has ended. took: {kind: [(seconds, engines, Cost) of each piece]}; jobs: (kind, ranks)
     of all pieces; hosts: engines of each host; seconds: of all of it; used: CPU seconds of the grader itself; spun, spin: speed.here before it.
     What the placing of the pieces does not explain is the start."""
     known, before = remembered.read(spin), remembered.of_this_machine().get("pieces", {})
     factor, known["overhead"] = remembered.slowdown(took, known["overhead"], spun)
-    own = {name(kind): remembered.kept(some, factor) for kind, some in took.items()}
-    known["dispatch"] = remembered.averaged(known["dispatch"], used / max(1, len(jobs)))
-    begun = {"pieces": own, "start": 0.0, "dispatch": known["dispatch"]}
+    own = {name(kind): remembered.kept(some) for kind, some in took.items()}
+    known["dispatch"] = remembered.averaged(known["dispatch"], used / max(1, len(jobs)), len(jobs))
+    begun = known | {"pieces": own, "start": 0.0}
     placed = seconds_of([(kind, ranks) for kind, ranks in jobs if name(kind) in own], hosts, begun, factor) or 0.0
-    known["start"] = remembered.averaged(known["start"], max(0.0, seconds - placed) / factor)
+    known["start"] = remembered.averaged(known["start"], max(0.0, seconds - placed) / factor, len(jobs))
     known["spin"] = min(known["spin"], spin or known["spin"])
     remembered.write(known | {"pieces": before | {kind: (some + before.get(kind, []))[: remembered.KEPT] for kind, some in own.items()}})
 
@@ -58,18 +59,17 @@ def seconds_of(jobs, hosts, known, slowdown=1.0):
     there = [means[kind] for kind in found if kind in means]
     if len(there) < len(jobs) / 2 or not jobs:
         return None
-    mean = [sum(values) / len(there) for values in zip(*there)]
+    mean = _mean(there)
     pieces = []
     for kind, (_, ranks) in zip(found, jobs):
-        engines = min(ranks, most)
-        drawn = chance.choice(known["pieces"].get(kind, [mean]))
-        expected, took = (slowdown * core / engines + waited for core, waited in (means.get(kind, mean), drawn))
+        costs = means.get(kind, mean), chance.choice(known["pieces"].get(kind, [mean]))
+        expected, took = (cost.seconds(min(ranks, most), slowdown * known["overhead"]) for cost in costs)
         pieces.append((expected, ranks, took))
     return slowdown * known["start"] + makespan(pieces, hosts, slowdown * known["dispatch"])
 
 
 def _mean(some):
-    return [sum(values) / len(some) for values in zip(*some)]
+    return Cost(*(sum(values) / len(some) for values in zip(*some)))
 
 
 def makespan(pieces, hosts, dispatch=0.0):
