@@ -20,7 +20,7 @@ def tour(folder, trusted, say):
     """Make the submissions of a class in `folder`, grade them and show the result. Returns whether all points are as expected."""
     begin = time.monotonic()
     say("\nThe grader now grades a class of known answers: the solutions, untouched exercises, and answers with one mistake each.")
-    expected = _hand_in(folder / "handed_in")
+    expected = hand_in(folder / "handed_in")
     grade(folder / "handed_in", folder / "graded", engines=ENGINES, trusted=trusted, say=say)
     table = Table("student", "unit", "points", "of", "what was found", box=None, header_style="bold")
     fine = True
@@ -40,7 +40,7 @@ def tour(folder, trusted, say):
     return fine
 
 
-def _hand_in(folder):
+def hand_in(folder):
     """Fill `folder` with submissions. Returns {student: {unit: a function of points and most points, true if they are as expected}}."""
     expected = {"solutions": {}, "untouched": {}}
     for unit in ready():

@@ -5,12 +5,12 @@ import random
 import pytest
 
 from grader.course import UNITS
-from grader.instructors.grade import estimate, remembered, work
+from grader.instructors.grade import estimate, record, remembered, work
 from grader.instructors.grade.estimate import EstimateError
 from grader.instructors.grade.work import Cost
 
 UNIT = "single_gpu"
-KNOWN = {"start": 3.0, "dispatch": 0.0, "overhead": 1.5, "spin": 0.1, "queues": {}, "pieces": {}}
+KNOWN = {"start": 3.0, "dispatch": 0.0, "overhead": 1.5, "share": 0.5, "spin": 0.1, "loading": {}, "queues": {}, "pieces": {}}
 
 
 @pytest.fixture(autouse=True)
@@ -64,13 +64,14 @@ def test_a_large_class_takes_as_long_as_if_all_of_it_were_placed(monkeypatch):
 COST = Cost(0.2, 0.8, 0.5)
 
 
-def graded(of_class, factor, start=4.0, spin=0.1):
+def graded(of_class, factor, start=4.0, spin=0.1, spun=None):
     """Let it remember a class whose pieces cost COST each, `factor` times as long as on an idle machine. Returns its seconds."""
     engines = [(kind, min(ranks, 2)) for kind, ranks in of_class]
     took = {kind: [(COST.seconds(count, factor * KNOWN["overhead"]), count, COST)] * 10 for kind, count in engines}
     begun = KNOWN | {"start": 0.0, "pieces": {estimate.name(kind): [COST] for kind, _ in of_class}}
-    seconds = factor * start + estimate.seconds_of(of_class, [2], begun, factor)
-    estimate.remember(took, of_class, [2], seconds, 0.0, factor, spin)
+    spun = spun or factor
+    seconds = spun * start + estimate.seconds_of(of_class, [2], begun, spun, factor)
+    estimate.remember(took, of_class, [2], seconds, 0.0, spun, spin)
     return seconds
 
 
@@ -111,6 +112,13 @@ def test_a_small_grading_changes_little_of_what_is_known():
     assert remembered.slowdown(took, 1.0, 3.0) == (2.0, 1.0), "a busy machine does not change the overhead"
 
 
+def test_libraries_are_loaded_once_for_all_files_that_need_them():
+    slow = known() | {"loading": {"grader.probes.libraries": 5.0, "grader.probes.notebooks": 1.0, "grader.probes.frameworks": 90.0}}
+    scripts = [(kind, ranks) for kind, ranks in jobs(3) if UNITS[UNIT][kind[1]].file.endswith(".py")]
+    for of_class, seconds in ((scripts, 5.0), (jobs(3), 6.0)):
+        assert estimate.seconds_of(of_class, [2], slow, 2.0) - estimate.seconds_of(of_class, [2], known(), 2.0) == pytest.approx(2 * seconds)
+
+
 def test_more_engines_never_take_longer_and_a_queue_adds_its_wait():
     found = [estimate.seconds_of(jobs(500), [count], known()) for count in (1, 2, 8, 32)]
     assert found == sorted(found, reverse=True)
@@ -139,8 +147,49 @@ def test_what_cannot_be_estimated_is_said_in_one_sentence():
         estimate.numbers("--engines", "2,x")
     assert estimate.seconds_of([(("single_gpu", 9, ("new",)), 1)], [2], known()) is None and "not known" in estimate.sentence(None, [2])
     assert estimate.sentence(59.6, [2]) == "Estimate: 60 s on 2 engines."
-    assert estimate.sentence(59.6, [2, 2], 2.0) == "Estimate: 60 s on 4 engines of 2 hosts; other programs are using this machine, so it takes 2.0 times as long as else."
+    assert estimate.sentence(59.6, [2, 2], 40) == "Estimate: 60 s on 4 engines of 2 hosts; without the other programs that use this machine now, 40 s."
+    quiet, busy = (estimate.in_words(jobs(5), [2], known(), spun)[1] for spun in (1.1, 3.0))
+    assert "without" not in quiet and "without the other programs" in busy
     remembered.place().parent.mkdir(parents=True)
-    for broken in ('{"pieces": 3}', "no JSON", '{"pieces": {"a": 2.0}, "start": 1, "dispatch": 0, "overhead": 1, "spin": 1, "queues": {}}'):
+    for broken in ('{"pieces": 3}', "no JSON", '{"pieces": {"a": 2.0}, "start": 1, "dispatch": 0, "overhead": 1, "share": 1, "spin": 1, "loading": {}, "queues": {}}'):
         remembered.place().write_text(broken)
         assert remembered.read()["spin"] == remembered.json.loads(remembered.REFERENCE.read_text())["spin"]
+
+
+def test_pieces_have_the_share_of_a_spins_slowdown_that_they_had_before(reference):
+    assert remembered.slowed(1.0, KNOWN) == 1.0 and remembered.slowed(5.0, KNOWN) == 3.0
+    graded(jobs(10), 3.0, spun=9.0)
+    assert remembered.slowed(9.0, remembered.read()) == pytest.approx(3.0)
+    graded(jobs(10), 1.0, spun=1.2)
+    assert remembered.slowed(9.0, remembered.read()) == pytest.approx(3.0), "a machine with hardly any load says nothing about it"
+
+
+def test_a_recording_grades_right_wrong_and_untouched_answers_and_keeps_what_other_units_cost(reference, monkeypatch):
+    other = estimate.name(("start", 0, ("workers", "prediction")))
+    stale = {estimate.name(("start", 99, ("gone",))): [[1.0, 1.0, 0.0]]}
+    remembered.REFERENCE.write_text(remembered.json.dumps(KNOWN | {"pieces": {other: [[0.125, 0.25, 0.5]]} | stale}))
+
+    def played(submissions, out, units, say):
+        handed_in = {path.name: {file.name: file.read_bytes() for file in path.rglob("*.*") if file.is_file()} for path in submissions.iterdir()}
+        assert len(handed_in) == 2 + record.WRONG and set(handed_in["student000"]) == {part.file.rpartition("/")[2] for part in UNITS[UNIT]}
+        scripts = [files["train_cifar_single_gpu.py"] for files in handed_in.values()]
+        assert b"PUT YOUR CODE" in handed_in["untouched"]["train_cifar_single_gpu.py"] and len(set(scripts)) > 4, "wrong answers differ"
+        assert not remembered.of_this_machine(), "nothing that was graded here before counts"
+        graded(jobs(1), 3.0)
+
+    monkeypatch.setattr(record, "grade", played)
+    monkeypatch.setattr(record, "loading_seconds", lambda units: {"grader.probes.notebooks": 0.25})
+    said = []
+    record.record(said.append, [UNIT])
+    known = remembered.read_reference()
+    assert known["pieces"][other] == [Cost(0.125, 0.25, 0.5)] and set(known["pieces"]) == {other} | {estimate.name(kind) for kind, _ in jobs(1)}
+    assert set(known["pieces"][estimate.name(jobs(1)[0][0])]) == {COST} and known["overhead"] == KNOWN["overhead"], "a busy machine does not change the overhead"
+    assert known["loading"] == {"grader.probes.notebooks": 0.25}
+    assert f"{len(jobs(1)) + 1} of " in said[-1] and not remembered.of_this_machine()
+
+
+def test_the_course_knows_what_most_kinds_of_checks_of_each_unit_cost():
+    known = remembered.read_reference()["pieces"]
+    for unit in UNITS:
+        names = [estimate.name(kind) for kind in record.all_kinds() if kind[0] == unit]
+        assert len(set(names) & set(known)) > len(names) / 2, f"{unit}: type python -m grader estimate --record"

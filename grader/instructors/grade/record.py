@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +14,8 @@ from grader.instructors.grade import estimate, remembered, work
 from grader.instructors.grade.grading import grade
 from grader.instructors.known_answers import of_part, solved
 from grader.instructors.release import notebook
-from handson.files import written_aside
+from grader.probes import loaded_for
+from handson.files import COURSE, written_aside
 
 WRONG = 4  # wrong answers to each file; students hand in more, but the costs of a file's kinds of mistakes differ little
 
@@ -28,14 +31,30 @@ def record(say, units=None):
         hand_in_untouched(Path(folder) / "class" / "untouched", units or ready())
         grade(Path(folder) / "class", Path(folder) / "graded", units=units, say=say)
         new = remembered.of_this_machine()
-    names = {estimate.name(kind) for kind in all_kinds()}
-    pieces = remembered.read_reference()["pieces"] | new["pieces"]
+    new["loading"] = loading_seconds(units or ready())
+    say(keep(new))
+
+
+def keep(new):
+    """Write what is known `new`, beside what REFERENCE has of other kinds and libraries. Returns what was done, in words."""
+    names, before = {estimate.name(kind) for kind in all_kinds()}, remembered.read_reference()
+    pieces, loading = before["pieces"] | new["pieces"], before["loading"] | new["loading"]
     pieces = {name: pieces[name] for name in sorted(names & set(pieces))}
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps([[round(seconds, 3) for seconds in cost] for cost in some])}" for name, some in pieces.items())
-    head = ", ".join(f'"{name}": {new[name]:.4g}' for name in remembered.NUMBERS)
+    head = ", ".join([*(f'"{name}": {new[name]:.4g}' for name in remembered.NUMBERS), f'"loading": {json.dumps(loading)}'])
     with written_aside(remembered.REFERENCE) as file:
         file.write(f'{{{head},\n"pieces": {{\n{lines}\n}}}}\n'.encode())
-    say(f"{remembered.REFERENCE}: {len(pieces)} of {len(names)} kinds of checks; {len(new['pieces'])} are new.")
+    return f"{remembered.REFERENCE}: {len(pieces)} of {len(names)} kinds of checks; {len(new['pieces'])} are new."
+
+
+def loading_seconds(units):
+    """{the last of the modules that are loaded for some files of `units`: CPU seconds}."""
+    found = {}
+    for libraries in {loaded_for([part.file]) for unit in units for part in UNITS[unit]}:
+        process = subprocess.Popen([sys.executable, "-c", f"from grader.box.server import load; load({libraries})"], cwd=COURSE)
+        _, _, used = os.wait4(process.pid, 0)
+        found[libraries[-1]] = round(used.ru_utime + used.ru_stime, 2)
+    return found
 
 
 def all_kinds():

@@ -17,7 +17,8 @@ from handson.files import written_aside
 REFERENCE = Path(__file__).with_name("seconds.json")
 KEPT = 20  # pieces of each kind that are kept: enough to show how much they differ
 FIRM = 100  # pieces of a grading that count as much as all that is known before, in the numbers that are averaged
-NUMBERS = ("start", "dispatch", "overhead", "spin")
+NUMBERS = ("start", "dispatch", "overhead", "share", "spin")
+BUSY = 1.5  # above this slowdown, they show how much they matter
 QUIET = 1.15  # below this slowdown, other programs do not matter
 
 
@@ -29,7 +30,8 @@ def place():
 def read(spin=None):
     """What is known on a machine whose spins take `spin` seconds: {"pieces": {name of a kind: [Cost of some pieces]}, "start": seconds that
     do not depend on the pieces, "dispatch": CPU seconds of the grader itself for a piece, "overhead": seconds of a piece by the clock of an idle
-    machine for each second that follows from its Cost, "spin": CPU seconds of a spin, "queues": {site: seconds until a job's engines were there}}."""
+    machine for each second that follows from its Cost, "share": see slowed, "spin": CPU seconds of a spin, "loading": {the last of the modules
+    that are loaded for some files: CPU seconds}, "queues": {site: seconds until a job's engines were there}}."""
     reference, own = read_reference(), of_this_machine()
     return own | {"pieces": at_speed(reference, own["spin"])["pieces"] | own["pieces"]} if own else at_speed(reference, spin)
 
@@ -48,6 +50,7 @@ def of_this_machine():
 
 def _checked(content):
     return {name: float(content[name]) for name in NUMBERS} | {
+        "loading": {str(library): float(seconds) for library, seconds in content["loading"].items()},
         "pieces": {str(kind): [Cost(*map(float, cost)) for cost in some] for kind, some in content["pieces"].items() if some},
         "queues": {str(site): float(seconds) for site, seconds in content["queues"].items()},
     }
@@ -57,7 +60,9 @@ def at_speed(known, spin):
     """`known`, for a machine whose spins take `spin` seconds of CPU time, or None for as fast a one."""
     factor = spin / known["spin"] if spin else 1.0
     pieces = {kind: [Cost(factor * cost.engine, factor * cost.ranks, cost.waited) for cost in some] for kind, some in known["pieces"].items()}
-    return known | {"pieces": pieces, "start": factor * known["start"], "dispatch": factor * known["dispatch"], "spin": spin or known["spin"]}
+    loading = {library: factor * seconds for library, seconds in known["loading"].items()}
+    numbers = {name: factor * known[name] for name in ("start", "dispatch")}
+    return known | numbers | {"pieces": pieces, "loading": loading, "spin": spin or known["spin"]}
 
 
 def write(known):
@@ -70,6 +75,15 @@ def add_queue(site, seconds):
     """Keep how long a site's job of engines took until all were there."""
     known = of_this_machine() or read() | {"pieces": {}}
     write(known | {"queues": known["queues"] | {site: seconds}})
+
+
+def slowed(spun, known):
+    """How many times as long as on an idle machine pieces take, where a spin takes `spun` times as long.
+
+    It is less: a spin computes all the time, while a piece's processes often wait for each other, get a core sooner then, and are more than
+    the engines have cores. known["share"] is the share of a spin's slowdown that pieces had in earlier gradings.
+    """
+    return 1 + known["share"] * (spun - 1)
 
 
 def slowdown(took, overhead, spun):
