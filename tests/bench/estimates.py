@@ -25,12 +25,12 @@ def measure(folder):
     for path in (folder / "jobs").rglob("*.*"):
         if path.is_file() and path.suffix != ".sh":
             path.unlink()
-    cases = (("the tour's class", "tour", 2, None), ("20 submissions of the first unit", "first", 2, ["single_gpu"]),
-             ("6 submissions of two units", "one", 1, ["single_gpu", "multi_gpu"]), ("job scripts of 30 submissions", "jobs", 2, None))  # fmt: skip
+    cases = (("job scripts of 30 submissions", "jobs", 2, None), ("6 submissions of two units", "one", 1, ["single_gpu", "multi_gpu"]),
+             ("20 submissions of the first unit", "first", 2, ["single_gpu"]), ("the tour's class", "tour", 2, None))  # fmt: skip
     for number, (what, name, engines, units) in enumerate(cases):
         with record.state_in(folder / f"state{number}"):
             yield from _graded(what, folder / name, folder / f"graded{number}", engines, units)
-    with record.state_in(folder / "state0"):
+    with record.state_in(folder / f"state{len(cases) - 1}"):
         yield from _graded("the tour's class again, from its first grading", folder / "tour", folder / "again", 2, None)
     for engines in CLUSTERS:
         yield f"ms of CPU time in which the grader gives a piece to one of {engines} engines", f"{1000 * _placing(engines):.2f}", ""

@@ -171,9 +171,10 @@ def test_a_recording_grades_right_wrong_and_untouched_answers_and_keeps_what_oth
 
     def played(submissions, out, units, say):
         handed_in = {path.name: {file.name: file.read_bytes() for file in path.rglob("*.*") if file.is_file()} for path in submissions.iterdir()}
-        assert len(handed_in) == 2 + record.WRONG and set(handed_in["student000"]) == {part.file.rpartition("/")[2] for part in UNITS[UNIT]}
+        assert len(handed_in) == 1 + 2 * record.WRONG and set(handed_in["student000"]) == {part.file.rpartition("/")[2] for part in UNITS[UNIT]}
         scripts = [files["train_cifar_single_gpu.py"] for files in handed_in.values()]
         assert b"PUT YOUR CODE" in handed_in["untouched"]["train_cifar_single_gpu.py"] and len(set(scripts)) > 4, "wrong answers differ"
+        assert scripts.count(handed_in["student000"]["train_cifar_single_gpu.py"]) == record.WRONG, "half of the answers are right"
         assert not remembered.of_this_machine(), "nothing that was graded here before counts"
         graded(jobs(1), 3.0)
 

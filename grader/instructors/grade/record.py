@@ -17,7 +17,7 @@ from grader.instructors.release import notebook
 from grader.probes import loaded_for
 from handson.files import COURSE, written_aside
 
-WRONG = 4  # wrong answers to each file; students hand in more, but the costs of a file's kinds of mistakes differ little
+WRONG = 3  # wrong answers to each file, which cost more than right ones: their gaps run a second time
 
 
 def record(say, units=None):
@@ -27,7 +27,7 @@ def record(say, units=None):
     from the clock, and is kept as it was where the machine is busy.
     """
     with TemporaryDirectory(prefix="handson-record-") as folder, state_in(Path(folder) / "state"):
-        hand_in(Path(folder) / "class", units or ready(), 1 + WRONG)
+        hand_in(Path(folder) / "class", units or ready(), 2 * WRONG)
         hand_in_untouched(Path(folder) / "class" / "untouched", units or ready())
         grade(Path(folder) / "class", Path(folder) / "graded", units=units, say=say)
         new = remembered.of_this_machine()
@@ -64,14 +64,13 @@ def all_kinds():
 
 
 def hand_in(folder, units, students):
-    """Write the files of `students` students, student000 and so on: the first has the solution of each file, the next ones wrong answers to it, in turns."""
+    """Write the files of `students` students, student000 and so on: in turns the solution, and one of its wrong answers."""
     for unit in units:
         for part in UNITS[unit]:
             wrong = of_part(unit, part)[0]
-            chosen = wrong[:: max(1, len(wrong) // max(1, students - 1))]
-            texts = [solved(part.file), *(solved(part.file, **{one["gap"]: one["code"]}) for one in chosen[: students - 1])]
+            wrong = [solved(part.file, **{one["gap"]: one["code"]}) for one in wrong[:: max(1, 2 * len(wrong) // students)]]
             for number in range(students):
-                write(folder / f"student{number:03}" / part.file, texts[number % len(texts)])
+                write(folder / f"student{number:03}" / part.file, wrong[number // 2 % len(wrong)] if number % 2 else solved(part.file))
 
 
 def hand_in_untouched(folder, units):
