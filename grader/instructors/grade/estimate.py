@@ -104,22 +104,25 @@ def makespan(pieces, hosts, dispatch=0.0):
 
 def _placed(pieces, hosts, dispatch):
     pieces, free, most = iter(pieces), list(hosts), max(hosts)
-    waiting, running, now, number, grader, count = {}, [], 0.0, 0, 0.0, 0
+    waiting, running, now, number, grader, count, idle = {}, [], 0.0, 0, 0.0, 0, sum(hosts)
     while True:
         for expected, ranks, took in islice(pieces, max(0, AHEAD * sum(hosts) - count)):
             waiting.setdefault((expected, ranks), []).append(took)
             count += 1
         for kind in sorted(waiting, reverse=True):  # the longest first
             ranks = min(kind[1], most)
-            while waiting[kind] and (host := chosen_host(ranks, free)) is not None:
-                free[host] -= ranks
+            if not idle:
+                break
+            while waiting[kind] and ranks <= idle and (host := chosen_host(ranks, free)) is not None:
+                free[host], idle = free[host] - ranks, idle - ranks
                 number, count, grader = number + 1, count - 1, max(grader, now) + dispatch
                 heapq.heappush(running, (grader + waiting[kind].pop(0), number, host, ranks))
-        waiting = {kind: some for kind, some in waiting.items() if some}
+            if not waiting[kind]:
+                del waiting[kind]
         if not running:
             return now
         now, _, host, ranks = heapq.heappop(running)
-        free[host] += ranks
+        free[host], idle = free[host] + ranks, idle + ranks
 
 
 class Left:
