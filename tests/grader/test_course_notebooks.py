@@ -3,6 +3,7 @@
 import re
 import shutil
 
+import environments
 import pytest
 from smaller import smaller
 
@@ -10,6 +11,13 @@ from grader.exercises import ROOT, given_out
 from handson.training.results import Result, read, write
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment(tmp_path_factory):
+    """The notebooks' processes have a stand-in for PyTorch's compiler, which halves the start of each rank."""
+    with environments.entered(tmp_path_factory.mktemp("environment")):
+        yield
 
 
 def execute(script, course, **options):
