@@ -57,9 +57,9 @@ RUNS = {
     "pytorch/train_restarts.py": Run("train_restarts.py", 2, (FILES, FILES.replace("-e 1", "-e 2"))),  # the second goes on
     "pytorch/train_cntk.py": Run("train_cntk.py", 2, TRAIN_CNTK, mpi=True),
     "chainer/half_and_late.py": Run("train_hooks.py", 2, (IMAGES + " --method float16 float16-double-buffering",), mpi=True),
-    "pytorch/save_memory.py": Run("train_memory.py", 1, (OF_12.replace("-b 12", "-b 11") + "accumulate-4 checkpoint",)),  # of unequal micro-batches
+    "pytorch/save_memory.py": Run("train_memory.py", 1, (OF_12.replace("-b 12", "-b 11") + "accumulate-4 checkpoint-and-accumulate-4",)),  # unequal ones
     "pytorch/zero.py": Run("train_sharded.py", 3, (OF_4 + "zero",)),
-    "pytorch/schedules.py": Run("train_pipeline.py", 3, (OF_12 + "gpipe 1f1b --micro-batches 4",)),
+    "pytorch/schedules.py": Run("train_pipeline.py", 3, (OF_12 + "gpipe 1f1b --micro-batches 4", OF_12 + "1f1b --micro-batches 2")),  # fewer than stages
     "pytorch/pipeline.py": Run("train_pipeline.py", 3, (OF_12 + "gpipe 1f1b --micro-batches 4",)),
     "pytorch/torch_pipeline.py": Run("train_pipeline.py", 3, (OF_12 + "torch-gpipe torch-1f1b --micro-batches 4",)),
     "pytorch/products.py": Run("train_mesh.py", 4, (OF_4 + "tensor-inside --dropout 0",), nodes=2),
