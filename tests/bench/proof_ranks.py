@@ -60,7 +60,7 @@ RUNS = {
     "pytorch/save_memory.py": Run("train_memory.py", 1, (OF_12.replace("-b 12", "-b 11") + "accumulate-4 checkpoint-and-accumulate-4",)),  # unequal ones
     "pytorch/zero.py": Run("train_sharded.py", 3, (OF_4 + "zero",)),
     "pytorch/schedules.py": Run("train_pipeline.py", 3, (OF_12 + "gpipe 1f1b --micro-batches 4", OF_12 + "1f1b --micro-batches 2")),  # fewer than stages
-    "pytorch/pipeline.py": Run("train_pipeline.py", 3, (OF_12 + "gpipe 1f1b --micro-batches 4",)),
+    "pytorch/pipeline.py": Run("train_pipeline.py", 3, ((OF_12 + "gpipe 1f1b --micro-batches 4").replace("blocks 2", "blocks 3"),)),  # 5 layers
     "pytorch/torch_pipeline.py": Run("train_pipeline.py", 3, (OF_12 + "torch-gpipe torch-1f1b --micro-batches 4",)),
     "pytorch/products.py": Run("train_mesh.py", 4, (OF_4 + "tensor-inside --dropout 0",), nodes=2),
     "pytorch/products_dtensor.py": Run("products_dtensor.py", 2, ("--width 16 --heads 2",)),
@@ -68,6 +68,7 @@ RUNS = {
     "chainer/chain_list.py": Run("train_pipeline.py", 3, (OF_12.replace(" --gpu-memory unlimited", "") + "naive gpipe --micro-batches 4",), mpi=True),
 }
 
+DIVIDED = ("my_layers",)  # gaps whose right answers may divide the network otherwise: what all ranks compute is compared, added up
 RANDOM = ("dropout",)  # gaps whose right answers draw other random numbers than the solution: what they compute cannot be compared
 
 
@@ -87,28 +88,29 @@ def rows(folder, unit, wanted=()):
                 sys.exit(f"tests.bench.proof_ranks: the solution of {file} itself does not run: {right['failure']}")
             for wrong, answers in zip((True, False), known(unit, path.parent.name if path.parent.name in ("pytorch", "chainer") else None)):
                 for answer in (answer for answer in answers if answer["gap"] in names):
-                    problem = problem_of(right, see(folder, path, run, {answer["gap"]: answer["code"]}), wrong)
+                    problem = problem_of(right, see(folder, path, run, {answer["gap"]: answer["code"]}), wrong, answer["gap"])
                     value, target = "differs" if problem else "the same", "differs" if wrong else "the same"
                     yield f"{unit} {answer['gap']}: {answer['name']}"[:74], value, target if value == target else f"{target} <-- missed"
                     if problem:
                         yield f"    {problem}"[:150], "", ""
 
 
-def problem_of(right, found, wrong):
+def problem_of(right, found, wrong, gap=""):
     """How what was seen differs from what the solution does, in words; "" if it does not. A right answer may send other messages."""
-    for what in ("failure", "result", *["messages"] * wrong):
+    for what in ("failure", "total" if gap in DIVIDED and not wrong else "result", *["messages"] * wrong):
         if not alike(found[what], right[what]):
             return difference(what, found[what], right[what])
     return ""
 
 
 def see(folder, path, run, instead=None):
-    """What the ranks do: {"failure": "" or its last line, "result": what they compute, "messages": of each rank, name -> calls; and what they hold}.
+    """What the ranks do: {"failure": "" or its last line, "result": what they compute, "total": the same with the ranks' gradients added up,
+    "messages": of each rank, name -> calls; and what they hold}.
 
     path: of a solution; instead: {gap: code in place of the solution's}."""
     prepare(Path(folder))
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        place, found = Path(place), {"failure": "", "result": [], "messages": []}
+        place, found = Path(place), {"failure": "", "result": [], "total": [], "messages": []}
         for script in path.parent.glob("*.py"):
             if script.name == path.name or path.parent.name in ("pytorch", "chainer"):
                 file = f"exercises/{script.relative_to(ROOT / 'solutions')}"
@@ -119,7 +121,8 @@ def see(folder, path, run, instead=None):
             seen = (in_mpi if run.mpi else in_torchrun)(place, run, options.format(folder=folder).split(), out)
             for what in found:
                 found[what] += seen[what]
-            found["result"] += results(out, lambda name: name not in MESSAGES)
+            for what in ("result", "total"):
+                found[what] += results(out, lambda name: name not in MESSAGES)
             found["messages"] += results(out, MESSAGES.__contains__)
             found["messages"] += held(out)
             if path.stem != "train_restarts":
@@ -145,7 +148,8 @@ def in_torchrun(place, run, options, out):
     lines = [_rounded(line) for line in (out / "printed").read_text().splitlines() if "mean losses" in line]
     messages = [dict(collections.Counter(value for what, value in noted if what in ("wait", "operation", "work"))) for noted in of_ranks]
     messages += [begun(noted) for noted in of_ranks]
-    return {"failure": seen["failure"], "result": computed + lines, "messages": messages}
+    total = [[[sum(numbers) for numbers in zip(*of_step)] for of_step in zip(*updates)]]
+    return {"failure": seen["failure"], "result": computed + lines, "total": total + lines, "messages": messages}
 
 
 def _rounded(line):
@@ -175,9 +179,10 @@ def in_mpi(place, run, options, out):
     try:
         done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=LIMIT)
     except subprocess.TimeoutExpired:
-        return {"failure": "it waits for ever", "result": [], "messages": []}
+        return {"failure": "it waits for ever", "result": [], "total": [], "messages": []}
     failure = f"it fails ({(done.stderr.strip().splitlines() or ['nothing printed'])[-1]:.120})" if done.returncode else ""
-    return {"failure": failure, "result": done.stdout.splitlines() if run.script == "mpi_accuracy.py" else [], "messages": []}
+    result = done.stdout.splitlines() if run.script == "mpi_accuracy.py" else []
+    return {"failure": failure, "result": result, "total": result, "messages": []}
 
 
 def results(out, wanted):
