@@ -29,8 +29,14 @@ IMAGES = "-e 4 -b 4 --size 16 --seed 3 --dataset {folder}/data.npz"
 FILES = "-e 1 -b 100 --seed 3 --dataset {folder}/digits"  # whose images are in digits_files
 TRANSFORMER = "-e 3 -b {{batch}} --size 8 --width 16 --heads 2 --blocks 2 --seed 3 --dataset {folder}/data.npz --gpu-memory unlimited --method "
 OF_12, OF_4 = (TRANSFORMER.replace("{{batch}}", batch) for batch in ("12", "4"))
+FEWER = "1f1b --micro-batches 2"  # than stages
+OF_5_LAYERS = OF_12.replace("blocks 2", "blocks 3")
 TRAIN_CNTK = tuple(f"{FILES} {more}" for more in ("", "--by-hand", "--bits 1 --warm-up 200", "--block-size 400"))
 
+LAST_FIRST = ("schedules.py", "gpipe", """
+order = range(micro_batches)
+operations = [f"F{number}" for number in order] + [f"B{number}" for number in (order if stage else order[::-1])]
+""")  # with which stage 0 goes backward through another micro-batch first than the other stages
 MESSAGES = {"messages", "sent"}  # of an all-reduce, as the course's own functions count them
 
 
@@ -42,6 +48,7 @@ class Run(NamedTuple):
     options: tuple = ("",)
     mpi: bool = False
     nodes: int = 1
+    beside: tuple = ()  # (file, gap, its answer) of a script beside it, in place of the solution's
 
 
 RUNS = {
@@ -57,10 +64,10 @@ RUNS = {
     "pytorch/train_restarts.py": Run("train_restarts.py", 2, (FILES, FILES.replace("-e 1", "-e 2"))),  # the second goes on
     "pytorch/train_cntk.py": Run("train_cntk.py", 2, TRAIN_CNTK, mpi=True),
     "chainer/half_and_late.py": Run("train_hooks.py", 2, (IMAGES + " --method float16 float16-double-buffering",), mpi=True),
-    "pytorch/save_memory.py": Run("train_memory.py", 1, (OF_12.replace("-b 12", "-b 11") + "accumulate-4 checkpoint-and-accumulate-4",)),  # unequal ones
+    "pytorch/save_memory.py": Run("train_memory.py", 1, (OF_12.replace("-b 12", "-b 11") + "accumulate-4 checkpoint-and-accumulate-4",)),
     "pytorch/zero.py": Run("train_sharded.py", 3, (OF_4 + "zero",)),
-    "pytorch/schedules.py": Run("train_pipeline.py", 3, (OF_12 + "gpipe 1f1b --micro-batches 4", OF_12 + "1f1b --micro-batches 2")),  # fewer than stages
-    "pytorch/pipeline.py": Run("train_pipeline.py", 3, ((OF_12 + "gpipe 1f1b --micro-batches 4").replace("blocks 2", "blocks 3"),)),  # 5 layers
+    "pytorch/schedules.py": Run("train_pipeline.py", 3, (OF_12 + "gpipe 1f1b --micro-batches 4", OF_12 + FEWER)),
+    "pytorch/pipeline.py": Run("train_pipeline.py", 3, (OF_5_LAYERS + "gpipe 1f1b --micro-batches 4",), beside=LAST_FIRST),
     "pytorch/torch_pipeline.py": Run("train_pipeline.py", 3, (OF_12 + "torch-gpipe torch-1f1b --micro-batches 4",)),
     "pytorch/products.py": Run("train_mesh.py", 4, (OF_4 + "tensor-inside --dropout 0",), nodes=2),
     "pytorch/products_dtensor.py": Run("products_dtensor.py", 2, ("--width 16 --heads 2",)),
@@ -114,7 +121,8 @@ def see(folder, path, run, instead=None):
         for script in path.parent.glob("*.py"):
             if script.name == path.name or path.parent.name in ("pytorch", "chainer"):
                 file = f"exercises/{script.relative_to(ROOT / 'solutions')}"
-                text = solved(file, **(instead or {} if script.name == path.name else {}))
+                others = dict([run.beside[1:]]) if run.beside[:1] == (script.name,) else {}
+                text = solved(file, **(instead or {} if script.name == path.name else others))
                 (place / script.name).write_text(text.replace("SIZE = 2, 32, 0.02, 64", "SIZE = 1, 32, 0.02, 16"))  # of from_scratch.py
         for options in run.options:
             out = place / "out"
