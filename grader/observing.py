@@ -30,10 +30,10 @@ def alone(check, cases, source, server, readable):
                 seen += found
                 if outcome:
                     return seen, (case, outcome)
-            return seen, None
-        seen += found
-        if outcome:
+        elif outcome:
             return seen, (group[0], outcome)
+        else:
+            seen += found
     return seen, None
 
 

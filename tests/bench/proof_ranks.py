@@ -29,8 +29,14 @@ IMAGES = "-e 4 -b 4 --size 16 --seed 3 --dataset {folder}/data.npz"
 FILES = "-e 1 -b 100 --seed 3 --dataset {folder}/digits"  # whose images are in digits_files
 TRANSFORMER = "-e 3 -b {{batch}} --size 8 --width 16 --heads 2 --blocks 2 --seed 3 --dataset {folder}/data.npz --gpu-memory unlimited --method "
 OF_12, OF_4 = (TRANSFORMER.replace("{{batch}}", batch) for batch in ("12", "4"))
+FEWER = "1f1b --micro-batches 2"  # than stages
+OF_5_LAYERS = OF_12.replace("blocks 2", "blocks 3")
 TRAIN_CNTK = tuple(f"{FILES} {more}" for more in ("", "--by-hand", "--bits 1 --warm-up 200", "--block-size 400"))
 
+LAST_FIRST = ("schedules.py", "gpipe", """
+order = range(micro_batches)
+operations = [f"F{number}" for number in order] + [f"B{number}" for number in (order if stage else order[::-1])]
+""")  # with which stage 0 goes backward through another micro-batch first than the other stages
 MESSAGES = {"messages", "sent"}  # of an all-reduce, as the course's own functions count them
 
 
@@ -42,6 +48,7 @@ class Run(NamedTuple):
     options: tuple = ("",)
     mpi: bool = False
     nodes: int = 1
+    beside: tuple = ()  # (file, gap, its answer) of a script beside it, in place of the solution's
 
 
 RUNS = {
@@ -57,10 +64,10 @@ RUNS = {
     "pytorch/train_restarts.py": Run("train_restarts.py", 2, (FILES, FILES.replace("-e 1", "-e 2"))),  # the second goes on
     "pytorch/train_cntk.py": Run("train_cntk.py", 2, TRAIN_CNTK, mpi=True),
     "chainer/half_and_late.py": Run("train_hooks.py", 2, (IMAGES + " --method float16 float16-double-buffering",), mpi=True),
-    "pytorch/save_memory.py": Run("train_memory.py", 1, (OF_12.replace("-b 12", "-b 11") + "accumulate-4 checkpoint",)),  # of unequal micro-batches
+    "pytorch/save_memory.py": Run("train_memory.py", 1, (OF_12.replace("-b 12", "-b 11") + "accumulate-4 checkpoint-and-accumulate-4",)),
     "pytorch/zero.py": Run("train_sharded.py", 3, (OF_4 + "zero",)),
-    "pytorch/schedules.py": Run("train_pipeline.py", 3, (OF_12 + "gpipe 1f1b --micro-batches 4",)),
-    "pytorch/pipeline.py": Run("train_pipeline.py", 3, (OF_12 + "gpipe 1f1b --micro-batches 4",)),
+    "pytorch/schedules.py": Run("train_pipeline.py", 3, (OF_12 + "gpipe 1f1b --micro-batches 4", OF_12 + FEWER)),
+    "pytorch/pipeline.py": Run("train_pipeline.py", 3, (OF_5_LAYERS + "gpipe 1f1b --micro-batches 4",), beside=LAST_FIRST),
     "pytorch/torch_pipeline.py": Run("train_pipeline.py", 3, (OF_12 + "torch-gpipe torch-1f1b --micro-batches 4",)),
     "pytorch/products.py": Run("train_mesh.py", 4, (OF_4 + "tensor-inside --dropout 0",), nodes=2),
     "pytorch/products_dtensor.py": Run("products_dtensor.py", 2, ("--width 16 --heads 2",)),
@@ -68,6 +75,7 @@ RUNS = {
     "chainer/chain_list.py": Run("train_pipeline.py", 3, (OF_12.replace(" --gpu-memory unlimited", "") + "naive gpipe --micro-batches 4",), mpi=True),
 }
 
+DIVIDED = ("my_layers",)  # gaps whose right answers may divide the network otherwise: what all ranks compute is compared, added up
 RANDOM = ("dropout",)  # gaps whose right answers draw other random numbers than the solution: what they compute cannot be compared
 
 
@@ -87,39 +95,42 @@ def rows(folder, unit, wanted=()):
                 sys.exit(f"tests.bench.proof_ranks: the solution of {file} itself does not run: {right['failure']}")
             for wrong, answers in zip((True, False), known(unit, path.parent.name if path.parent.name in ("pytorch", "chainer") else None)):
                 for answer in (answer for answer in answers if answer["gap"] in names):
-                    problem = problem_of(right, see(folder, path, run, {answer["gap"]: answer["code"]}), wrong)
+                    problem = problem_of(right, see(folder, path, run, {answer["gap"]: answer["code"]}), wrong, answer["gap"])
                     value, target = "differs" if problem else "the same", "differs" if wrong else "the same"
                     yield f"{unit} {answer['gap']}: {answer['name']}"[:74], value, target if value == target else f"{target} <-- missed"
                     if problem:
                         yield f"    {problem}"[:150], "", ""
 
 
-def problem_of(right, found, wrong):
+def problem_of(right, found, wrong, gap=""):
     """How what was seen differs from what the solution does, in words; "" if it does not. A right answer may send other messages."""
-    for what in ("failure", "result", *["messages"] * wrong):
+    for what in ("failure", "total" if gap in DIVIDED and not wrong else "result", *["messages"] * wrong):
         if not alike(found[what], right[what]):
             return difference(what, found[what], right[what])
     return ""
 
 
 def see(folder, path, run, instead=None):
-    """What the ranks do: {"failure": "" or its last line, "result": what they compute, "messages": of each rank, name -> calls; and what they hold}.
+    """What the ranks do: {"failure": "" or its last line, "result": what they compute, "total": the same with the ranks' gradients added up,
+    "messages": of each rank, name -> calls; and what they hold}.
 
     path: of a solution; instead: {gap: code in place of the solution's}."""
     prepare(Path(folder))
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        place, found = Path(place), {"failure": "", "result": [], "messages": []}
+        place, found = Path(place), {"failure": "", "result": [], "total": [], "messages": []}
         for script in path.parent.glob("*.py"):
             if script.name == path.name or path.parent.name in ("pytorch", "chainer"):
                 file = f"exercises/{script.relative_to(ROOT / 'solutions')}"
-                text = solved(file, **(instead or {} if script.name == path.name else {}))
+                others = dict([run.beside[1:]]) if run.beside[:1] == (script.name,) else {}
+                text = solved(file, **(instead or {} if script.name == path.name else others))
                 (place / script.name).write_text(text.replace("SIZE = 2, 32, 0.02, 64", "SIZE = 1, 32, 0.02, 16"))  # of from_scratch.py
         for options in run.options:
             out = place / "out"
             seen = (in_mpi if run.mpi else in_torchrun)(place, run, options.format(folder=folder).split(), out)
             for what in found:
                 found[what] += seen[what]
-            found["result"] += results(out, lambda name: name not in MESSAGES)
+            for what in ("result", "total"):
+                found[what] += results(out, lambda name: name not in MESSAGES)
             found["messages"] += results(out, MESSAGES.__contains__)
             found["messages"] += held(out)
             if path.stem != "train_restarts":
@@ -145,7 +156,8 @@ def in_torchrun(place, run, options, out):
     lines = [_rounded(line) for line in (out / "printed").read_text().splitlines() if "mean losses" in line]
     messages = [dict(collections.Counter(value for what, value in noted if what in ("wait", "operation", "work"))) for noted in of_ranks]
     messages += [begun(noted) for noted in of_ranks]
-    return {"failure": seen["failure"], "result": computed + lines, "messages": messages}
+    total = [[[sum(numbers) for numbers in zip(*of_step)] for of_step in zip(*updates)]]
+    return {"failure": seen["failure"], "result": computed + lines, "total": total + lines, "messages": messages}
 
 
 def _rounded(line):
@@ -175,9 +187,10 @@ def in_mpi(place, run, options, out):
     try:
         done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=LIMIT)
     except subprocess.TimeoutExpired:
-        return {"failure": "it waits for ever", "result": [], "messages": []}
+        return {"failure": "it waits for ever", "result": [], "total": [], "messages": []}
     failure = f"it fails ({(done.stderr.strip().splitlines() or ['nothing printed'])[-1]:.120})" if done.returncode else ""
-    return {"failure": failure, "result": done.stdout.splitlines() if run.script == "mpi_accuracy.py" else [], "messages": []}
+    result = done.stdout.splitlines() if run.script == "mpi_accuracy.py" else []
+    return {"failure": failure, "result": result, "total": result, "messages": []}
 
 
 def results(out, wanted):

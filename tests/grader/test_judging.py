@@ -222,3 +222,16 @@ def test_a_student_who_claims_that_a_case_lacks_something_is_judged(verdicts):
     """The solution shows that the case does not."""
     found = verdicts(solved(SINGLE.file, optimizer="from grader.box.rank import Lacking\nraise Lacking('inputs')"), "optimizer")["optimizer"]
     assert (found.status, found.points) == (ERROR, 0)
+
+
+def test_cases_that_fail_only_together_hide_no_other_cases():
+    """Such as on a machine that is too busy: each is then run alone, and so are those for another number of ranks, and those that students don't have."""
+
+    class Busy:
+        def run(self, target, arguments, ranks=1, limits=None, readable=None):
+            count = len(arguments[0])
+            return observing.Outcome([observing.RankOutcome(ERROR if count > 1 else None, [0] * count) for _ in range(ranks)])
+
+    cases = [{"ranks": ranks, "number": number} for number, ranks in enumerate((2, 2, 1, 1, 3))]
+    seen, bad = observing.alone(Check("gap", "probe", tuple(cases[:3]), ()), cases, {}, Busy(), None)
+    assert bad is None and [case["number"] for case, _, _ in seen] == [0, 1, 2, 3, 4]
