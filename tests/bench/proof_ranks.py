@@ -89,8 +89,8 @@ LARGE = Run("train_hooks.py", 2, (IMAGES + " --method float16 --lr 1e-10",), rep
 SLOW_WORKER = Run("train_parameter_server.py", 3, (IMAGES + " --method asynchronous-slow-worker",), in_any_order=True)
 CNTK = RUNS["pytorch/train_cntk.py"]
 START = "    start = time.perf_counter()\n"
-SAVED = """    save = trainer.save_checkpoint
-    trainer.save_checkpoint = lambda *arguments: (print("A checkpoint after", trainer.total_number_of_samples_seen), save(*arguments))
+SAVED = """    tell, save = (lambda line: comm.rank or print(line, flush=True)), trainer.save_checkpoint
+    trainer.save_checkpoint = lambda *arguments: (tell(f"A checkpoint after {trainer.total_number_of_samples_seen}"), save(*arguments))
 """
 OF_GAP = {  # (file, gap): the runs for that gap, where others than those of its file show it
     ("pytorch/half_and_late.py", "half"): (RUNS["pytorch/half_and_late.py"], LARGE),
