@@ -72,7 +72,7 @@ RUNS = {
         "train_restarts.py", 2, (TWO_EPOCHS + " --every 4 --noise 60",) * 2, goes_on=True, replaced=("        table.add", STOPPED + "        table.add")
     ),
     "pytorch/train_cntk.py": Run("train_cntk.py", 2, (FILES, f"{FILES} --by-hand"), mpi=True),
-    "chainer/half_and_late.py": Run("train_hooks.py", 2, (IMAGES + " --method float16 float16-double-buffering",), mpi=True),
+    "chainer/half_and_late.py": Run("train_hooks.py", 2, (IMAGES + " --method plain float16 float16-double-buffering",), mpi=True),
     "pytorch/save_memory.py": Run("train_memory.py", 1, (OF_12.replace("-b 12", "-b 11") + "accumulate-4 checkpoint",)),  # of unequal micro-batches
     "pytorch/zero.py": Run("train_sharded.py", 3, (OF_4 + "zero",)),
     "pytorch/schedules.py": Run("train_pipeline.py", 3, (OF_12 + "gpipe 1f1b --micro-batches 4",)),
