@@ -6,6 +6,7 @@ and host file. bubblewrap makes the root of a pod: this machine's programs, read
 filter of system calls that Kubernetes calls RuntimeDefault, it lets a pod make no user namespaces, unless the manifest says Unconfined.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -13,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -85,7 +85,7 @@ def of_mpijob(job, namespace, files, keys):
     return [pod("Worker", host, (full[host],), {}, {"ssh-auth": secret}) for host in workers] + [launcher]
 
 
-@contextmanager
+@contextlib.contextmanager
 def running(pods, claim, folder):
     """Start the pods, and end them with the block: {host: a Popen whose stdout is the pod's log}. claim: the folder of the shared volume."""
     nodes = {pod.host: {"cores": []} for pod in pods}
@@ -130,7 +130,8 @@ def _numbers(pid):
 
 def kill(process):
     """Kill a pod: nsenter, which began it, bubblewrap, and with that all processes of the pod."""
-    os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def fall_silent(process):

@@ -81,15 +81,18 @@ def test_a_killed_pod_is_noticed_by_its_connections_and_the_training_ends_with_a
 
 
 @pytest.mark.timeout(600)
-def test_a_pod_that_falls_silent_is_noticed_though_no_connection_closes(started):
+@pytest.mark.parametrize(
+    ("befall", "reason"), [(pods.fall_silent, "mpi-1.mpi: .* not responding"), (pods.kill, "mpi-1.mpi: the connection to it broke")]
+)
+def test_a_lost_pod_of_mpiexec_is_named_in_a_sentence(started, befall, reason):
     with started("mpi", "pytorch", ["mpi", "sh", "-c", "hostname; exec sleep 600"], SILENCE="4") as processes:
         for line in processes["mpi-0"].stdout:
             if line.startswith("mpi-1"):
                 break
-        pods.fall_silent(processes["mpi-1"])
+        befall(processes["mpi-1"])
         status, log = pods.ended(processes["mpi-0"], SEEN)
         pods.kill(processes["mpi-1"])
-    assert status == 1 and re.search(r"^entrypoint: a pod is lost \(Timeout, server mpi-1\.mpi not responding\.?\): .*submit the job again$", log, re.MULTILINE), log
+    assert status == 1 and re.search(rf"^entrypoint: a pod is lost \({reason}\): .*submit the job again$", log, re.MULTILINE), log
 
 
 def _shown(name, status, when):
