@@ -49,8 +49,9 @@ MESSAGES = {"messages", "sent"}  # of an all-reduce, as the course's own functio
 class Run(NamedTuple):
     """How the gaps of a file are run: by which script beside it, in how many ranks, with which options, one run after the other.
 
-    beside: (file, gap, its answer) of another script, in place of the solution's; replaced: text of the script, and what stands there instead; printed: which lines that an MPI script prints are a result, a pattern;
-    goes_on: later runs find what earlier ones have written; in_any_order: the ranks' messages come in another order each time.
+    beside: (file, gap, its answer) of another script, in place of the solution's; replaced: text of the script, and what stands there
+    instead; printed: which lines that an MPI script prints are a result, a pattern; goes_on: later runs find what earlier ones have
+    written; in_any_order: the ranks' messages come in another order each time.
     """
 
     script: str
