@@ -109,6 +109,7 @@ def found(rank, ranks, calls):
     Returns {"values": {gap: [[function, its value for each call], ...]}, "constants": [[name, value], ...], "failed": modules that can't be
     imported, "functions": how many there are, "tried": how many take as many arguments as one of the gaps has}.
     """
+    assert Path("/etc/passwd").read_text().startswith("student:"), "only in a sandbox: all functions are called, also those that write and delete"
     functions, constants, failed = everything()
     first = {gap: _decoded(of_gap[0]) for gap, of_gap in calls.items()}
     works = [(name, _forms(function, first)) for name, function in functions.items()]
