@@ -23,7 +23,7 @@ from handson.errors import TrackError
 from handson.pytorch import transformer as of_torch
 
 PIPELINE = Path(__file__).resolve().parents[2] / "solutions/06_model_parallel/chainer/chain_list.py"
-OPTIONS = dict(seed=0, size=8, patch=2, width=8, heads=2, blocks=3, batchsize=8)  # five layers: stages of unequal length on 2 or 4 ranks
+OPTIONS = dict(seed=0, size=8, patch=2, width=8, heads=2, blocks=3, batchsize=8)  # five layers: stages of unequal length on 2, 3 or 4 ranks
 STEPS, MICRO_BATCHES = 3, 4
 NAMES = {"weight": "W", "bias": "b"}
 
@@ -68,7 +68,7 @@ result({method: trained(create_communicator("naive"), method) for method in ("na
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_both_steps_train_as_the_unsplit_network(size):
     whole = stages.part(SimpleNamespace(rank=0, size=1), SimpleNamespace(**OPTIONS), 10)
     optimizer, losses = chainer.optimizers.SGD(0.1).setup(whole), []

@@ -113,9 +113,10 @@ def by_a_plan(comm):
         return model(batch(9)[0]).numpy(), counts
 
 
-def test_the_plan_of_pytorch_trains_as_the_whole_network_too():
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_the_plan_of_pytorch_trains_as_the_whole_network_too(size):
     right, _ = trained(transformer(), [batch(step) for step in range(STEPS)])
-    for outputs, counts in on_ranks(by_a_plan, 2):
+    for outputs, counts in on_ranks(by_a_plan, size):
         numpy.testing.assert_allclose(outputs, right(batch(9)[0]).detach().numpy(), atol=TOLERANCE)
         assert counts == [4, 4]
 
