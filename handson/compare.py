@@ -42,7 +42,7 @@ LECTURE = {1: 51.1, 2: 87.6, 4: 172.1}  # workers -> images/s, as the lecture re
 HEADINGS = ("task", "track", "workers", "runs", "images/s", "speed-up", "efficiency", "val. loss", "val. accuracy")
 TRACKS = {  # name, colour, marker
     "pytorch": ("PyTorch", "#0072B2", "o"), "chainer": ("Chainer", "#D55E00", "^"), "tensorflow": ("TensorFlow", "#E69F00", "s"),
-    "lightning": ("Lightning", "#009E73", "v"), "accelerate": ("Accelerate", "#CC79A7", "P"),
+    "lightning": ("Lightning", "#009E73", "v"), "accelerate": ("Accelerate", "#CC79A7", "P"), "jax": ("JAX", "#56B4E9", "X"),
 }  # fmt: skip
 LINES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))  # for the first, second, ... conditions of a track
 

@@ -10,13 +10,20 @@ SOLUTIONS = Path(__file__).resolve().parents[2] / "solutions/07_frameworks/tenso
 SHAPE, SIZE, IMAGES, RATE = (1, 8, 8), 32, 24, 0.05
 
 
-def solution(name):
+def solution(name, folder=SOLUTIONS):
     """A module of the unit's solutions, which may import others of them."""
-    sys.path[:0] = [] if str(SOLUTIONS) in sys.path else [str(SOLUTIONS)]
-    spec = importlib.util.spec_from_file_location(name, SOLUTIONS / f"{name}.py")
+    sys.path[:0] = [] if str(folder) in sys.path else [str(folder)]
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def options(path, words):
+    """What a script gets of these words."""
+    from handson.training import options
+
+    return options.training_parser(path, None).parse_args(words)
 
 
 def images():
