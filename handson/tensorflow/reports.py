@@ -6,7 +6,7 @@ from handson.training import watchdog
 from handson.training.epoch_table import EpochTable
 
 
-class Table(keras.callbacks.Callback, EpochTable):
+class Table(EpochTable, keras.callbacks.Callback):
     """The table as a callback of `fit`. A loop of one's own calls the methods of EpochTable by itself."""
 
     def on_train_begin(self, logs=None):
