@@ -9,7 +9,6 @@ import numpy
 import oracle
 import pytest
 import torch
-import torch.nn.functional as F
 from forked import Script, together
 
 from handson.pytorch.model import ConvNet
@@ -63,43 +62,13 @@ def as_torch(parameters, statistics):
     return model
 
 
-def by_torch(parts, images):
-    """(the loss of each epoch, the loss on the test set after it): each batch in so many parts, each normalised by itself."""
+def assert_right(log, parts, images):
     from handson.jax.model import initial
 
-    train_set, test_set = sets(images)
-    model = as_torch(*initial(0))
-    optimizer, found = torch.optim.SGD(model.parameters(), RATE, momentum=0.9), []
-
-    def losses(images, labels):
-        outputs = model(data.enlarge(torch.from_numpy(images), SIZE))
-        return F.cross_entropy(outputs, torch.from_numpy(labels), reduction="sum")
-
-    for epoch in range(EPOCHS):
-        order, total = numpy.random.RandomState([0, epoch]).permutation(images), 0.0
-        for begin in range(0, images, TOTAL):
-            optimizer.zero_grad()
-            before, after, batch = [one.clone() for one in model.buffers()], [], order[begin : begin + TOTAL]
-            for part in numpy.split(batch, parts):
-                for buffer, value in zip(model.buffers(), before):
-                    buffer.copy_(value)
-                loss = losses(train_set.images[part], train_set.labels[part])
-                (loss / len(batch)).backward()
-                total += loss.item()
-                after.append([one.clone() for one in model.buffers()])
-            for buffer, values in zip(model.buffers(), zip(*after)):
-                buffer.copy_(sum(values) / parts)
-            optimizer.step()
-        model.eval()
-        with torch.no_grad():
-            found.append((total / images, float(losses(test_set.images, test_set.labels)) / TEST))
-        model.train()
-    return numpy.array(found)
-
-
-def assert_right(log, parts, images):
+    orders = [numpy.random.RandomState([0, epoch]).permutation(images) for epoch in range(EPOCHS)]
+    epochs = [[numpy.split(order[begin : begin + TOTAL], parts) for begin in range(0, images, TOTAL)] for order in orders]
     found = numpy.array([[row["main/loss"], row["validation/main/loss"]] for row in log])
-    assert found == pytest.approx(by_torch(parts, images), rel=1e-3)
+    assert found == pytest.approx(oracle.by_torch(as_torch(*initial(0)), epochs, *sets(images), SIZE, RATE), rel=1e-3)
 
 
 @pytest.mark.parametrize(("devices", "images"), [(1, 24), (2, 20), (4, 24)])
