@@ -116,7 +116,7 @@ def _apply(check, cases, given, server, readable, shared=None):
         return [(status, message, None)] * len(check.criteria), ""
     odd, hidden = "", cases[len(check.cases) :]
     try:
-        seen, bad = (shared, None) if shared else observing.alone(check, cases, source, server, readable)
+        seen, bad = shared or observing.alone(check, cases, source, server, readable)
     except BoxFault:
         raise
     except Exception as error:  # raised by a probe that only reads the text

@@ -30,10 +30,10 @@ def alone(check, cases, source, server, readable):
                 seen += found
                 if outcome:
                     return seen, (case, outcome)
-            return seen, None
-        seen += found
-        if outcome:
+        elif outcome:
             return seen, (group[0], outcome)
+        else:
+            seen += found
     return seen, None
 
 
@@ -50,12 +50,14 @@ def _in_ranks_of_its_own(check, group, ranks, source, server, readable):
     return [(case, list(of_case), outcome) for case, of_case in zip(group, zip(*outcome.observations))], None
 
 
-def together(checks, cases, sources, server, readable, limits=None):
-    """Run several gaps, and all cases of each, one after the other in the same ranks: {gap: [(case, observations of its ranks, outcome)]}.
+def together(checks, cases, sources, server, readable, limits=None, most=None):
+    """Run several gaps, and all cases of each, one after the other in the same ranks: {gap: what `alone` returns for it}.
 
     Starting processes takes longer than most gaps. But one gap could spoil the processes for the next, so a wrong or missing result here
-    proves nothing: such a gap has to run again `alone`. cases, sources: by gap; a source is None if there is nothing to run. limits: others
-    than LIMITS.
+    proves nothing: such a gap has to run again `alone`. cases, sources: by gap; a source is None if there is nothing to run.
+
+    For trusted code there are other limits than LIMITS, and `most` works run at the same time; gaps that raise an error on all ranks are not
+    missing then.
     """
     works = {}  # number of ranks -> gap -> works, as grader.probes.cases takes them
     for check in checks:
@@ -67,11 +69,47 @@ def together(checks, cases, sources, server, readable, limits=None):
     seen = {gap: {} for gap in sharing}
     for ranks, gaps in works.items():
         here = {gap: of_gap for gap, of_gap in gaps.items() if gap in sharing}
-        found = _in_the_same_ranks(here, ranks, server, readable, limits or LIMITS) if here else {}
+        found = {}
+        for some in _parts(here, most):
+            found |= _all_that_can(some, ranks, server, readable, limits or LIMITS, most is not None)
         sharing -= here.keys() - found.keys()
         for gap in found:
             seen[gap][ranks] = found[gap]
-    return {gap: [one for ranks, _ in _by_ranks(cases[gap]) for one in seen[gap][ranks]] for gap in sharing}
+    return {gap: _up_to_the_first_error([one for ranks, _ in _by_ranks(cases[gap]) for one in seen[gap][ranks]]) for gap in sharing}
+
+
+def _parts(gaps, most):
+    """{gap: works} in parts of at most so many works, or one gap; None: of any number."""
+    parts = [{}]
+    for gap, of_gap in gaps.items():
+        if most and sum(map(len, parts[-1].values())) + len(of_gap) > most and parts[-1]:
+            parts.append({})
+        parts[-1][gap] = of_gap
+    return parts
+
+
+def _all_that_can(gaps, *run):
+    """What `_in_the_same_ranks` returns of gaps without those at which the ranks end. run: its other arguments."""
+    found, again = {}, {}  # again: those before one at which the ranks ended
+    while gaps:
+        seen, ended_at = _in_the_same_ranks(gaps, *run)
+        found |= seen
+        if ended_at:
+            names = list(gaps)
+            place = names.index(ended_at)
+            again |= {gap: gaps[gap] for gap in names[:place]}
+            gaps = {gap: gaps[gap] for gap in names[place + 1 :]}
+        else:
+            gaps = {}
+        if not gaps:
+            gaps, again = again, {}
+    return found
+
+
+def _up_to_the_first_error(seen):
+    """What `alone` returns for the cases [(case, observations of its ranks or None, outcome)]."""
+    bad = next((number for number, (_, observations, _) in enumerate(seen) if observations is None), None)
+    return (seen, None) if bad is None else (seen[:bad], (seen[bad][0], seen[bad][2]))
 
 
 def _several_kinds(check, cases):
@@ -80,25 +118,39 @@ def _several_kinds(check, cases):
     return bool(dict(_by_ranks(cases[:public])).keys() & dict(_by_ranks(cases[public:])).keys())
 
 
-def _in_the_same_ranks(gaps, ranks, server, readable, limits):
-    """One run of all works of {gap: works}. Returns what `together` does, without the gaps that raised an error."""
+def _in_the_same_ranks(gaps, ranks, server, readable, limits, telling):
+    """One run of all works of {gap: works}. Returns {gap: [(case, observations of its ranks, outcome)]} without the gaps that raised an error,
+    unless `telling`, which have None in place of observations; and the gap at which the ranks ended before others could run, or None."""
     works = [work for of_gap in gaps.values() for work in of_gap]
     try:
-        outcome = server.run(f"{CASES}:independent", [works], ranks, limits, readable)
+        outcome = server.run(f"{CASES}:independent", [works, vars(limits) if telling else None], ranks, limits, readable)
     except (BoxFault, OSError):  # if the machine is at fault, running the gaps alone will show it
-        return {}
+        return {}, None
     printed = [rank.output.split(MARK) for rank in outcome.ranks]
-    if not _complete(outcome, len(works)) or any(len(pieces) != len(works) for pieces in printed):
-        return {}
+    if not _complete(outcome, len(works)):
+        begun = [gap for gap, of_gap in gaps.items() for _ in of_gap][: min(map(len, printed))]
+        return {}, begun[-1] if any(rank.status in SOON for rank in outcome.ranks) else None
+    if any(len(pieces) != len(works) for pieces in printed):
+        return {}, None
     found, begin = {}, 0
     for gap, of_gap in gaps.items():
         part = slice(begin, begin := begin + len(of_gap))
         observed = [_bounded(rank.observations[part]) for rank in outcome.ranks]
-        if not any(one is None for of_rank in observed for one in of_rank):
-            told = [RankOutcome(None, output="".join(pieces[part])) for pieces in printed]
-            of_it = Outcome(told, outcome.cpu_seconds / len(gaps), outcome.seconds / len(gaps))
-            found[gap] = [(case, list(of_case), of_it) for (_, _, case), of_case in zip(of_gap, zip(*observed))]
-    return found
+        told = [RankOutcome(None, output="".join(pieces[part])) for pieces in printed]
+        of_it = Outcome(told, outcome.cpu_seconds / len(gaps), outcome.seconds / len(gaps))
+        of_cases = zip((case for _, _, case in of_gap), zip(*observed))
+        if telling:
+            found[gap] = [(case, *_of_told(of_case, of_it)) for case, of_case in of_cases]
+        elif not any(one is None for of_rank in observed for one in of_rank):
+            found[gap] = [(case, list(of_case), of_it) for case, of_case in of_cases]
+    return found, None
+
+
+def _of_told(of_case, outcome):
+    """(observations of the ranks, outcome), or (None, the outcome of ranks that fail). of_case: [observation, None] or [None, error] of each rank."""
+    if not any(error for _, error in of_case):
+        return [observation for observation, _ in of_case], outcome
+    return None, Outcome([RankOutcome(**error) for _, error in of_case], outcome.cpu_seconds, outcome.seconds)
 
 
 def _complete(outcome, works):

@@ -1,5 +1,6 @@
 """For all tests: signals as in a terminal, which tests are quick, and the order in which several processes share the files."""
 
+import gc
 import os
 import re
 import signal
@@ -62,12 +63,22 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Keep what pytest makes of the tests' files for the next run, also where PYTHONDONTWRITEBYTECODE is set: it is half of the collection."""
+    """Keep what pytest makes of the tests' files for the next run, also where PYTHONDONTWRITEBYTECODE is set: it is half of the collection.
+    Nothing that it makes becomes garbage, so that looking for it only takes time, then and later."""
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    gc.disable()
     try:
         return (yield)
     finally:
         sys.dont_write_bytecode = before
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Where only quick tests are wanted, leave out the files that have none: each process would import them."""
+    if config.option.markexpr == "quick" and collection_path.suffix == ".py" and re.search(r"^pytestmark = .*mark\.slow", collection_path.read_text(), re.MULTILINE):
+        return True
 
 
 def pytest_addoption(parser):

@@ -12,7 +12,7 @@ SETTINGS = {
     "--method all --epoch 3": "--method all --epoch 1",
     "interval=2, count=4": "interval=1, count=2",
     '"none", "100mbit", "20mbit"': '"none", "20mbit"',
-    "accumulate-2 accumulate-4 accumulate-8 checkpoint torch-checkpoint": "accumulate-4 checkpoint",
+    "accumulate-4 accumulate-8 checkpoint torch-checkpoint": "accumulate-4 checkpoint",
     "for ranks in SELECT}": "for ranks in (1, 2)}",
     '"1 bit": "--bits 1 --warm-up 1500", ': "",
     "RATES = (800, 400, 160)": "RATES = (800, 160)",

@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import sys
 import threading
 import time
 
@@ -26,6 +27,10 @@ def the_rank(device, rank, workers, number):
     return rank, workers, number
 
 
+def start(device, rank, workers):
+    return os.getppid(), "torch._dynamo" in sys.modules
+
+
 def fails(device, rank, workers):
     raise ValueError("of the test")
 
@@ -46,6 +51,11 @@ def test_answers_come_in_the_order_of_ranks_and_the_caller_is_not_pinned():
     cores = os.sched_getaffinity(0)
     assert on_gpus(the_rank, 7, workers=2) == [(0, 2, 7), (1, 2, 7)]
     assert os.sched_getaffinity(0) == cores and not multiprocessing.active_children()
+
+
+def test_all_workers_are_forked_from_one_process_that_has_imported_pytorch():
+    [(parent, warm)] = on_gpus(start)
+    assert warm and parent != os.getpid() and on_gpus(start, workers=2) == [(parent, True)] * 2
 
 
 def test_a_worker_that_fails_is_named():

@@ -42,12 +42,8 @@ def be_rank(number, work, limits, channel, output, stack):
         module, function = work["function"].split(":")
         probe = getattr(importlib.import_module(module), function)
         answer = messages.pack({"observations": probe(number, work["ranks"], *work["arguments"])})
-    except Wrong as wrong:
-        answer = messages.pack({"status": FAILED, "message": str(wrong), "line": wrong.__cause__ and _line(wrong.__cause__)})
-    except Lacking as error:
-        answer = messages.pack({"status": GRADER_FAULT, "message": str(error)})
     except BaseException as error:
-        answer = messages.pack(_told(error, limits))
+        answer = messages.pack(told(error, limits))
     try:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -72,8 +68,12 @@ def _prepare(limits, ranks, channel, output, stack):
     limit_rank(limits, range(2, 2 + ranks) if os.getppid() == 1 else ())  # process 1 of a namespace of its own has started them first of all
 
 
-def _told(error, limits):
+def told(error, limits):
     """What the rank tells the box about an exception."""
+    if isinstance(error, Wrong):
+        return {"status": FAILED, "message": str(error), "line": error.__cause__ and _line(error.__cause__)}
+    if isinstance(error, Lacking):
+        return {"status": GRADER_FAULT, "message": str(error)}
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "bad_alloc" in str(error):
         return {"status": OUT_OF_MEMORY, "message": f"it wants more memory than the {limits.memory_bytes >> 20} MiB it may have", "line": _line(error)}
     return {"status": ERROR, "message": no_thread(str(error), limits) or _words(error), "line": _line(error)}

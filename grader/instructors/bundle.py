@@ -13,6 +13,7 @@ from handson.files import add_to_zip, written_aside
 TOP = "handson-course"  # the archive's one folder
 FOR_STUDENTS = "for_students"  # the folder with what students receive besides exercises and notebooks, mostly as links
 LEFT_OUT = {"instructors", "__pycache__", "CHOSEN"}  # students don't receive folders and files with these names
+HIDDEN = {".containerignore", ".dockerignore"}  # what they receive although it begins with a dot: an image must not take their .venv
 FOR_TESTS = "# Students do without what follows"  # in requirements.txt
 
 
@@ -57,4 +58,4 @@ def _for_students(folder):
 
 
 def _is_for_students(name):
-    return name not in LEFT_OUT and not name.startswith(".")
+    return name in HIDDEN or name not in LEFT_OUT and not name.startswith(".")

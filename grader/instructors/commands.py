@@ -63,11 +63,16 @@ def estimate(
     per_host: Annotated[int, typer.Option(min=1, help="Engines of each host.")] = 32,
     start: Annotated[float | None, typer.Option(min=0, help="Seconds for which a job of engines waits and starts.")] = None,
     site: Annotated[str | None, typer.Option(help="Take --per-host from this site's nodes, and --start from its last `cluster start`.")] = None,
+    record: Annotated[bool, typer.Option("--record", help="Grade a class of known answers, and write what it costs into the course, for other machines.")] = False,
+    unit: Annotated[list[str] | None, typer.Option(help="With --record: only this unit (may be repeated).")] = None,
 ):
     """Estimate how long classes take to grade, by what this machine's gradings took."""
     from grader.instructors.grade import speed
     from grader.instructors.grade.estimate import at_site, numbers, table
+    from grader.instructors.grade.record import record as write_reference
 
+    if record:
+        return write_reference(typer.echo, unit)
     if site:
         per_host, start = at_site(site, start)
     for line in table(numbers("--students", students), numbers("--engines", engines), per_host, start, speed.here(1)[1]):

@@ -54,23 +54,26 @@ def verdicts(unit, part, text, server, names=None, cases=None, site=None):
     return list(judging.judge(unit, (replace(part, checks=checks),), lambda file: text, server, cases, readable(), SEED))
 
 
-def check_of(part, mutant):
-    """The check that a mutant is meant for."""
-    return next(check for check in part.checks if check.gap == mutant.get("check", mutant["gap"]))
+def check_of(part, answer):
+    """The check that a known answer is meant for."""
+    return next(check for check in part.checks if check.gap == answer.get("check", answer["gap"]))
 
 
-def mutants_in_bulk(unit, part, check, server):
-    """{(gap, name): {criterion: (status, message)}} of the mutants of a check, which run in the same ranks, as the gaps of a file do. Mutants
+def mutants_in_bulk(unit, part, server):
+    """{(gap, name): {criterion: (status, message)}} of the mutants of a file's gaps, which run in the same ranks, as the gaps of a file do. Those
     that don't share their ranks with others, since they end them or hang, are left out."""
     part = _at(part, SITE)
-    check = next(one for one in part.checks if one.gap == check.gap)
-    mutants = [mutant for mutant in of_part(unit, part)[0] if check_of(part, mutant) is check and "status" not in mutant]
-    given = {(mutant["gap"], mutant["name"]): judging._source(check, part, solved(part.file, **{mutant["gap"]: mutant["code"]})) for mutant in mutants}
-    cases, names = judging._cases(unit, check, (), SEED), {" ".join(key): key for key in given}
-    checks, sources = [replace(check, gap=name) for name in names], {name: given[key][0] for name, key in names.items()}
-    seen = _together(checks, cases, sources, server, max(1, (TOGETHER_WHOLE if check.whole else TOGETHER) // len(cases)))
-    judged = {names[name]: judging._apply(check, cases, given[names[name]], server, None, of_mutant)[0] for name, of_mutant in seen.items()}
-    return {key: {criterion.title: one[:2] for criterion, one in zip(check.criteria, of_mutant)} for key, of_mutant in judged.items()}
+    mutants = [mutant for mutant in of_part(unit, part)[0] if "status" not in mutant]
+    texts = [(mutant, solved(part.file, **{mutant["gap"]: mutant["code"]})) for mutant in mutants]
+    return _in_bulk(unit, part, [(mutant, check_of(part, mutant), text) for mutant, text in texts], server)
+
+
+def variants_in_bulk(unit, part, server):
+    """As `mutants_in_bulk`, but of the variants, in a sandbox, and with the hidden cases. Each stands in a file with variants of other gaps."""
+    part, added = _at(part, SITE), hidden.cases()
+    texts = [(layer, solved(part.file, **{variant["gap"]: variant["code"] for variant in layer})) for layer in layers(unit, part)]
+    variants = [(variant, check_of(part, variant), text) for layer, text in texts for variant in layer]
+    return _in_bulk(unit, part, variants, server, lambda check: added.get((unit, part.folder, check.gap), ()), readable())
 
 
 def mutant_by_itself(unit, part, mutant, server):
@@ -85,6 +88,12 @@ def is_caught(found, mutant, check):
     status, message = found.get(mutant["criterion"], ("", ""))
     others = {criterion for criterion, (status, _) in found.items() if status != PASSED}
     return status == mutant.get("status", FAILED) and mutant["message"] in message and others <= may_fail(mutant, check)
+
+
+def is_right(in_bulk, variant):
+    """Whether a variant passed all criteria in bulk. If not, it may have been the fault of others: it has to be judged in its layer."""
+    found = in_bulk.get((variant["gap"], variant["name"]))
+    return bool(found) and all(status == PASSED for status, _ in found.values())
 
 
 def may_fail(mutant, check):
@@ -117,10 +126,17 @@ def _at(part, site):
     return replace(part, checks=tuple(replace(check, cases=tuple(case | {"site": site} for case in check.cases)) for check in part.checks))
 
 
-def _together(checks, cases, sources, server, most):
-    """As observing.together, for checks with the same cases, at most so many at once. If one of them ends the ranks, the halves run."""
-    if len(checks) > most:
-        half = min(most, len(checks) // 2)
-        return _together(checks[:half], cases, sources, server, most) | _together(checks[half:], cases, sources, server, most)
-    seen = observing.together(checks, {check.gap: cases for check in checks}, sources, server, None, LIMITS)
-    return seen if seen or len(checks) < 4 else _together(checks, cases, sources, server, len(checks) // 2)
+def _in_bulk(unit, part, answers, server, added=lambda check: (), readable=None):
+    """What `mutants_in_bulk` returns, for [(known answer, its check, the text of the file)]. added: the hidden cases of a check."""
+    given = {" ".join((answer["gap"], answer["name"])): (answer, check, judging._source(check, part, text)) for answer, check, text in answers}
+    cases = {check.gap: judging._cases(unit, check, added(check), SEED) for _, check, _ in given.values()}
+    observing.foresee([(check, cases[check.gap]) for check in part.checks if check.gap in cases], server)
+    judged = {}
+    for whole, most in ((False, TOGETHER), (True, TOGETHER_WHOLE)):
+        of_kind = {name: replace(check, gap=name) for name, (_, check, _) in given.items() if check.whole == whole}
+        sources, of_each = {name: given[name][2][0] for name in of_kind}, {name: cases[given[name][1].gap] for name in of_kind}
+        for name, seen in observing.together(of_kind.values(), of_each, sources, server, readable, LIMITS, most).items():
+            answer, check, source = given[name]
+            found, _ = judging._apply(check, of_each[name], source, server, readable, seen)
+            judged[answer["gap"], answer["name"]] = {criterion.title: one[:2] for criterion, one in zip(check.criteria, found)}
+    return judged

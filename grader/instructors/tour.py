@@ -5,11 +5,10 @@ import time
 from rich.console import Console
 from rich.table import Table
 
-from grader import exercises
 from grader.course import UNITS, ready
 from grader.instructors.grade.grading import grade
 from grader.instructors.gradebook import Gradebook
-from grader.instructors.release import notebook
+from grader.instructors.grade.record import hand_in_untouched, write
 from grader.instructors.known_answers import known, solved
 from grader.judging import ONLY_IF
 from grader.verdict import FAILED, NOT_FOUND, PASSED, counted
@@ -21,7 +20,7 @@ def tour(folder, trusted, say):
     """Make the submissions of a class in `folder`, grade them and show the result. Returns whether all points are as expected."""
     begin = time.monotonic()
     say("\nThe grader now grades a class of known answers: the solutions, untouched exercises, and answers with one mistake each.")
-    expected = _hand_in(folder / "handed_in")
+    expected = hand_in(folder / "handed_in")
     grade(folder / "handed_in", folder / "graded", engines=ENGINES, trusted=trusted, say=say)
     table = Table("student", "unit", "points", "of", "what was found", box=None, header_style="bold")
     fine = True
@@ -41,24 +40,19 @@ def tour(folder, trusted, say):
     return fine
 
 
-def _hand_in(folder):
+def hand_in(folder):
     """Fill `folder` with submissions. Returns {student: {unit: a function of points and most points, true if they are as expected}}."""
     expected = {"solutions": {}, "untouched": {}}
     for unit in ready():
         for part in UNITS[unit]:
-            _write(folder / "solutions" / part.file, solved(part.file))
-            _write(folder / "untouched" / part.file, exercises.given_out(part.file).text)
+            write(folder / "solutions" / part.file, solved(part.file))
             scripts = [mutant for mutant in known(unit, part.folder)[0] if part.file.endswith(".py") and mutant["gap"] in {check.gap for check in part.checks}]
             if scripts:
                 mutant = scripts[len(scripts) // 2]
                 student = f"{part.track or 'both tracks'}: {mutant['name']}"
-                _write(folder / student / part.file, solved(part.file, **{mutant["gap"]: mutant["code"]}))
+                write(folder / student / part.file, solved(part.file, **{mutant["gap"]: mutant["code"]}))
                 expected[student] = {unit: lambda points, most: points < most}
         expected["solutions"][unit] = lambda points, most: points == most
         expected["untouched"][unit] = lambda points, most: points == 0
+    hand_in_untouched(folder / "untouched", ready())
     return expected
-
-
-def _write(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(notebook(text) if path.suffix == ".ipynb" else text)

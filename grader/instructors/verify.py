@@ -111,17 +111,19 @@ def problems(unit, part, server):
                 yield f'{where}: {verdict.gap} as it is given out counts as {verdict.status} for "{verdict.check}"'
         if wrong:
             return  # then most known answers would be judged wrongly, too
-        for check in part.checks:
-            in_bulk = known.mutants_in_bulk(unit, part, check, server)
-            for mutant in (mutant for mutant in known.of_part(unit, part)[0] if known.check_of(part, mutant) is check):
-                found = in_bulk.get((mutant["gap"], mutant["name"]), {})
-                for _ in range(TRIES):
-                    if not known.is_caught(found, mutant, check):
-                        found = known.mutant_by_itself(unit, part, mutant, server)
+        in_bulk = known.mutants_in_bulk(unit, part, server)
+        for mutant in known.of_part(unit, part)[0]:
+            check, found = known.check_of(part, mutant), in_bulk.get((mutant["gap"], mutant["name"]), {})
+            for _ in range(TRIES):
                 if not known.is_caught(found, mutant, check):
-                    status, message = found[mutant["criterion"]]
-                    yield f'{where}: the mistake "{mutant["name"]}" in {mutant["gap"]} is not caught as it should by "{mutant["criterion"]}": {status} {message}'
+                    found = known.mutant_by_itself(unit, part, mutant, server)
+            if not known.is_caught(found, mutant, check):
+                status, message = found[mutant["criterion"]]
+                yield f'{where}: the mistake "{mutant["name"]}" in {mutant["gap"]} is not caught as it should by "{mutant["criterion"]}": {status} {message}'
+        in_bulk = known.variants_in_bulk(unit, part, server)
         for layer in known.layers(unit, part):
+            if all(known.is_right(in_bulk, variant) for variant in layer):
+                continue
             for verdict in known.judged_layer(unit, part, layer, server):
                 if verdict.status != PASSED:
                     yield f'{where}: a right answer to {verdict.gap} gets no points for "{verdict.check}": {verdict.message}'

@@ -7,10 +7,14 @@ import contextlib
 import importlib
 import os
 import sys
+import time
+from pathlib import Path
 
-from grader.box.rank import Lacking
+from grader.box.rank import Lacking, told
+from grader.sandbox import Limits
 
 MARK = "\x1e"  # separates in a rank's output what the `independent` works print
+PATIENCE = 0.5  # seconds that a rank whose work raised an error waits for the others to do the same
 
 
 class Case(dict):
@@ -25,19 +29,38 @@ def each(rank, ranks, works):
     return [_do(rank, ranks, *work) for work in works]
 
 
-def independent(rank, ranks, works):
-    """As `each`, for works that don't depend on each other: with one rank, a work that raises an error gives None, and the rest still run."""
-    found = []
+def independent(rank, ranks, works, limits=None):
+    """As `each`, for works that don't depend on each other: a work that raises an error on all ranks gives None, and the rest still run.
+
+    limits: those of the ranks, if each work is to give [what it returns, None], or [None, how the rank would have told of its error].
+    """
+    found, folder = [], Path.cwd()
     for number, work in enumerate(works):
         if number:
             _mark()
         try:
-            found.append(_do(rank, ranks, *work))
-        except (Exception, SystemExit):
-            if ranks > 1:  # the other ranks may still be in this work, and would wait for this one for ever
+            of_work, error = _do(rank, ranks, *work), None
+        except (Exception, SystemExit) as raised:
+            of_work, error = None, raised
+            if not _on_all([folder / f"failed-{number}-{one}" for one in range(ranks)], rank):
                 raise
-            found.append(None)
+        found.append([of_work, error and told(error, Limits(**limits))] if limits else of_work)
     return found
+
+
+def _on_all(signs, rank):
+    """Whether all ranks come here, each of which leaves its sign, a file. If not, others may still be in this work, and wait for this rank for
+    ever. What is left of the work's messages must not reach the next one: it gets a new process group."""
+    signs[rank].touch()
+    deadline = time.monotonic() + PATIENCE
+    while not all(sign.exists() for sign in signs):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.002)
+    dist = sys.modules.get("torch.distributed")  # a probe that doesn't need it has not imported it
+    if len(signs) > 1 and dist and dist.is_initialized():
+        dist.destroy_process_group()
+    return True
 
 
 def _do(rank, ranks, function, arguments, case):

@@ -1,6 +1,7 @@
 """Probes for the PyTorch track: each runs one gap in its place in the script, with data of its own, and observes what it does."""
 
 import contextlib
+import itertools
 import os
 import tempfile
 from numbers import Integral
@@ -30,16 +31,19 @@ from handson.training.data import ImageDataset
 
 SIZE = 2  # args.size
 TESTS = 9  # images of the test set
+_groups = itertools.count()  # of this rank
 NO_FILES = SimpleWriter, "__call__", lambda writer, *arguments, **options: None  # of the log and of snapshots; a whole run writes them
 
 
 def join(rank, ranks, ranks_per_node=None):
     """Form a process group and return this rank's communicator. Every rank gets another random seed, as in real runs. ranks_per_node: for the
     script for several nodes, whose communicator knows more."""
-    if not dist.is_initialized():  # one group serves all cases that run in these ranks
+    if not dist.is_initialized():  # one group serves all cases that run in these ranks, until a gap fails
         torch.set_num_threads(1)
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-        dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting", rank=rank, world_size=ranks)
+        dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting{next(_groups)}", rank=rank, world_size=ranks)
+    for group in [group for group in dist.distributed_c10d._world.pg_map if group is not dist.group.WORLD]:
+        dist.destroy_process_group(group)  # of an earlier case: each has threads, of which the sandbox allows few
     torch.default_generator.manual_seed(1000 + rank)  # torch.manual_seed also notes for GPUs who has called it: milliseconds
     os.environ["HANDSON_NODE"] = f"node{rank // (ranks_per_node or ranks) + 1}"
     if not ranks_per_node:

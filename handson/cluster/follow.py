@@ -179,8 +179,10 @@ def _look(system, job_id, before, output):
         return replace(before or Job(), silence=str(silence))
     if now is None and before is None and not (output and os.path.exists(output)):
         name = {"embedded": "the embedded PBS", "pbs": "PBS", "slurm": "Slurm", "kubernetes": "Kubernetes"}[system]
-        raise JobFailed(f"{name} knows no job {job_id}, or has forgotten it: `qstat -x` shows the jobs that it knows")
-    return now or Job(over=True, output=before and before.output)
+        shown = "kubectl get jobs --all-namespaces" if system == "kubernetes" else "qstat -x"
+        raise JobFailed(f"{name} knows no job {job_id}, or has forgotten it: `{shown}` shows the jobs that it knows")
+    gone = "was deleted" if system == "kubernetes" else ""  # batch systems forget jobs soon after their end, Kubernetes after a day
+    return now or Job(over=True, problem=gone, output=before and before.output)
 
 
 def _embedded(job_id):

@@ -70,12 +70,13 @@ def curves(series, ylabel, workers=tuple(2**power for power in range(10)), ideal
     if ideal:
         axes.plot(workers, workers, **figures.IDEAL)
     axes.set(xscale="log", yscale="log", xlabel="workers", ylabel=ylabel)
-    axes.set_xticks(workers, map(str, workers))
+    axes.set_xticks(workers, [f"{number:,}" for number in workers])
+    axes.yaxis.set_major_formatter("{x:,.10g}")
     axes.minorticks_off()
     axes.grid(color="0.92")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize="small", edgecolor="none")
-    words = " ".join(f"{name}: " + ", ".join(f"{function(number):.3g} at {number}" for number in workers) + "." for name, function in series.items())
+    words = " ".join(f"{name}: " + ", ".join(f"{float(f'{function(number):.3g}'):,.10g} at {number}" for number in workers) + "." for name, function in series.items())
     return figures.picture(drawing, f"{ylabel} against workers. {words}")
 
 

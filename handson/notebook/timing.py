@@ -27,6 +27,8 @@ from handson.pytorch.workers import loopback
 from handson.training import data
 
 PARTS = ("load", "enlarge", "forward", "backward", "all-reduce", "optimize")
+CONTEXT = multiprocessing.get_context("forkserver")  # workers are forked from a process that has imported PyTorch: each would take seconds for that
+CONTEXT.set_forkserver_preload([__name__, "torch._dynamo"])  # the latter is imported by the first optimizer
 WARM_UP = 3  # steps that are not counted: the first ones are slower
 LIMIT = 300  # seconds that a worker may take to start, and from one progress to the next: many times what it takes on an idle machine
 
@@ -83,16 +85,15 @@ def on_gpus(function, *arguments, workers=1):
 
     The function calls `done` as it goes on. Raises MeasurementFailed when a worker ends without an answer, or does not go on for LIMIT.
     """
-    context = multiprocessing.get_context("spawn")
     gpus = devices.first(workers)
     backend = devices.backend([devices.place(gpu) for gpu in gpus])
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         pipes = []
         for rank, gpu in enumerate(gpus):
-            ours, theirs = context.Pipe(duplex=False)
+            ours, theirs = CONTEXT.Pipe(duplex=False)
             arguments_of_all = (rank, workers, gpu, backend, f"{folder}/meeting", theirs, function, arguments)
-            process = context.Process(target=_on_gpu, args=arguments_of_all, daemon=True)
+            process = CONTEXT.Process(target=_on_gpu, args=arguments_of_all, daemon=True)
             process.start()
             stack.callback(process.join)
             stack.callback(process.kill)

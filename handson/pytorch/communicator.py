@@ -8,7 +8,6 @@ import json
 import os
 import socket
 import sys
-import time
 import traceback
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from handson.training import data, mpi, options, supervisor, virtual_gpus, watch
 from handson.training.options import Stopped
 
 MEETING = timedelta(seconds=mpi.MEETING)  # for all ranks to start and to find each other
+COME = timedelta(seconds=5)  # in which all ranks come to a problem that one has come to, on a busy machine
 NOT_COMPARED = {"out", "resume"}  # only rank 0 writes, and nodes may have their files in different places
 
 
@@ -70,6 +70,7 @@ def meet(args):
     it, and mpiexec or torchrun ends the others. Nothing after the block is executed.
     """
     supervisor.watch()
+    comm = None
     try:
         comm = _join(args)
         watchdog.begin(args.patience)
@@ -86,7 +87,7 @@ def meet(args):
     except BaseException as error:
         error = in_a_sentence(error)
         if isinstance(error, OneSentence):
-            _say_once(error)
+            _say_once(error, comm)
             leave(error.status)
         if lost_peer(error):
             print(f"{supervisor.name()} lost its connection to another rank, which has died", file=sys.stderr)
@@ -97,14 +98,30 @@ def meet(args):
     _finish(0)
 
 
-def _say_once(error):
-    """Print a sentence with the rank that it is about; rank 0 alone prints one that all ranks have found."""
-    if not getattr(error, "on_all_ranks", False):
+def _say_once(error, comm):
+    """Print a sentence with the rank that it is about. Rank 0 alone prints one that all ranks have found; where it does not come to it, the others do.
+
+    No rank ends before rank 0 has printed it: mpiexec ends all ranks with the first one.
+    """
+    if comm is None or not getattr(error, "on_all_ranks", False):
         say(f"{supervisor.name()}: {error}")
-    elif options.launcher_rank() == 0:
+    elif comm.rank == 0:
         say(error)
+        comm.store.set("said", "")
+        _come(comm.store, [f"heard by {rank}" for rank in range(1, comm.size)])
+    elif _come(comm.store, ["said"]):
+        comm.store.set(f"heard by {comm.rank}", "")
     else:
-        time.sleep(3)  # until rank 0 has printed it
+        say(f"{supervisor.name()}: {error}")
+
+
+def _come(store, keys):
+    """Whether all these keys come into the store in time."""
+    try:
+        store.wait(keys, COME)
+    except RuntimeError:  # they don't, or rank 0 has ended, and its store with it
+        return False
+    return True
 
 
 def _started_by_torchrun():

@@ -180,6 +180,7 @@ def draw(predictions, one, measured=(), efficiency=0.8):
     right.set(xscale="log", ylim=(0, None), ylabel="time of a step [ms]")
     for axes in (left, right):
         axes.set_xticks(workers, [str(number) for number in workers], rotation=45 if len(workers) > 8 else 0)
+        axes.yaxis.set_major_formatter("{x:,.10g}")
         axes.minorticks_off()
         axes.set(xlabel="workers")
         axes.grid(color="0.92")

@@ -10,7 +10,7 @@ import numpy
 from handson.scaling.network import Cluster, Link, hierarchical
 
 RESNET_50 = 4 * 25_557_032  # bytes of gradients in float32 (torchvision's resnet50; He, Zhang, Ren, Sun, arXiv 1512.03385)
-FDR = Link(2e-6, 54.3e9 / 8)  # InfiniBand FDR 4x: 14.0625 Gbit/s on each of 4 lanes, of which 64/66 are data
+FDR = Link(2e-6, 54.5e9 / 8)  # InfiniBand FDR 4x: 14.0625 Gbit/s on each of 4 lanes, of which 64/66 are data
 PCIE = Link(1e-5, 12e9)  # PCIe 3.0 x16: 15.75 GB/s, of which copies get about 12
 TITAN_X = 109.98  # images/s of ResNet-50 with batch 30 on a Maxwell TITAN X (github.com/knjcode/mxnet-finetuner, docs/benchmark.md)
 
@@ -104,7 +104,7 @@ def lecture():
 
 
 def chainermn():
-    """The Row of 128 GPUs: 32 nodes of four TITAN X with InfiniBand FDR, ResNet-50, batch 32 on each (arXiv 1710.11351)."""
+    """The Row of 128 GPUs: 32 nodes of four TITAN X with InfiniBand FDR, ResNet-50, batch 32 on each (Chainer's blog, 8 February 2017)."""
     compute = 32 / TITAN_X
     step = compute + hierarchical(RESNET_50, 128, Cluster(FDR, PCIE, 4))
     return [Row("ChainerMN", 128, CHAINERMN, compute / step, "efficiency", "hardware alone: TITAN X, PCIe, InfiniBand FDR")]

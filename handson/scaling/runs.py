@@ -128,10 +128,10 @@ def check(runs):
         values = {compare.CONDITIONS[name](run.result) for run in runs if run.result and (name != "script" or run.result.script != REHEARSAL)}
         if len(values) > 1:
             first, second, *_ = sorted(values)
-            raise RunsError(f"the runs differ in {name} ({first or 'as usual'}; {second or 'as usual'}): give runs under the same conditions")
+            raise RunsError(f"the runs differ in {name} ({first or 'as usual'}; {second or 'as usual'}): {ONE}, then {MORE}, both with the same options")
     tracks = sorted({run.result.track for run in runs if run.result})
     if len(tracks) > 1:
-        raise RunsError(f"the runs are of the tracks {' and '.join(tracks)}: give runs of one track")
+        raise RunsError(f"the runs are of the tracks {' and '.join(tracks)}: {ONE}, then {MORE}, both of one track")
     if sizes := sorted({run.parameters for run in runs if run.parameters}):
         if len(sizes) > 1:
             raise RunsError(f"the runs train networks of {sizes[0]:,} and {sizes[1]:,} parameters: give runs of one network")

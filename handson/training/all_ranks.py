@@ -17,6 +17,7 @@ from handson.errors import OneSentence, in_a_sentence
 from handson.training import watchdog
 from handson.training.options import Stopped
 
+COME = 5  # seconds in which all ranks come to a problem that one has come to, on a busy machine
 _exit_limit = None  # seconds; None until installed
 
 
@@ -50,10 +51,11 @@ def _end_all(error):
     error = in_a_sentence(error)
     world = MPI.COMM_WORLD
     here = f"rank {world.rank} of {world.size} on {current_node()}"
-    if getattr(error, "on_all_ranks", False) and world.rank > 0:
-        time.sleep(5)  # until rank 0 has printed the sentence and ended all ranks
-    elif isinstance(error, OneSentence):
-        _say(f"{error}" if getattr(error, "on_all_ranks", False) else f"{here}: {error}")
+    of_all = getattr(error, "on_all_ranks", False)
+    if of_all and world.rank > 0:
+        time.sleep(COME)  # rank 0 ends all ranks meanwhile, if it comes to the same problem
+    if isinstance(error, OneSentence):
+        _say(f"{error}" if of_all and world.rank == 0 else f"{here}: {error}")
     elif isinstance(error, SystemExit):
         _say(f"{here} ended with {error.code!r}; all ranks end")
     else:

@@ -206,7 +206,7 @@ prediction_slower = 4 / 3
 print(f"I expect {prediction_slower:.2f} times the time, and {checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS) / 2**20:.1f} MB of activations.")
 
 # %%
-SAVING = "plain accumulate-2 accumulate-4 accumulate-8 checkpoint torch-checkpoint checkpoint-and-accumulate-4"
+SAVING = "plain accumulate-4 accumulate-8 checkpoint torch-checkpoint checkpoint-and-accumulate-4"
 saving = run("train_memory.py", "saving", f"--method {SAVING} --epoch 1 --batchsize {BATCH} --gpu-memory unlimited")
 memory_runs.bytes_and_time(saving, predicted={"plain": predicted["activations"], "checkpoint": checkpointed_bytes(BATCH, TOKENS, WIDTH, BLOCKS)})
 
@@ -412,7 +412,7 @@ for method, micro_batches in (("naive", 1), ("gpipe", 8), ("1f1b", 8)):
 # And the activations, on four stages? Each rank's tensors are counted now. What does your `held_bytes` predict for stage 0 with 1F1B, from what it holds with GPipe?
 
 # %%
-four_stages = run("train_pipeline.py", "four_stages", "--method gpipe 1f1b --epoch 1 --blocks 8 --gpu-memory unlimited", ranks=4)
+four_stages = run("train_pipeline.py", "four_stages", "--method gpipe 1f1b --epoch 1 --blocks 8 --batchsize 256 --gpu-memory unlimited", ranks=4)
 pipelined.activations({method: f"{FOLDER}/results/four_stages/{method}_0" for method in ("gpipe", "1f1b")}, held_bytes, stages=4, micro_batches=8)
 
 # %% [markdown]
@@ -535,7 +535,7 @@ def images_bytes(parameters, model_ranks, image_ranks):
 
 
 # %%
-BLOCKS, IMAGES, TOKENS, WIDTH = 2, 64, 16, 128  # IMAGES: of a rank, in a step
+BLOCKS, IMAGES, TOKENS, WIDTH = 1, 64, 16, 128  # IMAGES: of a rank, in a step
 sends = {
     "tensor-inside": images_bytes(BLOCKS * block_parameters(WIDTH), 2, 2),  # between the nodes, each rank
     "data-inside": products_bytes(BLOCKS, IMAGES, TOKENS, WIDTH, 2),
@@ -626,7 +626,7 @@ print(f"{images_of_equal_bytes(BLOCKS, TOKENS, WIDTH, BLOCKS * block_parameters(
 # !cd {FOLDER} && wc -l pytorch/pipeline.py chainer/chain_list.py
 
 # %%
-of_chainer = run("train_pipeline.py", "chainer", "--epoch 1 --method naive gpipe", ranks=2, track="chainer")
+of_chainer = run("train_pipeline.py", "chainer", "--epoch 1 --method naive gpipe --blocks 2", ranks=2, track="chainer")
 for method, [result] in of_chainer.items():
     print(f"{method:6} {result.throughput:6.0f} images/s, loss {result.log[-1]['main/loss']:.4f}")
 

@@ -1,63 +1,61 @@
-"""How long grading takes, predicted before it starts and measured: a class of 100 with notebooks and job scripts, right and wrong ones, on two engines.
+"""How long grading takes, predicted before it starts and measured, for classes of several kinds, on one and two engines.
 
-The first prediction is that of a machine that has not graded anything; the second follows from the first grading. Both also with the
-slowdown that the grading then had by the CPU time of its pieces, as the load of a busy machine changes meanwhile.
+All predictions follow from the course's own numbers (seconds.json), as on a machine that has not graded anything; the last one from the gradings
+before. The clock depends on the other programs of a machine, so CPU seconds are compared as well: these were predicted before, too. A prediction with
+the slowdown that the grading then had shows what is left when the load is known.
 """
 
-import os
 import time
 
-from grader.course import UNITS
-from grader.instructors.grade import estimate, remembered
+from grader.course import ready
+from grader.instructors.grade import estimate, record, remembered
 from grader.instructors.grade.grading import grade
-from grader.instructors.known_answers import of_part, solved
-from grader.instructors.release import notebook
+from grader.instructors.tour import hand_in as hand_in_tour
 from tests.grader.test_placing import Engines, Result, piece
 
-STUDENTS, ENGINES = 100, 2
-CHOSEN = ("single_gpu", "multi_gpu", "multi_node", "profiling", "scaling")
 CLUSTERS = (2, 32, 512)
 
 
 def measure(folder):
     """Rows (what, value, target)."""
-    _hand_in(folder / "handed_in")
-    os.environ["XDG_STATE_HOME"] = str(folder / "state")
-    for source in ("the course's numbers", "what is remembered"):
-        yield from _graded(folder, source)
+    hand_in_tour(folder / "tour")
+    record.hand_in(folder / "first", ["single_gpu"], 20)
+    record.hand_in(folder / "one", ["single_gpu", "multi_gpu"], 6)
+    record.hand_in(folder / "jobs", ready(), 30)
+    for path in (folder / "jobs").rglob("*.*"):
+        if path.is_file() and path.suffix != ".sh":
+            path.unlink()
+    cases = (("job scripts of 30 submissions", "jobs", 2, None), ("6 submissions of two units", "one", 1, ["single_gpu", "multi_gpu"]),
+             ("20 submissions of the first unit", "first", 2, ["single_gpu"]), ("the tour's class", "tour", 2, None))  # fmt: skip
+    for number, (what, name, engines, units) in enumerate(cases):
+        with record.state_in(folder / f"state{number}"):
+            yield from _graded(what, folder / name, folder / f"graded{number}", engines, units)
+    with record.state_in(folder / f"state{len(cases) - 1}"):
+        yield from _graded("the tour's class again, from its first grading", folder / "tour", folder / "again", 2, None)
     for engines in CLUSTERS:
         yield f"ms of CPU time in which the grader gives a piece to one of {engines} engines", f"{1000 * _placing(engines):.2f}", ""
 
 
-def _hand_in(folder):
-    """Students with a right answer or one of six wrong ones in each file."""
-    for unit, part in [(unit, part) for unit in CHOSEN for part in UNITS[unit] if not part.file.endswith(".py")]:
-        texts = [solved(part.file), *(solved(part.file, **{wrong["gap"]: wrong["code"]}) for wrong in of_part(unit, part)[0][:6])]
-        texts = [notebook(text) for text in texts] if part.file.endswith(".ipynb") else texts
-        for number in range(STUDENTS):
-            path = folder / f"student{number:03}" / part.file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(texts[number % len(texts)])
-
-
-def _graded(folder, source):
+def _graded(what, handed_in, out, engines, units):
     heard, before = {}, estimate.remember
 
     def remember(took, jobs, hosts, seconds, used, spun, spin):
         known = remembered.read(spin)
         factor, _ = remembered.slowdown(took, known["overhead"], spun)
-        heard.update(took=seconds, slowdown=(spun, factor), predicted=[estimate.seconds_of(jobs, hosts, known, slow) for slow in (spun, factor)])
+        slowdowns = remembered.slowed(spun, known), factor
+        heard.update(took=seconds, slowdowns=slowdowns, predicted=[estimate.seconds_of(jobs, hosts, known, spun, slow) for slow in slowdowns])
+        heard.update(cpu=estimate.cpu_seconds_of(jobs, known), used=sum(cost.engine + cost.ranks for some in took.values() for _, _, cost in some), pieces=len(jobs))
         before(took, jobs, hosts, seconds, used, spun, spin)
 
     estimate.remember = remember
     try:
-        began = time.strftime("%H%M%S")
-        grade(folder / "handed_in", folder / f"graded{began}{source[:3]}", engines=ENGINES, units=CHOSEN, say=lambda line: None)
+        grade(handed_in, out, engines=engines, units=units, say=lambda line: None)
     finally:
         estimate.remember = before
-    for when, slowdown, predicted in zip(("at its start", "that it had"), heard["slowdown"], heard["predicted"]):
-        what = f"seconds to grade {STUDENTS} students, by {source}, slowdown {slowdown:.1f} {when}"
-        yield what, f"{heard['took']:.0f}", f"predicted {predicted:.0f}, {predicted / heard['took'] - 1:+.0%}; within 20 %"
+    for when, slowdown, predicted in zip(("at its start", "that it had"), heard["slowdowns"], heard["predicted"]):
+        words = f"seconds to grade {what}, {heard['pieces']} pieces, {engines} engines, slowdown {slowdown:.1f} {when}"
+        yield words, f"{heard['took']:.0f}", f"predicted {predicted:.0f}, {predicted / heard['took'] - 1:+.0%}; within 20 %"
+    yield "  CPU seconds of its pieces", f"{heard['used']:.0f}", f"predicted {heard['cpu']:.0f}, {heard['cpu'] / heard['used'] - 1:+.0%}"
 
 
 def _placing(count, pieces=2000):

@@ -84,14 +84,24 @@ def difference(unit, gap, code, inputs, profiles):
     """None where `code` in a gap is right, or a sentence with the number that shows it is wrong."""
     if gap not in KINDS:
         return _wrong_value(gap, _value(unit, gap, code, profiles), profiles)
-    solution, answer = _function(unit, gap, None), _function(unit, gap, code)
-    chance, shown = random.Random(0), []
-    for given in [*inputs.get(gap, []), *(KINDS[gap](chance) for _ in range(INPUTS))]:
-        right, found = _call(solution, given), _call(answer, given)
+    return min(differences(unit, gap, code, inputs.get(gap, ())), key=len, default=None)
+
+
+def differences(unit, gap, code, inputs=()):
+    """A sentence for each input, of `inputs` and of random ones, for which a function with `code` in its gap does not do what the solution does."""
+    answer = _function(unit, gap, code)
+    for given, right in [*((given, _call(_function(unit, gap, None), given)) for given in inputs), *_by_chance(unit, gap, INPUTS)]:
+        found = _call(answer, given)
         if not _same(right, found) or gap in WHOLE and not isinstance(found, Integral):
             arguments = ", ".join(f"{name}={_short(value)}" for name, value in given.items())
-            shown.append(f"{gap}({arguments}) is {_short(found)} in place of {_short(right)}")
-    return min(shown, key=len, default=None)
+            yield f"{gap}({arguments}) is {_short(found)} in place of {_short(right)}"
+
+
+@functools.cache
+def _by_chance(unit, gap, count):
+    """[(random inputs of a function, what the solution returns for them)]"""
+    chance, solution = random.Random(0), _function(unit, gap, None)
+    return [(given, _call(solution, given)) for given in (KINDS[gap](chance) for _ in range(count))]
 
 
 @functools.cache
@@ -106,25 +116,26 @@ def _value(unit, gap, code, profiles):
 
 def _run(unit, gap, filled, **more):
     """The names that a notebook has after the cell of a gap."""
-    names = {**_before(unit, gap), **more}
-    _execute(_cells(unit, gap, filled)[-1], names)
+    number, before = _before(unit)[gap]
+    names = {**before, **more}
+    _execute(_cells(unit, filled)[number], names)
     return names
 
 
 @functools.cache
-def _before(unit, gap):
-    """The names that a notebook has above the cell of a gap, without what it measures, submits or draws, and whatever needs that."""
-    names = {}
-    for cell in _cells(unit, gap, {})[:-1]:
-        _execute(cell, names, MEASURED)
-    return names
-
-
-def _cells(unit, gap, filled):
-    """The cells of a notebook up to that of a gap."""
+def _before(unit):
+    """gap -> (the number of its cell, the names that a notebook has above this cell), without what it measures, submits or draws, and
+    whatever needs that."""
     [source] = ROOT.glob(f"solutions/??_{unit}/??_{unit}.py")
-    count = source.read_text().partition(f"### BEGIN SOLUTION {gap}:")[0].count(gaps.CELL)
-    return solved(notebooks()[unit], **filled).split(gaps.CELL)[: count + 1]
+    names, found = {}, {}
+    for number, (cell, with_markers) in enumerate(zip(_cells(unit, {}), source.read_text().split(gaps.CELL), strict=True)):
+        found |= {name: (number, dict(names)) for _, name, _ in gaps.BEGIN.findall(with_markers)}
+        _execute(cell, names, MEASURED)
+    return found
+
+
+def _cells(unit, filled):
+    return solved(notebooks()[unit], **filled).split(gaps.CELL)
 
 
 def _execute(cell, names, unwanted=()):
@@ -138,14 +149,13 @@ def _execute(cell, names, unwanted=()):
 
 def _call(function, given):
     """What a function returns, with what it raises or does to its inputs as text."""
-    given = copy.deepcopy(given)
-    before = copy.deepcopy(given)
+    own = copy.deepcopy(given)
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            found = function(**given)
+            found = function(**own)
     except Exception as error:
         return "".join(traceback.format_exception_only(error)).strip()
-    return found if _same(before, given) else f"{_short(found)}, but it changes its input to {_short(given)}"
+    return found if _same(given, own) else f"{_short(found)}, but it changes its input to {_short(own)}"
 
 
 def _same(one, other):

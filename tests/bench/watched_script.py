@@ -122,7 +122,9 @@ def watch_torch():
     from handson.pytorch import workers
     from handson.pytorch.batches import EpochBatches
     from handson.pytorch.model import ConvNet
+    from handson.pytorch.transformer import Block
 
+    before(Block, "forward", lambda block, tokens: note("operation", "forward of a block"))
     before(ConvNet, "forward", lambda network, images: (forward(network, images.detach(), network.training), note("operation", "forward")))
     before(EpochBatches, "__iter__", lambda batches: note("totals", batches.totals))
     before(workers, "destroy_group", lambda: note("end", {"parameters": parameters(model()) if model else []}))  # of from_scratch.py
@@ -130,6 +132,7 @@ def watch_torch():
     before(torch.optim.Adam, "step", lambda optimizer, *arguments: note("update", gradients(optimizer)))
     before(torch.Tensor, "backward", lambda *arguments, **named: note("operation", "backward"))
     before(F, "cross_entropy", lambda outputs, labels, **named: (note("operation", "loss"), note("labels", labels.numpy().tolist())))
+    before(torch.Tensor, "detach", lambda tensor: note("operation", "graph of a loss cut off") if tensor.requires_grad and tensor.dim() == 0 else None)
     before(dist.Work, "wait", lambda *arguments, **named: note("work", "waited for"))
     ranges = torch.autograd.profiler.record_function
     before(ranges, "__enter__", lambda one: note("begin", one.name))

@@ -4,12 +4,10 @@ import json
 import os
 import socket
 import subprocess
-import sys
-import sysconfig
 import time
-import tomllib
 from contextlib import contextmanager
-from pathlib import Path
+
+from environments import environment_of
 
 TOKEN = "student"
 CHROMIUM = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
@@ -42,26 +40,6 @@ def server(course, home):
             yield _address(process, home)
         finally:
             process.terminate()
-
-
-def environment_of(course, folder):
-    """A virtual environment in `folder` that has what this one has, but the packages and commands of the bundle at `course`."""
-    ours = Path(sys.prefix)
-    packages = Path(sysconfig.get_path("purelib")).relative_to(ours)
-    (folder / packages).mkdir(parents=True)
-    (folder / "bin").mkdir()
-    for path in [*ours.iterdir(), *(ours / "bin").iterdir(), *(ours / packages.parent.parent).iterdir(), *(ours / packages).iterdir()]:
-        place = folder / path.relative_to(ours)
-        if not place.exists() and not path.name.startswith("__editable__"):
-            place.symlink_to(path)
-    (folder / packages / "course.pth").write_text(f"{course}\n")
-    scripts = tomllib.loads((course / "pyproject.toml").read_text())["project"]["scripts"]
-    for name, entry in (scripts | {"torchrun": "torch.distributed.run:main"}).items():
-        module, function = entry.split(":")
-        (folder / "bin" / name).unlink()
-        (folder / "bin" / name).write_text(f"#!{folder}/bin/python\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
-        (folder / "bin" / name).chmod(0o755)
-    return folder / "bin"
 
 
 def _address(process, home):

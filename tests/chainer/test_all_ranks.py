@@ -32,9 +32,11 @@ def test_a_rank_that_raises_ends_all():
     assert process.stderr.count("Traceback") == 1
 
 
-def test_a_users_mistake_is_one_sentence():
-    process = ends("create_communicator('naive')\nif RANK == 2:\n"
-                   "    from handson.errors import TrackError\n    raise TrackError('no such file: x')" + WAIT)
+@pytest.mark.parametrize("more", ["", ", on_all_ranks=True"])
+def test_a_users_mistake_is_one_sentence(more):
+    """Also where the others do not come to what is said to be on all ranks."""
+    process = ends("create_communicator('naive')\nall_ranks.COME = 0.2\nif RANK == 2:\n"
+                   f"    from handson.errors import TrackError\n    raise TrackError('no such file: x'{more})" + WAIT)
     assert process.returncode == 2 and "rank 2 of 3 on " in process.stderr and ": no such file: x\n" in process.stderr
     assert "Traceback" not in process.stderr
 

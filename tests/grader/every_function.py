@@ -109,13 +109,14 @@ def found(rank, ranks, calls):
     Returns {"values": {gap: [[function, its value for each call], ...]}, "constants": [[name, value], ...], "failed": modules that can't be
     imported, "functions": how many there are, "tried": how many take as many arguments as one of the gaps has}.
     """
+    assert Path("/etc/passwd").read_text().startswith("student:"), "only in a sandbox: all functions are called, also those that write and delete"
     functions, constants, failed = everything()
     first = {gap: _decoded(of_gap[0]) for gap, of_gap in calls.items()}
     works = [(name, _forms(function, first)) for name, function in functions.items()]
     works = [(name, forms) for name, forms in works if forms]
     groups = [works[begin : begin + TOGETHER] for begin in range(0, len(works), TOGETHER)]
     values, unfinished = _tried(groups, functions, calls, FUNCTION)
-    one_by_one = [[(name, [form])] for name, forms in works if name in unfinished for form in forms]  # what ended the process gives nothing
+    one_by_one = [[(name, [form]) for form in forms] for name, forms in works if name in unfinished]  # what ended the process gives nothing
     for gap, more in _tried(one_by_one, functions, calls, GAP)[0].items():
         values[gap] += more
     constants = [[name, plain] for name, plain in ((name, _plain(value)) for name, value in constants) if plain is not None]
@@ -128,15 +129,18 @@ def _forms(function, first):
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return []
-    return [(gap, way) for gap, arguments in first.items() for way in ("position", "keyword") if _fits(signature, arguments, way)]
+    return [(gap, way) for gap, arguments in first.items() for way in _ways(signature, list(arguments))]
 
 
-def _fits(signature, arguments, way):
-    try:
-        signature.bind(*arguments.values()) if way == "position" else signature.bind(**arguments)
-    except TypeError:
-        return False
-    return True
+def _ways(signature, names):
+    """The different ways to give a function arguments with some names: a list of "position" and "keyword"."""
+    ways = {}
+    for way, given, by_name in (("position", names, {}), ("keyword", [], dict(zip(names, names)))):
+        with contextlib.suppress(TypeError):
+            bound = signature.bind(*given, **by_name).arguments
+            if bound not in ways.values():
+                ways[way] = bound
+    return list(ways)
 
 
 def _tried(groups, functions, calls, seconds):
@@ -153,7 +157,7 @@ def _tried(groups, functions, calls, seconds):
             running[reading] = [group, pid, b"", time.monotonic() + seconds, []]
         ready, _, _ = select.select(list(running), [], [], 0.2)
         if not ready:
-            sum(range(1_000_000))  # a box ends ranks in which nothing is computed
+            print(end=".", flush=True)  # a box ends ranks in which nothing happens
         for reading, one in list(running.items()):
             group, pid, rest, until, told = one
             if reading in ready and (piece := os.read(reading, 1 << 16)):
@@ -167,9 +171,9 @@ def _tried(groups, functions, calls, seconds):
                 os.waitpid(pid, 0)
                 for gap, name, answers in (line for line in told if len(line) == 3):
                     values[gap].append([name, answers])
-                ends = dict(line for line in told if len(line) == 2)  # {function: whether the next one can be tried there}
-                left = [work for work in group if work[0] not in ends]
-                if left and all(ends.values()):
+                sound = [line[1] for line in told if len(line) == 2]  # of those tried: whether the next one can be tried there
+                left = group[: len(group) - len(sound)]
+                if left and all(sound):
                     unfinished.add(left.pop()[0])
                 waiting += [left] if left else []
     return values, unfinished
@@ -269,6 +273,7 @@ def main(seed):
     {"right": [[unit, gap, the name of a function or constant], ...]}."""
     from grader import course, sandbox
     from grader.box import Server
+    from grader.checks import criteria, notebook_functions
 
     assert Path(course.__file__).is_relative_to(COURSE)
     gaps = {}
@@ -277,7 +282,7 @@ def main(seed):
             case = {"unit": unit, "seed": seed} | check.cases[0]
             gaps[f"{unit} {check.gap}"] = check.criteria[0], case | check.given(case)
     server = Server(("grader.probes.libraries", "matplotlib.pyplot"))
-    limits = sandbox.Limits(cpu_seconds=300, wall_seconds=400)
+    limits = sandbox.Limits(cpu_seconds=300, wall_seconds=400, waiting_seconds=400)
     try:
         calls = {gap: case["calls"] for gap, (_, case) in gaps.items()}
         (rank,) = server.run("every_function:found", [calls], 1, limits, [*sandbox.interpreter_paths(), COURSE]).ranks
@@ -287,10 +292,11 @@ def main(seed):
         raise SystemExit(f"{rank.status}: {rank.message} {rank.output[-2000:]}")
     seen, right = rank.observations, []
     for gap, (criterion, case) in gaps.items():
+        first = notebook_functions.calls(case)[0].right  # a judge says in a sentence what is wrong: a millisecond, and there are 100,000
         constant = [[name, [value] * len(case["calls"])] for name, value in seen["constants"]]
         for name, values in seen["values"][gap] + constant:
             with contextlib.suppress(Exception):  # what can't be judged is no answer
-                if criterion.judge([{"values": values}], case, None) is None:
+                if criteria.close(values[0], first) and criterion.judge([{"values": values}], case, None) is None:
                     right.append([*gap.split(), name])
     return seen | {"right": right}
 

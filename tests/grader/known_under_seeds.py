@@ -36,7 +36,7 @@ def unexpected(unit, part, check, entry, wrong, seeds, server):
         else:
             observing.expected(check, [case for case, _, _ in seen], server)  # of all seeds at once
         for seed, of_seed in cases.items():
-            shared = None if bad else [one for one in seen if one[0]["seed"] == seed]
+            shared = None if bad else ([one for one in seen if one[0]["seed"] == seed], None)
             verdicts, odd = judging._apply(check, of_seed, source, server, None, shared)
             if problem := odd or _problem(check, entry, wrong, verdicts):
                 found.setdefault(problem, seed)

@@ -126,6 +126,7 @@ def test_files_that_the_data_sets_text_names_are_there(unpacked):
 def test_make_and_the_environment_are_those_of_the_course(unpacked):
     assert os.access(unpacked / "setup_environment.sh", os.X_OK)
     assert "make lab" in subprocess.run(["make", "-C", unpacked], capture_output=True, text=True, check=True).stdout
+    assert all((unpacked / name).read_text() == (ROOT / ".containerignore").read_text() for name in (".containerignore", ".dockerignore"))
     required = (unpacked / "requirements.txt").read_text()
     assert (ROOT / "requirements.txt").read_text().startswith(required) and "torch==" in required and "pytest" not in required
     for name in ("build-constraints.txt", "pyproject.toml", "environment.yml"):

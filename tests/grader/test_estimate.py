@@ -5,11 +5,12 @@ import random
 import pytest
 
 from grader.course import UNITS
-from grader.instructors.grade import estimate, remembered, work
+from grader.instructors.grade import estimate, record, remembered, work
 from grader.instructors.grade.estimate import EstimateError
+from grader.instructors.grade.work import Cost
 
 UNIT = "single_gpu"
-KNOWN = {"start": 3.0, "dispatch": 0.0, "overhead": 1.5, "spin": 0.1, "queues": {}, "pieces": {}}
+KNOWN = {"start": 3.0, "dispatch": 0.0, "overhead": 1.5, "share": 0.5, "spin": 0.1, "loading": {}, "queues": {}, "pieces": {}}
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +23,7 @@ def jobs(students):
 
 
 def known(seconds=1.0, **changes):
-    return KNOWN | {"pieces": {estimate.name(kind): [[seconds, 0.0]] for kind, _ in jobs(1)}} | changes
+    return KNOWN | {"pieces": {estimate.name(kind): [Cost(0.0, seconds, 0.0)] for kind, _ in jobs(1)}} | changes
 
 
 @pytest.mark.parametrize(("pieces", "hosts", "seconds"), [
@@ -60,12 +61,17 @@ def test_a_large_class_takes_as_long_as_if_all_of_it_were_placed(monkeypatch):
     assert quickly >= sum(took * ranks for _, ranks, took in pieces) / 32
 
 
-def graded(of_class, factor, core=1.5, waited=0.5, start=4.0, spin=0.1):
-    """Let it remember a class whose pieces took `core` core-seconds, `factor` times as long as on an idle machine. Returns its seconds."""
-    took = {kind: [(waited + factor * core / min(ranks, 2), min(ranks, 2), core / KNOWN["overhead"], waited)] * 10 for kind, ranks in of_class}
-    begun = KNOWN | {"start": 0.0, "pieces": {estimate.name(kind): [[core, waited]] for kind, _ in of_class}}
-    seconds = factor * start + estimate.seconds_of(of_class, [2], begun, factor)
-    estimate.remember(took, of_class, [2], seconds, 0.0, factor, spin)
+COST = Cost(0.2, 0.8, 0.5)
+
+
+def graded(of_class, factor, start=4.0, spin=0.1, spun=None):
+    """Let it remember a class whose pieces cost COST each, `factor` times as long as on an idle machine. Returns its seconds."""
+    engines = [(kind, min(ranks, 2)) for kind, ranks in of_class]
+    took = {kind: [(COST.seconds(count, factor * KNOWN["overhead"]), count, COST)] * 10 for kind, count in engines}
+    begun = KNOWN | {"start": 0.0, "pieces": {estimate.name(kind): [COST] for kind, _ in of_class}}
+    spun = spun or factor
+    seconds = spun * start + estimate.seconds_of(of_class, [2], begun, spun, factor)
+    estimate.remember(took, of_class, [2], seconds, 0.0, spun, spin)
     return seconds
 
 
@@ -73,15 +79,15 @@ def graded(of_class, factor, core=1.5, waited=0.5, start=4.0, spin=0.1):
 def reference(monkeypatch, tmp_path):
     """A course whose authors have measured nothing that is true here."""
     monkeypatch.setattr(remembered, "REFERENCE", tmp_path / "reference.json")
-    monkeypatch.setattr(remembered, "NEW", 1.0)
-    remembered.REFERENCE.write_text(remembered.json.dumps(KNOWN | {"pieces": {estimate.name(kind): [[50.0, 0.0]] for kind, _ in jobs(1)}}))
+    monkeypatch.setattr(remembered, "FIRM", 0.0)
+    remembered.REFERENCE.write_text(remembered.json.dumps(KNOWN | {"pieces": {estimate.name(kind): [[10.0, 40.0, 0.0]] for kind, _ in jobs(1)}}))
 
 
 @pytest.mark.parametrize(("then", "now"), [(1.0, 1.0), (3.0, 1.0), (1.0, 3.0)])
 def test_what_a_grading_took_predicts_the_next_one_whatever_else_the_machine_does(reference, then, now):
     graded(jobs(10), then)
     expected = graded(jobs(10), now) if then == now else now * 4 + estimate.seconds_of(jobs(10), [2], KNOWN | {"start": 0.0, "pieces": {
-        estimate.name(kind): [[1.5, 0.5]] for kind, _ in jobs(1)}}, now)  # fmt: skip
+        estimate.name(kind): [COST] for kind, _ in jobs(1)}}, now)  # fmt: skip
     assert estimate.seconds_of(jobs(10), [2], remembered.read(), now) == pytest.approx(expected, rel=0.05)
 
 
@@ -92,7 +98,25 @@ def test_a_machine_that_has_not_graded_takes_what_others_took_at_its_speed(refer
     graded(jobs(1)[:1], 1.0)
     kept = remembered.read()["pieces"]
     first, second = (estimate.name(kind) for kind, _ in jobs(1)[:2])
-    assert kept[first][0] == pytest.approx([1.5, 0.5]) and kept[second] == [[50.0, 0.0]]
+    assert kept[first][0] == COST and kept[second] == [(10.0, 40.0, 0.0)]
+
+
+def test_ranks_share_their_engines_cores_and_nothing_else_runs_while_the_engine_judges():
+    assert Cost(1.0, 4.0, 0.5).seconds(1) == 5.5 and Cost(1.0, 4.0, 0.5).seconds(2, stretch=3.0) == 9.5
+
+
+def test_a_small_grading_changes_little_of_what_is_known():
+    assert remembered.averaged(1.0, 2.0, 5) < 1.05 and remembered.averaged(1.0, 2.0, 1000) > 1.9
+    took = {"kind": [(4.0, 2, Cost(0.0, 4.0, 0.0))] * 100}
+    assert remembered.slowdown(took, 1.0, 1.0) == (pytest.approx(4 / 3), pytest.approx(1.5)), "half of what a quiet grading took is overhead"
+    assert remembered.slowdown(took, 1.0, 3.0) == (2.0, 1.0), "a busy machine does not change the overhead"
+
+
+def test_libraries_are_loaded_once_for_all_files_that_need_them():
+    slow = known() | {"loading": {"grader.probes.libraries": 5.0, "grader.probes.notebooks": 1.0, "grader.probes.frameworks": 90.0}}
+    scripts = [(kind, ranks) for kind, ranks in jobs(3) if UNITS[UNIT][kind[1]].file.endswith(".py")]
+    for of_class, seconds in ((scripts, 5.0), (jobs(3), 6.0)):
+        assert estimate.seconds_of(of_class, [2], slow, 2.0) - estimate.seconds_of(of_class, [2], known(), 2.0) == pytest.approx(2 * seconds)
 
 
 def test_more_engines_never_take_longer_and_a_queue_adds_its_wait():
@@ -108,7 +132,7 @@ def test_more_engines_never_take_longer_and_a_queue_adds_its_wait():
 
 def test_the_time_left_follows_the_work_that_is_done_and_not_the_number_of_pieces():
     (short, _), (long, _), *_ = jobs(1)
-    seconds = known(start=0.0) | {"pieces": {estimate.name(short): [[1.0, 0.0]], estimate.name(long): [[6.0, 2.0]]}}
+    seconds = known(start=0.0) | {"pieces": {estimate.name(short): [Cost(0.0, 1.0, 0.0)], estimate.name(long): [Cost(1.0, 5.0, 2.0)]}}
     left = estimate.Left([(short, 1), (short, 1), (long, 1)], 100.0, seconds)
     left.finish(short)
     assert left.after(2.0) == pytest.approx(0.5 * 18 + 0.5 * 98, rel=0.01), "half by the pace of the tenth that is done"
@@ -123,8 +147,50 @@ def test_what_cannot_be_estimated_is_said_in_one_sentence():
         estimate.numbers("--engines", "2,x")
     assert estimate.seconds_of([(("single_gpu", 9, ("new",)), 1)], [2], known()) is None and "not known" in estimate.sentence(None, [2])
     assert estimate.sentence(59.6, [2]) == "Estimate: 60 s on 2 engines."
-    assert estimate.sentence(59.6, [2, 2], 2.0) == "Estimate: 60 s on 4 engines of 2 hosts; other programs are using this machine, so it takes 2.0 times as long as else."
+    assert estimate.sentence(59.6, [2, 2], 40) == "Estimate: 60 s on 4 engines of 2 hosts; without the other programs that use this machine now, 40 s."
+    quiet, busy = (estimate.in_words(jobs(5), [2], known(), spun)[1] for spun in (1.1, 3.0))
+    assert "without" not in quiet and "without the other programs" in busy
     remembered.place().parent.mkdir(parents=True)
-    for broken in ('{"pieces": 3}', "no JSON", '{"pieces": {"a": 2.0}, "start": 1, "dispatch": 0, "overhead": 1, "spin": 1, "queues": {}}'):
+    for broken in ('{"pieces": 3}', "no JSON", '{"pieces": {"a": 2.0}, "start": 1, "dispatch": 0, "overhead": 1, "share": 1, "spin": 1, "loading": {}, "queues": {}}'):
         remembered.place().write_text(broken)
         assert remembered.read()["spin"] == remembered.json.loads(remembered.REFERENCE.read_text())["spin"]
+
+
+def test_pieces_have_the_share_of_a_spins_slowdown_that_they_had_before(reference):
+    assert remembered.slowed(1.0, KNOWN) == 1.0 and remembered.slowed(5.0, KNOWN) == 3.0
+    graded(jobs(10), 3.0, spun=9.0)
+    assert remembered.slowed(9.0, remembered.read()) == pytest.approx(3.0)
+    graded(jobs(10), 1.0, spun=1.2)
+    assert remembered.slowed(9.0, remembered.read()) == pytest.approx(3.0), "a machine with hardly any load says nothing about it"
+
+
+def test_a_recording_grades_right_wrong_and_untouched_answers_and_keeps_what_other_units_cost(reference, monkeypatch):
+    other = estimate.name(("start", 0, ("workers", "prediction")))
+    stale = {estimate.name(("start", 99, ("gone",))): [[1.0, 1.0, 0.0]]}
+    remembered.REFERENCE.write_text(remembered.json.dumps(KNOWN | {"pieces": {other: [[0.125, 0.25, 0.5]]} | stale}))
+
+    def played(submissions, out, units, say):
+        handed_in = {path.name: {file.name: file.read_bytes() for file in path.rglob("*.*") if file.is_file()} for path in submissions.iterdir()}
+        assert len(handed_in) == 1 + 2 * record.WRONG and set(handed_in["student000"]) == {part.file.rpartition("/")[2] for part in UNITS[UNIT]}
+        scripts = [files["train_cifar_single_gpu.py"] for files in handed_in.values()]
+        assert b"PUT YOUR CODE" in handed_in["untouched"]["train_cifar_single_gpu.py"] and len(set(scripts)) > 4, "wrong answers differ"
+        assert scripts.count(handed_in["student000"]["train_cifar_single_gpu.py"]) == record.WRONG, "half of the answers are right"
+        assert not remembered.of_this_machine(), "nothing that was graded here before counts"
+        graded(jobs(1), 3.0)
+
+    monkeypatch.setattr(record, "grade", played)
+    monkeypatch.setattr(record, "loading_seconds", lambda units: {"grader.probes.notebooks": 0.25})
+    said = []
+    record.record(said.append, [UNIT])
+    known = remembered.read_reference()
+    assert known["pieces"][other] == [Cost(0.125, 0.25, 0.5)] and set(known["pieces"]) == {other} | {estimate.name(kind) for kind, _ in jobs(1)}
+    assert set(known["pieces"][estimate.name(jobs(1)[0][0])]) == {COST} and known["overhead"] == KNOWN["overhead"], "a busy machine does not change the overhead"
+    assert known["loading"] == {"grader.probes.notebooks": 0.25}
+    assert f"{len(jobs(1)) + 1} of " in said[-1] and not remembered.of_this_machine()
+
+
+def test_the_course_knows_what_most_kinds_of_checks_of_each_unit_cost():
+    known = remembered.read_reference()["pieces"]
+    for unit in UNITS:
+        names = [estimate.name(kind) for kind in record.all_kinds() if kind[0] == unit]
+        assert len(set(names) & set(known)) > len(names) / 2, f"{unit}: type python -m grader estimate --record"

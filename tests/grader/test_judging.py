@@ -136,6 +136,26 @@ def test_what_stops_a_gap_is_named_with_rank_and_line(verdicts, monkeypatch, cod
         assert "of train_cifar_multi_gpu.py)" in verdict.message
 
 
+@pytest.mark.parametrize(
+    ("code", "runs"),
+    [("replica(images)\ncomm.allgather(1)\nno_such_name", 1), ("if comm.rank == 1:\n    no_such_name\nreplica(images).mean().backward()", 3)],
+    ids=["on all ranks", "on one rank"],
+)
+def test_a_gap_that_fails_leaves_the_other_gaps_in_the_ranks_that_they_share(server, verdicts, monkeypatch, code, runs):
+    """If it ends the ranks, those before it and those behind it share a run each."""
+    together, alone, run = [], [], server.run
+
+    def watched(function, arguments, *others):
+        together.extend(["a run"] * function.endswith(":independent"))
+        alone.extend(source["gap"] for _, sources, _ in arguments[0] for source in sources if function.endswith(":each"))
+        return run(function, arguments, *others)
+
+    monkeypatch.setattr(server, "run", watched)
+    found = verdicts(solved(SEVERAL.file, step=code), "replica", "shuffle", "step", "throughput", part=SEVERAL)
+    assert statuses(found) == {"replica": PASSED, "shuffle": PASSED, "step": ERROR, "throughput": PASSED}
+    assert (len(together), alone) == (runs, ["step"])
+
+
 def test_a_collective_that_one_rank_calls_is_a_deadlock_of_that_rank(verdicts):
     text = solved(SEVERAL.file, split="lengths = comm.allgather(len(train_set)) if comm.rank else [len(train_set)] * comm.size\nshard = train_set")
     (verdict,) = verdicts(text, "split", part=SEVERAL).values()
@@ -222,3 +242,16 @@ def test_a_student_who_claims_that_a_case_lacks_something_is_judged(verdicts):
     """The solution shows that the case does not."""
     found = verdicts(solved(SINGLE.file, optimizer="from grader.box.rank import Lacking\nraise Lacking('inputs')"), "optimizer")["optimizer"]
     assert (found.status, found.points) == (ERROR, 0)
+
+
+def test_cases_that_fail_only_together_hide_no_other_cases():
+    """Such as on a machine that is too busy: each is then run alone, and so are those for another number of ranks, and those that students don't have."""
+
+    class Busy:
+        def run(self, target, arguments, ranks=1, limits=None, readable=None):
+            count = len(arguments[0])
+            return observing.Outcome([observing.RankOutcome(ERROR if count > 1 else None, [0] * count) for _ in range(ranks)])
+
+    cases = [{"ranks": ranks, "number": number} for number, ranks in enumerate((2, 2, 1, 1, 3))]
+    seen, bad = observing.alone(Check("gap", "probe", tuple(cases[:3]), ()), cases, {}, Busy(), None)
+    assert bad is None and [case["number"] for case, _, _ in seen] == [0, 1, 2, 3, 4]

@@ -28,8 +28,20 @@ def cases(kind):
 
 
 @pytest.fixture(scope="module")
-def judged(server_for):
-    """A function: the verdicts on a variant. It stands in a file with variants of the other gaps, whose verdicts are kept."""
+def in_bulk(server_for):
+    """A function: what all mutants (0) or variants (1) of a file get that run together; see known_answers.mutants_in_bulk."""
+
+    @functools.cache
+    def of_file(unit, file, kind):
+        part = next(part for part in UNITS[unit] if part.file == file)
+        return (known.mutants_in_bulk, known.variants_in_bulk)[kind](unit, part, server_for(file))
+
+    return lambda unit, part, kind: of_file(unit, part.file, kind)
+
+
+@pytest.fixture(scope="module")
+def in_its_layer(server_for):
+    """A function: the verdicts on a variant, which stands in a file with variants of the other gaps, whose verdicts are kept."""
 
     @functools.cache
     def of_layer(unit, file, number):
@@ -43,23 +55,10 @@ def judged(server_for):
     return of_variant
 
 
-@pytest.fixture(scope="module")
-def in_bulk(server_for):
-    """A function: {criterion: (status, message)} for a mutant that ran with the other mutants of its check; empty for one that can't."""
-
-    @functools.cache
-    def of_check(unit, file, gap):
-        part = next(part for part in UNITS[unit] if part.file == file)
-        [check] = [check for check in part.checks if check.gap == gap]
-        return known.mutants_in_bulk(unit, part, check, server_for(file))
-
-    return lambda unit, part, mutant: of_check(unit, part.file, known.check_of(part, mutant).gap).get((mutant["gap"], mutant["name"]), {})
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("unit", "part", "mutant"), cases(0))
 def test_a_mutant_is_caught_by_its_criterion_with_its_message(unit, part, mutant, in_bulk, server_for):
-    check, found = known.check_of(part, mutant), in_bulk(unit, part, mutant)
+    check, found = known.check_of(part, mutant), in_bulk(unit, part, 0).get((mutant["gap"], mutant["name"]), {})
     if not known.is_caught(found, mutant, check):
         found = known.mutant_by_itself(unit, part, mutant, server_for(part.file))
     assert known.is_caught(found, mutant, check), found
@@ -67,11 +66,12 @@ def test_a_mutant_is_caught_by_its_criterion_with_its_message(unit, part, mutant
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("unit", "part", "variant"), cases(1))
-def test_a_right_answer_written_otherwise_gets_full_marks(unit, part, variant, judged):
-    found = judged(unit, part, variant)
-    assert found
-    for verdict in found:
-        assert verdict.status == PASSED, verdict
+def test_a_right_answer_written_otherwise_gets_full_marks(unit, part, variant, in_bulk, in_its_layer):
+    if not known.is_right(in_bulk(unit, part, 1), variant):
+        found = in_its_layer(unit, part, variant)
+        assert found
+        for verdict in found:
+            assert verdict.status == PASSED, verdict
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ other function is run in the place of a call that solves a gap. Predictions have
 """
 
 import ast
-import copy
 import importlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -113,11 +113,12 @@ def same_code(folder):
             statements = ast.parse(f"def gap():\n{textwrap.indent(code, '    ')}").body[0].body
             last = getattr(statements[-1], "value", None)
             wanted |= {_normal(nodes): gap for nodes in (statements, [last] if last else []) if _size(nodes) >= PHRASE}
-    kinds = {key[0] for key in wanted}
-    found = set()
+    shapes, found = {key[:2] for key in wanted}, set()
     for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".ipynb")):
-        for nodes in _pieces(_tree(path), max(map(len, kinds))):
-            if tuple(type(node).__name__ for node in nodes) in kinds and (key := _normal(nodes)) in wanted:
+        tree = _tree(path)
+        size = _sizes(tree)
+        for nodes in _pieces(tree, max(len(kinds) for kinds, _ in shapes)):
+            if (_kinds(nodes), sum(map(size.get, nodes))) in shapes and (key := _normal(nodes)) in wanted:
                 found.add((wanted[key], str(path.relative_to(folder))))
     return found
 
@@ -141,20 +142,28 @@ def _pieces(tree, longest):
 
 
 def _normal(nodes):
-    """What nodes are, whatever the names in them: (kinds, text)."""
+    """What nodes are, whatever the names in them: (kinds, size, text)."""
     names = {}
+    text = re.sub(r"(Name\(id|arg\(arg)='(\w+)'", lambda found: f"{found[1]}={names.setdefault(found[2], len(names))}", "\n".join(map(ast.dump, nodes)))
+    return _kinds(nodes), _size(nodes), text
 
-    class Renamed(ast.NodeTransformer):
-        def visit_Name(self, node):
-            node.id = names.setdefault(node.id, f"name{len(names)}")
-            return node
 
-        def visit_arg(self, node):
-            node.arg = names.setdefault(node.arg, f"name{len(names)}")
-            return self.generic_visit(node)
-
-    return tuple(type(node).__name__ for node in nodes), "\n".join(ast.dump(Renamed().visit(copy.deepcopy(node))) for node in nodes)
+def _kinds(nodes):
+    return tuple(type(node).__name__ for node in nodes)
 
 
 def _size(nodes):
-    return sum(not isinstance(part, ast.expr_context) for node in nodes for part in ast.walk(node))
+    return sum(_sizes(node)[node] for node in nodes)
+
+
+def _sizes(tree):
+    """{node: how many nodes it and those below it are} of a tree, without what only says whether a name is read or assigned."""
+    found = {}
+
+    def of(node):
+        found[node] = not isinstance(node, ast.expr_context)
+        found[node] += sum(map(of, ast.iter_child_nodes(node)))
+        return found[node]
+
+    of(tree)
+    return found

@@ -32,11 +32,27 @@ def test_every_gap_of_a_script_can_be_run():
                 assert known, f"{part.file}: {gap}"
 
 
+def test_runs_of_a_gap_belong_to_it_and_what_they_replace_is_in_the_script():
+    for file, gap in proof_ranks.OF_GAP:
+        [path] = proof_ranks.ROOT.glob(f"solutions/*/{file}")
+        assert file in proof_ranks.RUNS and gap in gaps.answers(path.read_text())
+    of_files = [(file, run) for file, run in proof_ranks.RUNS.items()] + [(file, run) for (file, _), runs in proof_ranks.OF_GAP.items() for run in runs]
+    for file, run in of_files:
+        [path] = proof_ranks.ROOT.glob(f"solutions/*/{file}")
+        assert run.replaced[0] in (path.parent / run.script).read_text(), (file, run.replaced[0])
+
+
+def test_a_parameter_server_that_waits_for_the_slow_worker_is_told_by_its_staleness():
+    free, waiting = {"epoch": 1, "staleness 0": 4, "staleness 3": 2}, {"epoch": 1, "staleness 0": 3, "staleness 1": 3}
+    assert proof_ranks.staleness([[free]], workers=2) == [[6], True]
+    assert proof_ranks.staleness([[waiting]], workers=2) == [[6], False]
+
+
 @pytest.mark.slow
 def test_a_wrong_answer_differs_from_the_solution_and_a_right_one_does_not(tmp_path):
     [path] = proof_ranks.ROOT.glob("solutions/*/pytorch/all_reduce.py")
-    run = proof_ranks.RUNS["pytorch/all_reduce.py"]._replace(options=("--largest 64",))
-    right = proof_ranks.see(tmp_path, path, run)
+    runs = (proof_ranks.RUNS["pytorch/all_reduce.py"]._replace(options=("--largest 64",)),)
+    right = proof_ranks.see(tmp_path, path, runs)
     assert not right["failure"] and [row["algorithm"] for row in right["result"][0]] == ["naive", "ring", "doubling", "gloo"]
-    assert not proof_ranks.problem_of(right, proof_ranks.see(tmp_path, path, run, {"naive": RIGHT}), wrong=False)
-    assert proof_ranks.problem_of(right, proof_ranks.see(tmp_path, path, run, {"naive": WRONG}), wrong=True)
+    assert not proof_ranks.problem_of(right, proof_ranks.see(tmp_path, path, runs, {"naive": RIGHT}), wrong=False)
+    assert proof_ranks.problem_of(right, proof_ranks.see(tmp_path, path, runs, {"naive": WRONG}), wrong=True)

@@ -6,6 +6,7 @@ and host file. bubblewrap makes the root of a pod: this machine's programs, read
 filter of system calls that Kubernetes calls RuntimeDefault, it lets a pod make no user namespaces, unless the manifest says Unconfined.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -13,10 +14,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import programs
 import psutil
 import pytest
 
@@ -42,13 +43,8 @@ class Pod:
 
 
 def need():
-    """Skip the test where a program is missing, or this machine can have no virtual nodes; in CI, a program missing that Debian has is a failure.
-    Debian 12 has only a kubectl that is too old for the overlays."""
-    if not shutil.which("kubectl"):
-        pytest.skip("there is no kubectl here")
-    programs = {"bubblewrap": BWRAP, "openssh-server": os.path.exists("/usr/sbin/sshd")}
-    if missing := [name for name, there in programs.items() if not there]:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"not installed here: {', '.join(missing)}; see .ci/run")
+    """Skip the test where a program is missing, or this machine can have no virtual nodes; in CI, a missing program is a failure."""
+    programs.need("kubectl", "bwrap", "sshd", "ssh")
     if reason := virtual_nodes.why_not():
         pytest.skip(reason)
 
@@ -64,7 +60,8 @@ def of_job(job, files):
 def of_deployment(deployment, files, service=None):
     """The pods of a Deployment. service: the name of the one that leads to its only pod."""
     name, spec = deployment["metadata"]["name"], deployment["spec"]
-    return [Pod(f"{name}-{index}", (service,) if service else (), spec["template"]["spec"], {}, files) for index in range(spec["replicas"])]
+    hosts = [spec["template"]["spec"].get("hostname", f"{name}-{index}") for index in range(spec["replicas"])]
+    return [Pod(host, (service,) if service else (), spec["template"]["spec"], {}, files) for host in hosts]
 
 
 def of_mpijob(job, namespace, files, keys):
@@ -88,7 +85,7 @@ def of_mpijob(job, namespace, files, keys):
     return [pod("Worker", host, (full[host],), {}, {"ssh-auth": secret}) for host in workers] + [launcher]
 
 
-@contextmanager
+@contextlib.contextmanager
 def running(pods, claim, folder):
     """Start the pods, and end them with the block: {host: a Popen whose stdout is the pod's log}. claim: the folder of the shared volume."""
     nodes = {pod.host: {"cores": []} for pod in pods}
@@ -103,7 +100,7 @@ def running(pods, claim, folder):
             started[pod.host] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
             )
-            started[pod.host].pod, started[pod.host].holder = pod, holder.inside
+            started[pod.host].pod, started[pod.host].holder, started[pod.host].port = pod, holder.inside, f"port{len(started) - 1}"
         yield started
     finally:
         holder.stdin.close()
@@ -133,7 +130,13 @@ def _numbers(pid):
 
 def kill(process):
     """Kill a pod: nsenter, which began it, bubblewrap, and with that all processes of the pod."""
-    os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def fall_silent(process):
+    """Cut a pod off from the others: nothing comes from it any more, and no connection to it is closed."""
+    subprocess.run(virtual_nodes.inside(process.holder, "/", "ip", "link", "set", process.port, "nomaster"), check=True, timeout=LIMIT)
 
 
 def _box(pod, claim, folder):

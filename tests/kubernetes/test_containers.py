@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from fnmatch import fnmatch
 
 import pytest
 import yaml
@@ -51,7 +52,7 @@ def test_values_for_jupyterhub_keep_the_schema_of_its_chart():
 def test_an_editor_in_the_browser_gets_the_first_stage_of_the_image():
     told = json.loads((COURSE / ".devcontainer/devcontainer.json").read_text())
     assert (COURSE / ".devcontainer" / told["build"]["dockerfile"]).resolve() == COURSE / "containers/Containerfile"
-    assert f"AS {told['build']['target']}\n" in CONTAINERFILE and f"--shell /bin/bash {told['remoteUser']}\n" in CONTAINERFILE
+    assert f"AS {told['build']['target']}\n" in CONTAINERFILE and f"--shell /bin/bash {told['remoteUser']};" in CONTAINERFILE
     assert told["postCreateCommand"] == "make environment" and told["remoteEnv"]["VIRTUAL_ENV"] == f"{told['workspaceFolder']}/.venv"
 
 
@@ -67,6 +68,13 @@ def test_nodes_of_kind_mount_what_its_volumes_are_made_of():
     at = sites.read("kind").kubernetes
     assert len(mounted) == 2 and all(folders == {at.host_path, at.grades} for folders in mounted)
     assert not at.image.endswith(":latest"), "Kubernetes pulls images with that tag from their registry, always"
+
+
+def test_what_git_ignores_reaches_no_image():
+    left_out = [line.removeprefix("**/") for line in (COURSE / ".containerignore").read_text().splitlines()]
+    for line in (COURSE / ".gitignore").read_text().split():
+        path = line.strip("/")
+        assert path in left_out or any(fnmatch(path, one) or fnmatch(path.rpartition("/")[2], one) for one in left_out), f"{line}: perhaps gigabytes, such as .venv-frameworks"
 
 
 def test_no_private_key_is_in_git_and_none_reaches_an_image():

@@ -6,6 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import programs
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -39,8 +40,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    if not shutil.which("kubectl"):
-        pytest.skip("there is no kubectl here")
+    programs.need("kubectl")
     program = tmp_path / "bin/kubectl"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name('fake_kubectl.py')} \"$@\"\n")
@@ -166,8 +166,7 @@ def test_what_kubectl_refuses_is_told_with_the_next_command(cluster, tmp_path, s
     ],
 )  # fmt: skip
 def test_what_a_real_kubectl_says_without_a_cluster_is_understood(tmp_path, monkeypatch, config, words):
-    if not shutil.which("kubectl"):
-        pytest.skip("there is no kubectl here")
+    programs.need("kubectl")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     if config:
         (tmp_path / "config").write_text(json.dumps({"apiVersion": "v1", "kind": "Config"} | config))
@@ -267,8 +266,11 @@ def test_follow_shows_the_log_of_a_job_and_how_it_ended(cluster):
     cluster.write(objects={"job/torchrun": job(Failed="BackoffLimitExceeded")}, pods=[pod("torchrun-1", "Failed", ended={"exitCode": 137, "reason": "Error"})])
     with pytest.raises(JobFailed, match="job kind/torchrun ended in pod torchrun-1 with status 137; it was killed"):
         follow("kind/torchrun", say=said.append)
-    with pytest.raises(JobFailed, match="Kubernetes knows no job kind/mpi"):
+    with pytest.raises(JobFailed, match="Kubernetes knows no job kind/mpi, .*kubectl get jobs"):
         follow("kind/mpi", say=said.append)
+    cluster.write(objects={"job/torchrun": job()}, pods=[pod("torchrun-0")], log="a line of it\n")
+    with pytest.raises(JobFailed, match="job kind/torchrun was deleted"):
+        follow("kind/torchrun", say=lambda line: cluster.write(objects={}))
 
 
 def test_manifests_that_are_sent_are_those_of_the_overlay(cluster, tmp_path):

@@ -2,10 +2,10 @@
 
 import json
 import os
-import shutil
 import subprocess
 
 import kubernetes_validate
+import programs
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
@@ -55,8 +55,7 @@ MPIJOB = {
 @pytest.fixture(scope="session")
 def manifests(tmp_path_factory):
     """{(site, part): its objects, as kubectl puts them together}."""
-    if not shutil.which("kubectl"):
-        pytest.skip("there is no kubectl here")
+    programs.need("kubectl")
     made = {}
     for site in SITES:
         for part in PARTS:
@@ -176,7 +175,9 @@ def test_no_secret_is_in_the_manifests(manifests):
 def test_only_engines_reach_the_controller_and_engines_reach_nothing_else(manifests):
     rules = {one["metadata"]["name"]: one["spec"] for one in manifests["kind", "grader"] if one["kind"] == "NetworkPolicy"}
     assert rules["controller"]["ingress"][0]["from"] == [{"podSelector": {"matchLabels": {"handson": "engine"}}}]
-    assert "egress" not in rules["controller"], "the controller opens no connection"
+    assert "Egress" in rules["controller"]["policyTypes"] and "egress" not in rules["controller"], "the controller opens no connection"
+    [controller] = [spec for name, spec in pods(manifests["kind", "grader"]) if name == "controller"]
+    assert controller["hostname"] == "controller", "so that `grade` there finds it without a name server"
     assert "ingress" not in rules["engines"] and rules["engines"]["egress"][0]["to"] == [{"podSelector": {"matchLabels": {"handson": "controller"}}}]
 
 

@@ -30,7 +30,7 @@ def started(tmp_path, keys):
     """A function that runs a training's pods: a context manager that gives {host: process}."""
     pods.need()
 
-    def start(part, track):
+    def start(part, track, arguments=(), **environment):
         script = COURSE / f"solutions/03_multi_node/{track}/train_cifar_multi_node.py"
         (tmp_path / "made").mkdir()
         made = jobs.manifests(sites.read("kind"), part, script, OPTIONS, tmp_path / "made")
@@ -39,6 +39,9 @@ def started(tmp_path, keys):
         files = {"script": sent["data"], "keys": {"ssh-privatekey": keys[0], "ssh-publickey": keys[1]}}
         (tmp_path / "claim").mkdir()
         made = pods.of_mpijob(job, "handson", files, keys) if part == "mpijob" else pods.of_job(job, files)
+        for pod in made:
+            pod.environment |= environment
+            pod.spec["containers"][0]["args"] = list(arguments) or pod.spec["containers"][0]["args"]
         return pods.running(made, tmp_path / "claim", tmp_path)
 
     return start
@@ -61,9 +64,10 @@ def test_four_ranks_in_two_pods_train_as_a_job_of_pbs_does(started, tmp_path, ke
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("part", "first", "other"), [("torchrun", "torchrun-0", "torchrun-1"), ("mpijob", "mpijob-launcher", "mpijob-worker-1")])
-def test_a_killed_pod_is_noticed_by_its_connections_and_the_training_ends_with_a_sentence(started, part, first, other):
-    with started(part, "pytorch") as processes:
+def test_a_killed_pod_is_noticed_by_its_connections_and_the_training_ends_with_a_sentence(started):
+    """For pods that mpiexec reaches, the test of a lost pod does without a training."""
+    first, other = "torchrun-0", "torchrun-1"
+    with started("torchrun", "pytorch") as processes:
         for line in processes[first].stdout:
             if line.startswith("Using digits"):
                 break
@@ -77,6 +81,21 @@ def test_a_killed_pod_is_noticed_by_its_connections_and_the_training_ends_with_a
     assert told == f"ended in pod {other} with status 137; it was killed: AGAIN"
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("befall", "reason"), [(pods.fall_silent, "mpi-1.mpi: .* not responding"), (pods.kill, "mpi-1.mpi: the connection to it broke")]
+)
+def test_a_lost_pod_of_mpiexec_is_named_in_a_sentence(started, befall, reason):
+    with started("mpi", "pytorch", ["mpi", "sh", "-c", "hostname; exec sleep 600"], SILENCE="4") as processes:
+        for line in processes["mpi-0"].stdout:
+            if line.startswith("mpi-1"):
+                break
+        befall(processes["mpi-1"])
+        status, log = pods.ended(processes["mpi-0"], SEEN)
+        pods.kill(processes["mpi-1"])
+    assert status == 1 and re.search(rf"^entrypoint: a pod is lost \({reason}\): .*submit the job again$", log, re.MULTILINE), log
+
+
 def _shown(name, status, when):
     """A pod that has ended, as `kubectl get pods` shows it."""
     ended = {"state": {"terminated": {"exitCode": status, "reason": "Error", "finishedAt": when}}}
@@ -85,7 +104,7 @@ def _shown(name, status, when):
 
 @pytest.mark.timeout(600)
 def test_a_launcher_without_its_worker_says_so_in_a_sentence(started):
-    with started("mpi", "pytorch") as processes:
+    with started("mpi", "pytorch", LIMIT="3") as processes:
         pods.kill(processes["mpi-1"])
         status, log = pods.ended(processes["mpi-0"])
         assert status == 1 and "mpi-1.mpi has not answered for" in log and "kubectl describe pod mpi-1" in log

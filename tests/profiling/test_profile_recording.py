@@ -3,9 +3,8 @@
 import os
 import re
 import subprocess
-import sys
-from pathlib import Path
 
+import environments
 import made_profiles as made
 import pytest
 
@@ -18,11 +17,17 @@ SCRIPTS = made.ROOT / "solutions"
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(scope="module", autouse=True)
+def environment(tmp_path_factory):
+    """Ranks start in half the time, and their operators are the same (tests/test_no_compiler.py)."""
+    with environments.entered(tmp_path_factory.mktemp("environment")):
+        yield
+
+
 def profile(*words, cwd):
-    """Run `python -m handson profile WORDS...`, the environment's commands first on PATH."""
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "handson", "profile", *map(str, words)]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=LIMIT)
+    """Run `python -m handson profile WORDS...`."""
+    command = ["python", "-m", "handson", "profile", *map(str, words)]
+    return subprocess.run(command, cwd=cwd, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=LIMIT)
 
 
 def recorded(folder, task, track, *launcher, skip=4, steps=5, options=()):

@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from handson.notebook import timing
 from handson.pytorch import workers
 from handson.training import data, options
 
@@ -31,10 +32,11 @@ SOLUTIONS = {path.parent.parent.name[3:]: path for path in sorted((ROOT / "solut
 PATIENCE = 100  # seconds for anything that ought to take less than one
 
 # Imported once, in the process that ranks are forked from. DistributedDataParallel would import torch._dynamo in every one.
-context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(
-    ["pytest", "torch._dynamo", "torch.distributed.algorithms.join", "pytorch_pfn_extras", "handson.pytorch.extensions", "handson.pytorch.products", "handson.cntk"]
-)
+context = timing.CONTEXT
+context.set_forkserver_preload([
+    "pytest", "torch._dynamo", "torch.distributed.algorithms.join", "pytorch_pfn_extras",
+    "handson.pytorch.extensions", "handson.pytorch.products", "handson.cntk", timing.__name__,
+])  # fmt: skip
 
 
 @dataclass

@@ -13,10 +13,12 @@ import subprocess
 import sys
 import sysconfig
 import time
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch.distributed as dist
 from ranks import ROOT, SOLUTIONS, run_ranks
 
 from handson.errors import TrackError
@@ -384,12 +386,30 @@ def small_set(folder, samples=8):
     return str(folder / "small.npz")
 
 
-def test_a_sentence_names_its_rank_and_one_of_all_ranks_is_said_once(capsys, monkeypatch):
+def finds(comm, which):
+    """The ranks in `which` find a problem, rank 0 after all others; whether rank 0 has said it when a rank goes on."""
+    os.environ["RANK"], store = str(comm.rank), dist.distributed_c10d._get_default_store()
+    if 0 not in which:
+        communicator.COME = timedelta(seconds=0.2)
+    elif comm.rank == 0:
+        store.wait([f"rank {rank} is here" for rank in which[1:]])
+    if comm.rank in which:
+        store.set(f"rank {comm.rank} is here", "")
+        communicator._say_once(TrackError("the network is another one", on_all_ranks=True), SimpleNamespace(rank=comm.rank, size=comm.size, store=store))
+    return store.check(["said"])
+
+
+@pytest.mark.parametrize(("which", "who_says_it"), [([0, 1, 2], [0]), ([2], [2])])
+def test_a_problem_of_all_ranks_is_said_once_and_by_others_where_rank_0_does_not_come_to_it(which, who_says_it):
+    ranks = run_ranks(finds, 3, which)
+    assert [rank for rank in range(3) if "the network is another one" in ranks[rank].errors] == who_says_it
+    if 0 in which:
+        assert all(rank.value for rank in ranks) and ranks[0].errors.endswith(": the network is another one\n")
+    else:
+        assert re.search(r"rank 2 on \S+: the network is another one\n$", ranks[2].errors)
+
+
+def test_a_sentence_names_its_rank(capsys, monkeypatch):
     monkeypatch.setenv("RANK", "1")
-    monkeypatch.setattr(communicator.time, "sleep", lambda seconds: None)
-    communicator._say_once(TrackError("the image is gone"))
-    communicator._say_once(TrackError("the network is another one", on_all_ranks=True))
+    communicator._say_once(TrackError("the image is gone"), None)
     assert re.search(r"rank 1 on \S+: the image is gone\n$", capsys.readouterr().err)
-    monkeypatch.setenv("RANK", "0")
-    communicator._say_once(TrackError("the network is another one", on_all_ranks=True))
-    assert capsys.readouterr().err.endswith(": the network is another one\n")

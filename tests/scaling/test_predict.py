@@ -12,6 +12,9 @@ from typer.testing import CliRunner
 from handson.__main__ import app
 from handson.errors import OneSentence
 from handson.scaling import predict, rehearse, runs
+from handson.scaling.model import fit
+from handson.scaling.model import predict as model_of
+from handson.scaling.steps import expected_maximum
 from handson.training.results import Result, write
 
 CLI = CliRunner()
@@ -52,6 +55,50 @@ def test_the_command_prints_a_band_for_512_workers_and_draws_it_without_torch(tm
     assert (tmp_path / "figure.png").stat().st_size > 10_000 and (tmp_path / "figure.svg").exists()
 
 
+def rows(output):
+    """{workers: the numbers of a row} of the table that predict prints."""
+    found = [re.findall(r"-?[\d.]+", line) for line in output.splitlines() if re.match(r" +\d+ +\d+ +[\d.]+  +[\d.]+  +[\d.]+ to ", line)]
+    return {int(row[0]): [float(number) for number in row[1:]] for row in found}
+
+
+def test_every_option_changes_what_it_names(tmp_path):
+    folders = [str(a_run(tmp_path, workers)) for workers in (1, 2, 4)]
+    base = ["predict", *folders, "--network", "10mbit", "--workers", "1,64", "-o", str(tmp_path / "f.png")]
+    steps = {}
+    for options, words in (
+        ("", "ring all-reduce of 0.288 MB (float32), network 10mbit, 1 worker a node, batch 32 per worker"),
+        ("--per-node 4", "4 workers a node"),
+        ("--per-node 4 --algorithm tree", "tree all-reduce"),
+        ("--per-node 4 --algorithm hierarchical", "hierarchical all-reduce"),
+        ("--dtype float16", "0.144 MB (float16)"),
+        ("--double-buffering", "double buffering"),
+        ("--batchsize 64", "batch 64 per worker"),
+    ):
+        done = CLI.invoke(app, [*base, "--latency", "0", *options.split()], catch_exceptions=False)
+        assert words in done.output, options
+        _, steps[options], rate, *_ = rows(done.output)[64]
+        images = 64 * (64 if "64" in options else 32)
+        assert rate == pytest.approx(1000 * images / steps[options], rel=0.02), "images/s follow from the step, but for the evaluation"
+    once = 1000 * 4 * 72_000 / (10e6 / 8 * 1448 / 1514)  # ms in which a node's network carries the gradients
+    assert steps[""] - steps["--dtype float16"] == pytest.approx(once * 63 / 64, rel=0.01)
+    assert steps[""] - steps["--double-buffering"] == pytest.approx(60, abs=5), "ms of computation that hide communication"
+    slowest = 1000 * expected_maximum(json.loads((tmp_path / "run1/result.json").read_text())["steps"], 64)
+    assert steps["--batchsize 64"] - steps[""] == pytest.approx(slowest, rel=0.03), "ms: the slowest of 64 computes twice as long"
+    tree, hierarchical = steps["--per-node 4 --algorithm tree"], steps["--per-node 4 --algorithm hierarchical"]
+    assert tree - hierarchical == pytest.approx((8 - 2 * 15 / 16) * once, rel=0.05), "four rounds of all bytes there and back; a ring of 16 nodes"
+    assert steps["--per-node 4"] == pytest.approx(steps[""], rel=0.01), "one rank of each node sends to another node"
+
+
+def test_evaluation_counts_and_is_shared_by_all_workers(tmp_path):
+    train_seconds = json.loads((a_run(tmp_path, 1) / "result.json").read_text())["train_seconds"]
+    found, _, _ = runs.read([a_run(tmp_path, 1, seconds=train_seconds + 6.0), a_run(tmp_path, 2)])  # 3 s after each of two epochs
+    fitted = fit(found)
+    for workers in (1, 8):
+        predicted = model_of(fitted, workers)
+        assert predicted.evaluation * found[0].images / predicted.batch * workers == pytest.approx(3.0)
+    assert numpy.median(model_of(fitted, 1).throughput) == pytest.approx(found[0].result.throughput, rel=0.02)
+
+
 def test_a_slow_network_is_named_as_the_limit_and_a_fast_one_is_not(tmp_path):
     folders = [a_run(tmp_path, workers) for workers in (1, 2)]
     fast = ["predict", *map(str, folders), "--network", "100gbit", "--latency", "1", "--workers", "1,2", "-o", str(tmp_path / "f.png")]
@@ -67,6 +114,9 @@ def test_the_time_to_an_accuracy_counts_the_price_of_a_bigger_batch(tmp_path):
     [one, many] = [line.split() for line in done.output.splitlines() if re.match(r" +\d+ +\d+ +\d+  ", line)]
     assert int(many[1]) == 64 * int(one[1]) and int(many[2]) > 10 * int(one[2])  # images
     assert "the critical batch is" in done.output
+    late = CLI.invoke(app, [*words, "--start-up", "10000"], catch_exceptions=False)
+    [_, begun] = [line.split() for line in late.output.splitlines() if re.match(r" +\d+ +\d+ +\d+  ", line)]
+    assert float(begun[3]) == pytest.approx(float(many[3]) + 10_000, rel=0.01) and float(begun[-1]) == pytest.approx(64 * float(begun[3]) / 3600, rel=0.01)
     assert "in none of the runs" in sentence(tmp_path, *folders, "--accuracy", "0.999")
 
 
@@ -83,7 +133,8 @@ def test_what_cannot_be_is_refused_with_one_sentence(tmp_path):
     assert "one run only" in sentence(tmp_path, one) and "run_multi_gpu_training.sh" in sentence(tmp_path, one)
     assert "run_single_gpu_training.sh" in sentence(tmp_path, two)
     other = a_run(tmp_path / "other", 2, size=32)
-    assert "differ in image size (256 px; 32 px)" in sentence(tmp_path, one, other)
+    differ = sentence(tmp_path, one, other)
+    assert "differ in image size (256 px; 32 px)" in differ and "run_multi_gpu_training.sh" in differ and "with the same options" in differ
     assert "the tracks chainer and pytorch" in sentence(tmp_path, one, a_run(tmp_path / "track", 2, track="chainer"))
     assert "72,000 and 80,000 parameters" in sentence(tmp_path, one, a_run(tmp_path / "net", 2, parameters=80_000))
     (tmp_path / "failed").mkdir()

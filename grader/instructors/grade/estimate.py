@@ -9,6 +9,8 @@ from itertools import islice
 from grader.course import UNITS
 from grader.instructors.grade import remembered, work
 from grader.instructors.grade.placing import AHEAD, chosen_host
+from grader.instructors.grade.work import Cost
+from grader.probes import loaded_for
 from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.words import counted
@@ -28,16 +30,18 @@ def name(kind):
 
 
 def remember(took, jobs, hosts, seconds, used, spun, spin):
-    """Learn from a grading that has ended. took: {kind: [(seconds, engines, CPU seconds, seconds of waiting) of each piece]}; jobs: (kind, ranks)
+    """Learn from a grading that has ended. took: {kind: [(seconds, engines, Cost) of each piece]}; jobs: (kind, ranks)
     of all pieces; hosts: engines of each host; seconds: of all of it; used: CPU seconds of the grader itself; spun, spin: speed.here before it.
     What the placing of the pieces does not explain is the start."""
     known, before = remembered.read(spin), remembered.of_this_machine().get("pieces", {})
     factor, known["overhead"] = remembered.slowdown(took, known["overhead"], spun)
-    own = {name(kind): remembered.kept(some, factor) for kind, some in took.items()}
-    known["dispatch"] = remembered.averaged(known["dispatch"], used / max(1, len(jobs)))
-    begun = {"pieces": own, "start": 0.0, "dispatch": known["dispatch"]}
-    placed = seconds_of([(kind, ranks) for kind, ranks in jobs if name(kind) in own], hosts, begun, factor) or 0.0
-    known["start"] = remembered.averaged(known["start"], max(0.0, seconds - placed) / factor)
+    if spun > remembered.BUSY:
+        known["share"] = remembered.averaged(known["share"], min(1.0, (factor - 1) / (spun - 1)), len(jobs))
+    own = {name(kind): remembered.kept(some) for kind, some in took.items()}
+    known["dispatch"] = remembered.averaged(known["dispatch"], used / max(1, len(jobs)), len(jobs))
+    begun = known | {"pieces": own, "start": 0.0}
+    placed = seconds_of([(kind, ranks) for kind, ranks in jobs if name(kind) in own], hosts, begun, spun, factor) or 0.0
+    known["start"] = remembered.averaged(known["start"], max(0.0, seconds - placed) / spun, len(jobs))
     known["spin"] = min(known["spin"], spin or known["spin"])
     remembered.write(known | {"pieces": before | {kind: (some + before.get(kind, []))[: remembered.KEPT] for kind, some in own.items()}})
 
@@ -47,29 +51,41 @@ def jobs_of(pairs):
     return [key for submission, unit in pairs for key in work.handed_in(submission, unit)]
 
 
-def seconds_of(jobs, hosts, known, slowdown=1.0):
+def seconds_of(jobs, hosts, known, spun=1.0, slowdown=None):
     """Seconds until pieces (kind, ranks) are graded on engines, as many as `hosts` lists of each host; None if most kinds are unknown.
 
-    Each piece takes as long as one of its kind that is remembered, drawn at random: so there are stragglers, as in a class.
+    spun: how many times as long as on an idle machine a spin takes, and the start and the grader's own part, which compute all the time;
+    slowdown: the same of pieces, if it is known better than by remembered.slowed. Each piece takes as long as one of its kind that is remembered, drawn at random: so there are stragglers, as in a class.
     """
-    chance, most = random.Random(0), max(hosts)
+    chance, most, slowdown = random.Random(0), max(hosts), slowdown or remembered.slowed(spun, known)
     means = {kind: _mean(some) for kind, some in known["pieces"].items()}
     found = [name(kind) for kind, _ in jobs]
     there = [means[kind] for kind in found if kind in means]
     if len(there) < len(jobs) / 2 or not jobs:
         return None
-    mean = [sum(values) / len(there) for values in zip(*there)]
+    mean = _mean(there)
     pieces = []
     for kind, (_, ranks) in zip(found, jobs):
-        engines = min(ranks, most)
-        drawn = chance.choice(known["pieces"].get(kind, [mean]))
-        expected, took = (slowdown * core / engines + waited for core, waited in (means.get(kind, mean), drawn))
+        costs = means.get(kind, mean), chance.choice(known["pieces"].get(kind, [mean]))
+        expected, took = (cost.seconds(min(ranks, most), slowdown * known["overhead"]) for cost in costs)
         pieces.append((expected, ranks, took))
-    return slowdown * known["start"] + makespan(pieces, hosts, slowdown * known["dispatch"])
+    return spun * (known["start"] + _loading(jobs, known)) + makespan(pieces, hosts, spun * known["dispatch"])
+
+
+def _loading(jobs, known):
+    """Seconds in which libraries are loaded: what most files need, once and before the first piece; what few need, on all engines at the same time."""
+    needed = {loaded_for([UNITS[unit][part].file])[-1] for unit, part, *_ in (kind for kind, _ in jobs)}
+    return sum(known["loading"].get(library, 0.0) for library in needed)
+
+
+def cpu_seconds_of(jobs, known):
+    """CPU seconds of all engines and ranks that grade pieces (kind, ranks), as far as their kinds are known: other programs do not change them."""
+    means = {kind: _mean(some) for kind, some in known["pieces"].items()}
+    return sum(means[name(kind)].engine + means[name(kind)].ranks for kind, _ in jobs if name(kind) in means)
 
 
 def _mean(some):
-    return [sum(values) / len(some) for values in zip(*some)]
+    return Cost(*(sum(values) / len(some) for values in zip(*some)))
 
 
 def makespan(pieces, hosts, dispatch=0.0):
@@ -88,22 +104,25 @@ def makespan(pieces, hosts, dispatch=0.0):
 
 def _placed(pieces, hosts, dispatch):
     pieces, free, most = iter(pieces), list(hosts), max(hosts)
-    waiting, running, now, number, grader, count = {}, [], 0.0, 0, 0.0, 0
+    waiting, running, now, number, grader, count, idle = {}, [], 0.0, 0, 0.0, 0, sum(hosts)
     while True:
         for expected, ranks, took in islice(pieces, max(0, AHEAD * sum(hosts) - count)):
             waiting.setdefault((expected, ranks), []).append(took)
             count += 1
         for kind in sorted(waiting, reverse=True):  # the longest first
             ranks = min(kind[1], most)
-            while waiting[kind] and (host := chosen_host(ranks, free)) is not None:
-                free[host] -= ranks
+            if not idle:
+                break
+            while waiting[kind] and ranks <= idle and (host := chosen_host(ranks, free)) is not None:
+                free[host], idle = free[host] - ranks, idle - ranks
                 number, count, grader = number + 1, count - 1, max(grader, now) + dispatch
                 heapq.heappush(running, (grader + waiting[kind].pop(0), number, host, ranks))
-        waiting = {kind: some for kind, some in waiting.items() if some}
+            if not waiting[kind]:
+                del waiting[kind]
         if not running:
             return now
         now, _, host, ranks = heapq.heappop(running)
-        free[host] += ranks
+        free[host], idle = free[host] + ranks, idle + ranks
 
 
 class Left:
@@ -138,11 +157,17 @@ def numbers(option, text):
     return [int(word) for word in words]
 
 
-def sentence(found, hosts, slowdown=1.0):
-    """The estimate in words. found: seconds, or None."""
+def in_words(jobs, hosts, known, spun=1.0):
+    """(seconds until `jobs` are graded, or None; the same in words); as seconds_of."""
+    found = seconds_of(jobs, hosts, known, spun)
+    return found, sentence(found, hosts, seconds_of(jobs, hosts, known) if spun > remembered.QUIET else None)
+
+
+def sentence(found, hosts, quiet=None):
+    """The estimate in words. found: seconds, or None; quiet: those without other programs, where there are any."""
     if found is None:
         return "How long this takes is not known: neither this machine nor the course's authors have graded these units before."
-    other = f"; other programs are using this machine, so it takes {slowdown:.1f} times as long as else" if slowdown > remembered.QUIET else ""
+    other = f"; without the other programs that use this machine now, {readable(quiet)}" if quiet else ""
     return f"Estimate: {readable(found)} on {counted(sum(hosts), 'engine')}{f' of {len(hosts)} hosts' * (len(hosts) > 1)}{other}."
 
 

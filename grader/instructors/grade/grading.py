@@ -167,11 +167,11 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
     libraries = loaded_for(handed_in)
     jobs, took, began = estimate.jobs_of(missing), {}, time.monotonic()
     elsewhere = profile or cluster_file
-    slowdown, spin = (1.0, None) if elsewhere else speed.here(engines)
+    spun, spin = (1.0, None) if elsewhere else speed.here(engines)
     known = remembered.read(spin)
-    expected = None if elsewhere else estimate.seconds_of(jobs, [engines], known, slowdown)
+    expected, words = (None, None) if elsewhere else estimate.in_words(jobs, [engines], known, spun)
     if not elsewhere:
-        say(estimate.sentence(expected, [engines], slowdown))
+        say(words)
     time_left = estimate.Left(jobs, expected, known)
     with _progress(len(missing), time_left, book.folder, say) as tick:
         for attempt in range(RESTARTS):
@@ -183,7 +183,7 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
                 try:
                     _grade_on(there, left, book, versions, resources, secret, trusted, seconds, took, time_left, tick)
                     if not elsewhere:
-                        estimate.remember(took, jobs, [engines], time.monotonic() - began, time.process_time() - used, slowdown, spin)
+                        estimate.remember(took, jobs, [engines], time.monotonic() - began, time.process_time() - used, spun, spin)
                     return
                 except ControllerLost:
                     if elsewhere:
@@ -206,10 +206,10 @@ def _of_cluster(engines, jobs):
     answers = engines.ask(speed.spin)
     if not answers:
         return estimate.sentence(None, [])
-    slowdown, spin = speed.mean([spun for _, spun in answers])
+    spun, spin = speed.mean([one for _, one in answers])
     hosts = sorted(Counter(host for host, _ in answers).values())
     known = remembered.at_speed(remembered.read(), spin)
-    return estimate.sentence(estimate.seconds_of(jobs, hosts, known, slowdown), hosts, slowdown)
+    return estimate.in_words(jobs, hosts, known, spun)[1]
 
 
 def _grade_on(engines, left, book, versions, resources, secret, trusted, seconds, took, time_left, tick):

@@ -33,7 +33,7 @@ class Placer:
     """
 
     def __init__(self, engines, pieces, trusted=False, seconds=None, took=None):
-        """took: gets what each piece has taken: {kind: [(seconds, engines, CPU seconds, seconds of waiting), ...]}."""
+        """took: gets what each piece has taken: {kind: [(seconds, engines, work.Cost), ...]}."""
         self.engines, self.trusted = engines, trusted
         self.took = {} if took is None else took
         self.seconds = {} if seconds is None else seconds
@@ -118,7 +118,7 @@ class Placer:
         except Exception as problem:  # the engine raised it
             yield from self._again(piece, _reason(problem))
         else:
-            self.took.setdefault(piece.kind, []).append((seconds, engines, found.cpu_seconds, found.waited_seconds))
+            self.took.setdefault(piece.kind, []).append((seconds, engines, found.cost))
             self.seconds[piece.kind] = 0.7 * self.seconds.get(piece.kind, seconds) + 0.3 * seconds
             if any(verdict.points is None for verdict in verdicts) and self.tries.get(piece, 0) + 1 < TRIES:
                 yield from self._again(piece, "")

@@ -4,6 +4,7 @@ import functools
 import os
 import time
 from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
 from grader import budget, exercises
 from grader.box.forkserver import Forked
@@ -46,14 +47,24 @@ class Piece:
         return loaded_for([UNITS[self.unit][self.part].file]) != FOR_NOTEBOOKS
 
 
+class Cost(NamedTuple):
+    """What a piece costs, in seconds that other programs do not change."""
+
+    engine: float  # CPU seconds of the engine, which judges
+    ranks: float  # CPU seconds of all processes of the student's code together
+    waited: float  # seconds in which none of these processes computed, such as ranks that wait for each other
+
+    def seconds(self, engines, stretch=1.0):
+        """Seconds by the clock: ranks share the cores of `engines`, and nothing else runs while the engine judges. stretch: of computing."""
+        return stretch * (self.engine + self.ranks / engines) + self.waited
+
+
 @dataclass(frozen=True)
 class Done:
-    """What an engine returns of a piece. verdicts: as dictionaries; cpu_seconds: of all its processes together; waited_seconds: those in which
-    none of the student's processes computed."""
+    """What an engine returns of a piece. verdicts: as dictionaries."""
 
     verdicts: list
-    cpu_seconds: float = 0.0
-    waited_seconds: float = 0.0
+    cost: Cost = Cost(0.0, 0.0, 0.0)
 
 
 @dataclass
@@ -149,7 +160,7 @@ def run(piece, trusted, cores=()):
         shared=piece.seeds[1],
     )
     verdicts = [asdict(verdict) for verdict in verdicts]
-    return Done(verdicts, time.process_time() - used + counting.cpu_seconds, counting.waited_seconds)
+    return Done(verdicts, Cost(time.process_time() - used, counting.cpu_seconds, counting.waited_seconds))
 
 
 def not_handed_in(piece):

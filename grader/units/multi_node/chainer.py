@@ -106,5 +106,5 @@ CHECKS = (
         ON_TWO_NODES | {"lengths": [24, 24], "batchsize": 6, "epochs": 4, "first_epoch": 0, "seconds": 12.5},
         ON_TWO_NODES | {"lengths": [24, 24], "batchsize": 6, "epochs": 5, "first_epoch": 2, "seconds": 8.0},
     ),
-    run("multi_node", ranks=4, workers=4, ranks_per_node=2, batchsize=6, epochs=3),
+    run("multi_node", workers=2, batchsize=12, epochs=3, **ON_TWO_NODES),
 )

@@ -46,5 +46,5 @@ CHECKS = (
         ON_TWO_NODES | {"lengths": [12, 13], "epochs": 3, "first_epoch": 0, "seconds": 12.5, "batchsize": 8},
         ON_TWO_NODES | {"lengths": [13, 12], "epochs": 4, "first_epoch": 2, "seconds": 8.0, "batchsize": 8},
     ),
-    run("multi_node", {"ranks": 4, "ranks_per_node": 2, "batchsize": 7}),
+    run("multi_node", ON_TWO_NODES | {"batchsize": 13}),
 )
