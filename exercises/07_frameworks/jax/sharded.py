@@ -2,7 +2,6 @@
 
 from functools import partial
 
-
 from handson.jax import jax
 from handson.jax.model import convnet, enlarge, losses
 
