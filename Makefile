@@ -19,7 +19,7 @@ help:
 	@echo "make lab          JupyterLab at the first notebook"
 	@echo "make test         all tests, in four processes; with ARGS=\"-m quick\" those that take less than a minute"
 	@echo "make bench        how fast training is, against its limits"
-	@echo "make frameworks   a second environment, with TensorFlow, Lightning and Accelerate, for the unit 07_frameworks"
+	@echo "make frameworks   a second environment, with TensorFlow, Lightning, Accelerate and JAX, for the unit 07_frameworks"
 	@echo "make test-frameworks   the tests of that unit; the others do without the second environment"
 	@echo "make test-containers   build the image for Kubernetes, and test it: needs buildah, podman and about 15 minutes"
 	@echo "make environment  only create or refresh .venv, which the others do by themselves"

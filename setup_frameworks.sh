@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install into .venv-frameworks what frameworks.txt names: TensorFlow, Lightning and Accelerate, for the unit 07_frameworks.
+# Install into .venv-frameworks what frameworks.txt names: TensorFlow, Lightning, Accelerate and JAX, for the unit 07_frameworks.
 # `make frameworks` calls this script after .venv is up to date. If nothing has to be done, it ends at once.
 #
 # .venv-frameworks has only what .venv lacks: it sees the packages of .venv, and pip keeps them. Scripts and notebooks run with the Python
@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")" || exit 2
 folder=.venv-frameworks
 stamp=$folder/handson-stamp
 log=$folder/install.log
-needed_kib=$((2 * 1024 * 1024))     # 1.4 GB installed, 0.3 GB of downloads that pip deletes, and some reserve
+needed_kib=$((5 * 1024 * 1024 / 2))     # 1.9 GB installed, 0.4 GB of downloads that pip deletes, and some reserve
 
 unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX
 export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_RETRIES="${PIP_RETRIES:-2}"
@@ -43,7 +43,7 @@ if [ -n "$free" ] && [ "$free" -lt "$needed_kib" ]; then
     fail "the disk of $PWD/$folder has $((free / 1024)) MB free and about $((needed_kib / 1024)) MB are needed: free some space and run make frameworks again."
 fi
 
-echo "Installing TensorFlow, Lightning and Accelerate into $folder: about 1.4 GB and a minute, once (progress: $log)." >&2
+echo "Installing TensorFlow, Lightning, Accelerate and JAX into $folder: about 1.9 GB and a minute, once (progress: $log)." >&2
 {
     .venv/bin/python -m venv --without-pip "$folder" &&
     packages=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') &&

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from handson import figures
+from handson.training import identity
 from handson.training.options import LEARNING_RATE
 from handson.training.results import OldResult, read
 
@@ -42,7 +43,7 @@ LECTURE = {1: 51.1, 2: 87.6, 4: 172.1}  # workers -> images/s, as the lecture re
 HEADINGS = ("task", "track", "workers", "runs", "images/s", "speed-up", "efficiency", "val. loss", "val. accuracy")
 TRACKS = {  # name, colour, marker
     "pytorch": ("PyTorch", "#0072B2", "o"), "chainer": ("Chainer", "#D55E00", "^"), "tensorflow": ("TensorFlow", "#E69F00", "s"),
-    "lightning": ("Lightning", "#009E73", "v"), "accelerate": ("Accelerate", "#CC79A7", "P"),
+    "lightning": ("Lightning", "#009E73", "v"), "accelerate": ("Accelerate", "#CC79A7", "P"), "jax": ("JAX", "#56B4E9", "X"),
 }  # fmt: skip
 LINES = ("-", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))  # for the first, second, ... conditions of a track
 
@@ -267,6 +268,7 @@ def draw(results):
     series = {}
     for row, condition in zip(rows, own):
         series.setdefault((row.track, condition), []).append(row)
+    series = _by_script(series, {run.name for run in results if run.unit == identity.OTHER_SYSTEMS})
     for track, condition in series:
         name, colour, marker = TRACKS.get(track, (track, "black", "D"))
         nth = [key for key in series if key[0] == track].index((track, condition))
@@ -294,6 +296,20 @@ def draw(results):
         for name in axes.legend(lines, names, loc="upper left", fontsize="small", edgecolor="none").get_texts():
             name.set_parse_math(False)
     return drawing, "Throughput and speed-up against workers. " + " ".join(_sentence(row) for row in rows)
+
+
+def _by_script(series, names):
+    """The series of rows, where scripts called `names` that have the same number of workers are apart: each begins with the row of one worker."""
+    found = {}
+    for (track, condition), rows in series.items():
+        several = [row for row in rows if row.workers > 1]
+        if len({row.workers for row in several}) == len(several) or not names.issuperset(row.name for row in rows):
+            found[track, condition] = rows
+            continue
+        for name in dict.fromkeys(row.name for row in several):
+            words = ", ".join(filter(None, (name.replace("_", " "), condition)))
+            found[track, words] = [row for row in rows if row.workers == 1] + [row for row in several if row.name == name]
+    return found
 
 
 def _label(name, condition):

@@ -1,9 +1,10 @@
-"""The second environment, which `make frameworks` makes: TensorFlow, Lightning and Accelerate are in it, and nothing else of the course needs them.
+"""The second environment, which `make frameworks` makes: TensorFlow, Lightning, Accelerate and JAX are in it, and nothing else of the course needs them.
 
 Scripts, notebooks and probes of the unit 07_frameworks run with the course's own Python. They call `add` before they import one of these
 packages; where one environment has everything, as with environment-frameworks.yml, it changes nothing.
 """
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from handson.errors import OneSentence, say
 from handson.files import COURSE
 
-PACKAGES = ("tensorflow", "keras", "lightning", "accelerate")
+PACKAGES = ("tensorflow", "keras", "lightning", "accelerate", "jax")
 VARIABLE = "HANDSON_FRAMEWORKS"  # the folder of the environment, if it is another one, such as one that a site's users share
 
 
@@ -30,11 +31,12 @@ def why_not():
     """Why the packages can't be imported, in a sentence; None where they can."""
     if all(map(_is_there, PACKAGES)):
         return None
-    if not (folder() / "handson-stamp").exists():
-        return ("TensorFlow, Lightning and Accelerate are in a second environment, which is not there (or not complete): "
-                "type `make frameworks` in the course's folder (1.4 GB, a minute), and run this again")  # fmt: skip
-    if not _packages().is_dir():
+    there = (folder() / "handson-stamp").exists()
+    if there and not _packages().is_dir():
         return f"the second environment in {folder()} is for another Python than {sys.version.split()[0]}: type `make frameworks` in the course's folder"
+    if not there or not all((_packages() / name).is_dir() for name in PACKAGES):
+        return ("TensorFlow, Lightning, Accelerate and JAX are in a second environment, which is not there (or not complete): "
+                "type `make frameworks` in the course's folder (1.9 GB, a minute), and run this again")  # fmt: skip
     return None
 
 
@@ -45,6 +47,20 @@ def add():
         raise NoFrameworks(problem)
     if not all(map(_is_there, PACKAGES)):
         sys.path.append(str(_packages()))
+
+
+@contextlib.contextmanager
+def silently(number=2):
+    """What C libraries print in this block is lost: on standard error, or standard output (1)."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(number), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, number)
+    try:
+        yield
+    finally:
+        os.dup2(kept, number)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _is_there(name):

@@ -17,7 +17,7 @@ SCOPES = (  # of tests that share a process, where that is not a file: what stan
     r"(tests/grader/test_sandbox_)",  # a user whose processes are counted
     r"(tests/pytorch/)test_(?:batches|cntk|communication|evaluator|memory|memory_saved|one_big_batch|pipeline|products|resume|schedules|train_restarts)\.",  # a process that ranks are forked from
     r"(tests/grader/)test_(?:judging|mutants.py::test_(?:the|every)_)",  # a box's server
-    r"(tests/frameworks/)test_(?:several_processes|tensorflow_bad_input)",  # a process that imports TensorFlow for all others
+    r"(tests/frameworks/)test_(?:jax|several_processes|tensorflow_bad_input|translated_scripts)",  # a process that imports the systems for all others
     r"(tests/grader/test_mutants.py::\w+\[[a-z_]+-)",  # the known answers of a unit
     r"(tests/browser/).*(\[(?!0[0-2])\d\d_\w+\])",  # a notebook, but for the first three, which use each other's runs
 )

@@ -108,6 +108,15 @@ def test_tasks_and_nodes_with_equally_many_workers_stay_apart():
     assert [(row.name, row.nodes) for row in rows] == [("multi_gpu", 1), ("multi_node", 1), ("multi_node", 2)]
 
 
+def test_scripts_of_one_system_with_equally_many_workers_have_a_line_each_from_one_worker():
+    given = {"unit": "frameworks", "track": "tensorflow"}
+    scripts = [("single_gpu", 1, 100), ("mirrored", 2, 150), ("multi_worker", 2, 120)]
+    left = draw([a_run(script=f"train_cifar_{name}", workers=workers, rate=rate, **given) for name, workers, rate in scripts])[0].axes[0]
+    lines = {tuple(map(float, line.get_ydata())) for line in left.get_lines() if line.get_linestyle() != "None"}
+    assert {(100.0, 150.0), (100.0, 120.0)} <= lines
+    assert {"TensorFlow, mirrored", "TensorFlow, multi worker"} <= {name.get_text() for name in left.get_legend().get_texts()}
+
+
 def test_without_a_single_run_the_table_says_why_there_is_no_speedup():
     lines = text(table([a_run("multi_gpu", 2), a_run(track="chainer"), a_run("multi_gpu", 2, track="chainer")]))
     assert words(lines[3])[5:7] == ["-", "-"] and words(lines[5])[5] == "1.00"

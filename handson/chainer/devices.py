@@ -4,7 +4,7 @@ import chainer
 
 from handson.chainer.threads import set_blas_threads
 from handson.errors import TrackError
-from handson.training import virtual_gpus
+from handson.training import options, virtual_gpus
 
 HAS_GPUS = chainer.backends.cuda.available
 
@@ -55,11 +55,8 @@ def settle(comm, args):
     """
     # Nodes may keep their files in different places, so only whether ranks resume is compared.
     asked = comm.mpi_comm.allgather(vars(args) | {"out": None, "resume": vars(args).get("resume") and "a snapshot"})
-    for rank, theirs in enumerate(asked):
-        for name, value in asked[0].items():
-            if theirs[name] != value:
-                difference = f"rank 0 has {name} {value}, but rank {rank} has {theirs[name]}"
-                raise TrackError(f"{difference}: give all ranks the same options", on_all_ranks=True)
+    if difference := options.difference(asked):
+        raise TrackError(difference, on_all_ranks=True)
     vars(comm)["double_buffering"] = vars(args).get("double_buffering")  # the communicator refuses ordinary setting of attributes
     args.gpu = args.gpu or [gpu % count() for gpu in range(comm.intra_size)]
     problems = comm.mpi_comm.allgather(_problem(args.gpu, comm))

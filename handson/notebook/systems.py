@@ -9,6 +9,7 @@ from handson import compare
 from handson.words import aligned
 
 PYTORCH, TENSORFLOW = "01_single_gpu/pytorch/train_cifar_single_gpu.py", "07_frameworks/tensorflow/train_cifar_single_gpu.py"
+JAX = "07_frameworks/jax/train_cifar_shard_map.py"  # one script, for one device and for several
 SYSTEMS = {  # (track, name of the run): the files for several workers, the script for one device, what is done silently
     ("pytorch", "data_parallel"): (
         ("pytorch/train_cifar_data_parallel.py",), PYTORCH,
@@ -32,6 +33,8 @@ SYSTEMS = {  # (track, name of the run): the files for several workers, the scri
         "starts the ranks, wraps the model in DDP, moves batches, calls zero_grad, backward and step",
     ),
     ("accelerate", "accelerate"): (("accelerate/train_cifar_accelerate.py",), PYTORCH, "wraps the model in DDP"),
+    ("jax", "shard_map"): ((), JAX, "adds up gradients of what is the same on all devices; compiles again for the shape of a short last batch"),
+    ("jax", "multi_process"): (("jax/train_cifar_multi_process.py",), JAX, "the same"),
 }  # fmt: skip
 HEADINGS = ("system", "workers", "images/s", "speed-up", "first step", "lines that differ", "what it did silently")
 

@@ -46,6 +46,6 @@ def compared(seconds_in_python, threads_speedup):
     axes.axhline(2, color="0.5", linestyle="--", label="ideal")
     axes.set(xticks=[0.2, 1.2], xticklabels=list(WORDS.values()), ylabel="speed-up over one replica")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize="small", edgecolor="none")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, fontsize="small", edgecolor="none")
     words = "; ".join(f"{WORDS[kind]}: 2 threads {two:.2f} times one replica, 2 processes {both:.2f}" for kind, (two, both) in gains.items())
     return figures.picture(drawing, f"Speed-up of two replicas in threads and in processes. {words}.")

@@ -141,11 +141,7 @@ def _join(args):
         return [json.loads(store.get(f"{what}/{other}")) for other in range(size)]
 
     asked = everybody("asked", {name: str(value) for name, value in vars(args).items() if name not in NOT_COMPARED})
-    for other in range(size):
-        for name, value in asked[0].items():
-            if asked[other][name] != value:
-                difference = f"rank 0 has {name} {value}, but rank {other} has {asked[other][name]}: give all ranks the same options"
-                _stop_for([difference], rank)
+    _stop_for([options.difference(asked)], rank)
 
     nodes = everybody("node", current_node())
     intra_rank = nodes[:rank].count(nodes[rank])

@@ -4,34 +4,18 @@ messages that they print when they start; devices, model, tables and meetings ar
 ``from handson.tensorflow import keras, tf`` is the way to import both. Raises NoFrameworks.
 """
 
-import contextlib
 import logging
 import os
 import warnings
 
 from handson import frameworks
 
-
-
-@contextlib.contextmanager
-def _silently():
-    """What C libraries print on standard error in this block is lost: they greet before one can tell them not to."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
-
-
 frameworks.add()
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow's library is loaded
 os.environ["KERAS_BACKEND"] = "tensorflow"
 logging.getLogger("absl").setLevel(logging.ERROR)
 
-with _silently():
+with frameworks.silently():  # it greets before one can tell it not to
     import keras
     import tensorflow as tf
 

@@ -3,7 +3,7 @@
 import numpy
 
 from handson.tensorflow import keras, tf
-from handson.training.data import stretching
+from handson.training.data import averaging, stretching
 
 LAYERS = keras.layers
 AS_TORCH = keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")  # how torch draws initial weights
@@ -35,22 +35,13 @@ class Grid(LAYERS.Layer):
     """Means over a grid of 4 x 4 regions, whatever the images' size, in the order of torch: (N, H, W, C) -> (N, C * 16)."""
 
     def build(self, shape):
-        down, across = (_means(length, 4) for length in shape[1:3])
+        down, across = (averaging(length, 4).astype("float32") for length in shape[1:3])
         self.regions = numpy.einsum("ih,jw->hwij", down, across).reshape(shape[1] * shape[2], 16)
 
     def call(self, images):
         _, height, width, channels = images.shape
         pixels = tf.reshape(tf.transpose(images, [0, 3, 1, 2]), [-1, height * width])
         return tf.reshape(tf.matmul(pixels, self.regions), [-1, channels * 16])
-
-
-def _means(length, parts):
-    """The matrix (parts, length) that takes the mean over each of `parts` regions; they overlap if `length` is no multiple of `parts`."""
-    matrix = numpy.zeros((parts, length), "float32")
-    for part in range(parts):
-        begin, end = part * length // parts, -(-(part + 1) * length // parts)
-        matrix[part, begin:end] = 1 / (end - begin)
-    return matrix
 
 
 class Convolution(LAYERS.Conv2D):

@@ -96,6 +96,17 @@ def stretching(length, size):
     return numpy.maximum(0, 1 - abs(centres[:, None] - numpy.arange(length)))
 
 
+def averaging(length, parts):
+    """The matrix (parts, length), float64, that takes the mean over each of `parts` regions; they overlap if `length` is no multiple of `parts`."""
+    import numpy
+
+    matrix = numpy.zeros((parts, length))
+    for part in range(parts):
+        begin, end = part * length // parts, -(-(part + 1) * length // parts)
+        matrix[part, begin:end] = 1 / (end - begin)
+    return matrix
+
+
 def _like(images, matrix):
     """The NumPy `matrix` as an array of the kind, type and device of `images`."""
     if hasattr(images, "new_tensor"):

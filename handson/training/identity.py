@@ -7,6 +7,7 @@ from pathlib import Path
 
 SOFTWARE = {  # track -> the package whose version a result names
     "pytorch": "torch", "chainer": "chainer", "tensorflow": "keras", "lightning": "lightning", "accelerate": "accelerate",
+    "jax": "jax",
 }  # fmt: skip
 LECTURE, OTHER_SYSTEMS = "train_cifar", "frameworks"  # the lecture's training; the unit whose scripts, train_cifar_SYSTEM, do it in other systems
 

@@ -106,10 +106,8 @@ def meet(args, config=None, roles=("worker",)):
     rank = tasks.index((role, index))
     lines = _exchange(cluster, tasks, rank, {"node": current_node(), "options": {name: str(value) for name, value in vars(args).items() if name != "out"}})
     nodes = [line["node"] for line in lines]
-    for other, line in enumerate(lines):
-        for name, value in lines[0]["options"].items():
-            if line["options"].get(name) != value:
-                raise ClusterError(f"rank 0 has {name} {value}, but rank {other} has {line['options'].get(name)}: give all ranks the same options")
+    if difference := options.difference([line["options"] for line in lines]):
+        raise ClusterError(difference)
     intra_rank = nodes[:rank].count(nodes[rank])
     args.gpu = args.gpu or list(range(nodes.count(nodes[rank])))
     if len(args.gpu) <= intra_rank:

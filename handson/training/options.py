@@ -66,6 +66,15 @@ def launcher_rank():
     return next((int(os.environ[name]) for name in names if name in os.environ), 0)
 
 
+def difference(asked):
+    """Which option the ranks do not share, in a sentence; None where they share all. asked: the options of each rank, as dictionaries."""
+    for rank, theirs in enumerate(asked):
+        for name, value in asked[0].items():
+            if theirs.get(name) != value:
+                return f"rank 0 has {name} {value}, but rank {rank} has {theirs.get(name)}: give all ranks the same options"
+    return None
+
+
 def positive(kind, largest=10**9):
     """An argparse type: a `kind` (int or float) above zero, up to `largest`."""
 

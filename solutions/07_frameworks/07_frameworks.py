@@ -9,8 +9,9 @@
 # %% [markdown]
 # # The same training in other systems
 #
-# People train on many GPUs with TensorFlow, with PyTorch's older `DataParallel`, with Lightning or with Accelerate. This notebook runs the same
-# training in each of them: the same network, the same images, the same batches. What does each system do for you, and what does it leave to you?
+# People train on many GPUs with TensorFlow, with PyTorch's older `DataParallel`, with Lightning, Accelerate or JAX. This notebook runs the
+# same training in each of them: the same network, the same images, the same batches. What does each system do for you, and what does it leave to
+# you?
 #
 # **In about 110 minutes you will**
 #
@@ -34,7 +35,7 @@ OPTIONS = "--epoch 2 --size 64"
 # %%
 from handson import frameworks
 
-print(frameworks.why_not() or "TensorFlow, Lightning and Accelerate are there.")
+print(frameworks.why_not() or "TensorFlow, Lightning, Accelerate and JAX are there.")
 
 # %% [markdown]
 # ## How processes find each other
@@ -71,6 +72,9 @@ print(frameworks.why_not() or "TensorFlow, Lightning and Accelerate are there.")
 # - `validation`: each rank sees a part of the test images; `sync_dist` says that a number belongs to all ranks.
 # - `prepare`: what does Accelerate have to know, and what must it leave alone?
 #
+# JAX has no gap for you. Read `jax/sharded.py`: a network is a function, *shard_map* runs the step on each device with its part of the images, and
+# the same step serves one process with two devices (`train_cifar_shard_map.py`) and two processes (`train_cifar_multi_process.py`).
+#
 # Each script runs on one worker, then on two. Which system will lose least to its second worker?
 
 # %%
@@ -92,6 +96,9 @@ RUNS = [  # script, GPUs; ranks under mpiexec, or one process that takes all GPU
     ("lightning/train_cifar_lightning.py", 2, "mpiexec"),
     ("accelerate/train_cifar_accelerate.py", 1, "mpiexec"),
     ("accelerate/train_cifar_accelerate.py", 2, "mpiexec"),
+    ("jax/train_cifar_shard_map.py", 1, "none"),
+    ("jax/train_cifar_shard_map.py", 2, "none"),
+    ("jax/train_cifar_multi_process.py", 2, "mpiexec"),
 ]
 for script, gpus, ranks in RUNS:
     if script.startswith("pytorch/") or frameworks.why_not() is None:
@@ -199,4 +206,5 @@ check("frameworks")
 # - Choose a system, and know what it does silently: who divides the batch, who scales the loss, who adds up the gradients.
 # - Make TF_CONFIG of a node file, and write a distributed step in TensorFlow.
 # - Translate a DDP loop to Lightning and to Accelerate without changing what is computed.
+# - Read a step in JAX.
 # - Say when threads are enough, and when processes are needed.

@@ -104,6 +104,37 @@ def tensorflow(size, epochs, clock):
     model.fit(batches, epochs=epochs, verbose=0, callbacks=[Steps()])
 
 
+def jax(size, epochs, clock):
+    """The loop of JAX's example mnist_classifier: a jitted update of a tree of parameters."""
+    import numpy
+
+    from handson.jax import devices, jax
+    from handson.jax.model import convnet, enlarge, initial, losses
+
+    devices.use([0])
+    train_set, _ = data.load_arrays("digits")
+    parameters, statistics = initial(0)
+
+    @jax.jit
+    def update(parameters, statistics, images, labels):
+        def loss(parameters):
+            outputs, found = convnet(parameters, statistics, enlarge(images, size), training=True)
+            return losses(outputs, labels).mean(), found
+
+        gradients, statistics_then = jax.grad(loss, has_aux=True)(parameters)
+        return jax.tree.map(lambda parameter, gradient: parameter - 0.05 * gradient, parameters, gradients), statistics_then
+
+    for epoch in range(epochs):
+        order = numpy.random.RandomState(epoch).permutation(len(train_set))
+        for begin in range(0, len(order), BATCHSIZE):
+            batch = order[begin : begin + BATCHSIZE]
+            parameters, statistics = jax.block_until_ready(update(parameters, statistics, train_set.images[batch], train_set.labels[batch]))
+            clock.step(len(batch))
+        if epoch == 0:
+            clock.begin = time.perf_counter()  # a program was compiled for the last batch, too
+            clock.images = 0
+
+
 def main():
     system, size, epochs = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     clock = Clock()

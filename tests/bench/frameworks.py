@@ -21,6 +21,7 @@ ALONE = {  # a script for one GPU, whose id follows -g
     "TensorFlow": "07_frameworks/tensorflow/train_cifar_single_gpu.py",
     "Lightning": "07_frameworks/lightning/train_cifar_lightning.py",
     "Accelerate": "07_frameworks/accelerate/train_cifar_accelerate.py",
+    "JAX": "07_frameworks/jax/train_cifar_shard_map.py",
 }
 TOGETHER = {  # (system, how), script, what starts it
     ("PyTorch", "DataParallel"): ("07_frameworks/pytorch/train_cifar_data_parallel.py", ()),
@@ -29,6 +30,8 @@ TOGETHER = {  # (system, how), script, what starts it
     ("TensorFlow", "MultiWorkerMirroredStrategy"): ("07_frameworks/tensorflow/train_cifar_multi_worker.py", ("mpiexec", "-n", "2", sys.executable)),
     ("Lightning", "ddp"): ("07_frameworks/lightning/train_cifar_lightning.py", ()),
     ("Accelerate", "ddp"): ("07_frameworks/accelerate/train_cifar_accelerate.py", TORCHRUN),
+    ("JAX", "shard_map"): ("07_frameworks/jax/train_cifar_shard_map.py", ()),
+    ("JAX", "two processes"): ("07_frameworks/jax/train_cifar_multi_process.py", ("mpiexec", "-n", "2", sys.executable)),
 }
 
 
@@ -81,6 +84,9 @@ def _documented(system):
 
 
 def _steady(result):
-    """images/s in training, without the first step and its images."""
+    """images/s in training: without the first epoch, where the log has its time (JAX compiles a program for its last batch, too), or else without
+    the first step and its images."""
+    if "training_time" in result.log[0]:
+        return result.images * (1 - 1 / result.epochs) / (result.log[-1]["training_time"] - result.log[0]["training_time"])
     first = result.log[0].get("first_step", 0.0)
     return (result.images - (result.batchsize * result.workers if first else 0)) / (result.train_seconds - first)

@@ -7,6 +7,7 @@ import sys
 import traceback
 from pathlib import Path
 
+from handson import frameworks
 from handson.training import meeting
 
 LIMIT = 100  # seconds for a process, on a busy machine
@@ -14,8 +15,11 @@ LIMIT = 100  # seconds for a process, on a busy machine
 
 def context():
     """Of multiprocessing. TensorFlow computes nothing before the fork: its threads would not be there in the new process."""
+    frameworks.add()  # each process gets this one's path, whatever it was forked from
     found = multiprocessing.get_context("forkserver")
-    found.set_forkserver_preload(["handson.tensorflow.model", "handson.tensorflow.workers", "handson.training.results", "oracle"])
+    of_systems = ["handson.tensorflow.model", "handson.tensorflow.workers", "handson.jax.reports", "handson.lightning.reports", "accelerate"]
+    of_course = ["handson.pytorch.accelerating", "handson.pytorch.extensions", "handson.training.epoch_table", "handson.training.results", "oracle"]
+    found.set_forkserver_preload(of_systems + of_course)
     return found
 
 

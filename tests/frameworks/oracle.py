@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy
@@ -10,13 +11,20 @@ SOLUTIONS = Path(__file__).resolve().parents[2] / "solutions/07_frameworks/tenso
 SHAPE, SIZE, IMAGES, RATE = (1, 8, 8), 32, 24, 0.05
 
 
-def solution(name):
+def solution(name, folder=SOLUTIONS):
     """A module of the unit's solutions, which may import others of them."""
-    sys.path[:0] = [] if str(SOLUTIONS) in sys.path else [str(SOLUTIONS)]
-    spec = importlib.util.spec_from_file_location(name, SOLUTIONS / f"{name}.py")
+    sys.path[:0] = [] if str(folder) in sys.path else [str(folder)]
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def options(path, words):
+    """What a script gets of these words."""
+    from handson.training import options
+
+    return options.training_parser(path, None).parse_args(words)
 
 
 def images():
@@ -81,3 +89,41 @@ def loop(strategy, of_all, total, seed=3, epochs=2, make=network):
             used.append(numpy.concatenate([part.numpy() for part in strategy.experimental_local_results(numbers)]))
             step(of_batch, numbers, size)
     return weights(model), used
+
+
+def by_torch(model, epochs, train_set, test_set, size, rate):
+    """What PyTorch makes of a ConvNet in one process: an array (epochs, 2) with the loss in training and the one on the test set after it, as means.
+
+    epochs: of each, the steps; of a step, the numbers of the images of each worker. What a worker has is normalised by itself.
+    """
+    import torch
+    import torch.nn.functional as F
+
+    from handson.training import data
+
+    optimizer, found = torch.optim.SGD(model.parameters(), rate, momentum=0.9), []
+
+    def losses(part):
+        outputs = model(data.enlarge(torch.as_tensor(part.images), size))
+        return F.cross_entropy(outputs, torch.as_tensor(part.labels), reduction="sum")
+
+    for steps in epochs:
+        total = 0.0
+        model.train()
+        for parts in steps:
+            optimizer.zero_grad()
+            before, after, number = [one.clone() for one in model.buffers()], [], sum(map(len, parts))
+            for part in parts:
+                for buffer, value in zip(model.buffers(), before):
+                    buffer.copy_(value)
+                loss = losses(replace(train_set, images=train_set.images[part], labels=train_set.labels[part]))
+                (loss / number).backward()
+                total += loss.item()
+                after.append([one.clone() for one in model.buffers()])
+            for buffer, values in zip(model.buffers(), zip(*after)):
+                buffer.copy_(sum(values) / len(parts))
+            optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            found.append((total / sum(len(part) for parts in steps for part in parts), losses(test_set).item() / len(test_set)))
+    return numpy.array(found)

@@ -69,7 +69,7 @@ def parameter_server(number, epochs):
     """The losses that the script reports, with a chief, a parameter server and so many workers in one process; and those that are right."""
     from handson.tensorflow import keras, tf
     from handson.tensorflow.model import convnet
-    from handson.training import data, options
+    from handson.training import data
 
     cluster = {"chief": addresses(1), "ps": addresses(1), "worker": addresses(number)}
     settings = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=4)
@@ -79,7 +79,7 @@ def parameter_server(number, epochs):
     script = oracle.solution("train_cifar_parameter_server")
     everything = data.load_arrays("digits")[1]  # the smaller of the two sets
     words = ["-e", str(epochs), "-b", str(len(everything)), "--size", "32", "--lr", str(oracle.RATE)]
-    args = options.training_parser(oracle.SOLUTIONS / "train_cifar_parameter_server.py", None).parse_args(words)
+    args = oracle.options(oracle.SOLUTIONS / "train_cifar_parameter_server.py", words)
     losses = []
     script.results = argparse.Namespace(report=lambda args, throughput, images, seconds, log, evaluation: losses.extend(row["main/loss"] for row in log))
     script.train(tf.distribute.ParameterServerStrategy(resolver), args, everything, everything)

@@ -19,7 +19,7 @@ else:
 RIGHT = WRONG.replace("tensor + 1", "tensor")
 
 
-WITHOUT = ("frameworks",)  # units whose scripts have no runs yet
+WITHOUT = ("frameworks",)  # its probes run each gap in a real strategy, Trainer or Accelerator already, and tests/frameworks holds the scripts to an oracle
 
 
 def test_every_gap_of_a_script_can_be_run():

@@ -1,0 +1,33 @@
+"""The step that both JAX scripts make: shard_map runs it on each device, with the device's part of the images."""
+
+from functools import partial
+
+from handson.jax import jax
+from handson.jax.model import convnet, enlarge, losses
+
+EVERYWHERE, DIVIDED = jax.P(), jax.P("images")  # the same on all devices of the mesh; a part of the images on each of them
+
+
+def make_step(mesh, size, rate):
+    """A function step(state, images, labels) -> (state, (loss, accuracy)). state: (parameters, statistics of batch normalisation, velocity).
+
+    `images` and `labels` are those of all devices of `mesh`; loss and accuracy are means over all of them.
+    """
+
+    @partial(jax.jit, donate_argnums=0)
+    @partial(jax.shard_map, mesh=mesh, in_specs=(EVERYWHERE, DIVIDED, DIVIDED), out_specs=EVERYWHERE)
+    def step(state, images, labels):
+        parameters, statistics, velocity = state
+
+        def loss(parameters):
+            outputs, found = convnet(parameters, statistics, enlarge(images, size), training=True)
+            accuracy = (outputs.argmax(axis=1) == labels).mean()
+            return jax.lax.pmean(losses(outputs, labels).mean(), "images"), jax.lax.pmean((found, accuracy), "images")
+
+        # Parameters are the same everywhere, so JAX adds up their gradients over the devices; of the loss, it is the mean already.
+        (mean, (statistics, accuracy)), gradients = jax.value_and_grad(loss, has_aux=True)(parameters)
+        velocity = jax.tree.map(lambda before, gradient: 0.9 * before + gradient, velocity, gradients)
+        parameters = jax.tree.map(lambda before, change: before - rate * change, parameters, velocity)
+        return (parameters, statistics, velocity), (mean, accuracy)
+
+    return step
