@@ -18,14 +18,13 @@ import torch.distributed as dist
 
 from handson.cluster.nodes import current_node
 from handson.errors import EndTogether, OneSentence, TrackError, in_a_sentence, say
-from handson.pytorch import devices
+from handson.pytorch import devices, problems
 from handson.pytorch.batches import division_problem
 from handson.pytorch.workers import Communicator, leave, loopback, lost_peer, stop_together
 from handson.training import data, mpi, options, supervisor, virtual_gpus, watchdog
 from handson.training.options import Stopped
 
 MEETING = timedelta(seconds=mpi.MEETING)  # for all ranks to start and to find each other
-COME = timedelta(seconds=5)  # in which all ranks come to a problem that one has come to, on a busy machine
 NOT_COMPARED = {"out", "resume"}  # only rank 0 writes, and nodes may have their files in different places
 
 
@@ -87,7 +86,7 @@ def meet(args):
     except BaseException as error:
         error = in_a_sentence(error)
         if isinstance(error, OneSentence):
-            _say_once(error, comm)
+            problems.say_once(error, comm)
             leave(error.status)
         if lost_peer(error):
             print(f"{supervisor.name()} lost its connection to another rank, which has died", file=sys.stderr)
@@ -96,32 +95,6 @@ def meet(args):
             print(f"{supervisor.name()} failed; all ranks end", file=sys.stderr)
         leave(1)
     _finish(0)
-
-
-def _say_once(error, comm):
-    """Print a sentence with the rank that it is about. Rank 0 alone prints one that all ranks have found; where it does not come to it, the others do.
-
-    No rank ends before rank 0 has printed it: mpiexec ends all ranks with the first one.
-    """
-    if comm is None or not getattr(error, "on_all_ranks", False):
-        say(f"{supervisor.name()}: {error}")
-    elif comm.rank == 0:
-        say(error)
-        comm.store.set("said", "")
-        _come(comm.store, [f"heard by {rank}" for rank in range(1, comm.size)])
-    elif _come(comm.store, ["said"]):
-        comm.store.set(f"heard by {comm.rank}", "")
-    else:
-        say(f"{supervisor.name()}: {error}")
-
-
-def _come(store, keys):
-    """Whether all these keys come into the store in time."""
-    try:
-        store.wait(keys, COME)
-    except RuntimeError:  # they don't, or rank 0 has ended, and its store with it
-        return False
-    return True
 
 
 def _started_by_torchrun():
@@ -191,9 +164,9 @@ def _meet_by_mpi():
     return store, world.rank, world.size
 
 
-def _stop_for(problems, rank):
-    """End all ranks with the first of `problems` (None: no problem), which are the same on all ranks. Rank 0 prints it; the status is 2."""
-    for problem in filter(None, problems):
+def _stop_for(found, rank):
+    """End all ranks with the first of the problems `found` (None: no problem), which are the same on all ranks. Rank 0 prints it; the status is 2."""
+    for problem in filter(None, found):
         if rank == 0:
             say(problem)
         raise EndTogether(2)

@@ -40,7 +40,7 @@ def applied(seen, *criteria, observed=None):
     """(status, message) of each criterion for what two ranks gave in one case."""
     check = Check("gap", "module:probe", ({"count": 2},), criteria, observed=observed)
     outcome = Outcome([RankOutcome(None, one) for one in seen])
-    found, odd = judging._apply(check, check.cases, ({"file": "a.py"}, None, ""), None, None, [(check.cases[0], seen, outcome)])
+    found, odd = judging._apply(check, check.cases, ({"file": "a.py"}, None, ""), None, None, ([(check.cases[0], seen, outcome)], None))
     return [(status, message) for status, message, _ in found], odd
 
 

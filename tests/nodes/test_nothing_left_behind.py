@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from node_jobs import HEAD, children, living_namespaces, namespaces
+from node_jobs import HEAD, children, holders, living_namespaces, namespaces
 from waiting import wait_until
 
 from handson import linux
@@ -62,12 +62,13 @@ def begin(jobs, submit):
     jobs.runner = int(Path(f"/proc/{jobs.unshare}/stat").read_text().rpartition(")")[2].split()[1])
     jobs.mpiexec = next(pid for pid, words in processes.items() if "mpiexec -n 4" in words)
     jobs.namespaces = set().union(*(namespaces(pid) for pid in [jobs.holder, *jobs.first_processes])) - namespaces("self")
+    jobs.holders = holders(jobs.namespaces)
     assert len(jobs.first_processes) == 2 and len(jobs.namespaces) == 5 + 2 * 2, "5 of the job, and 2 of each node"
 
 
 def nothing_is_left(jobs):
     wait_until(lambda: not jobs.processes(), f"no process is left, but: {jobs.processes()}", SOON)
-    wait_until(lambda: not jobs.namespaces & living_namespaces(), "no namespace is left", SOON)
+    wait_until(lambda: not jobs.holders & holders(jobs.namespaces), "no namespace is left", SOON)
     directory = jobs.state / "jobs" / jobs.number
     mounted = [pid for pid in filter(str.isdigit, os.listdir("/proc")) if str(directory) in mounts(pid)]
     assert not mounted and not directory.exists() and not jobs.tmpdir.exists()
@@ -83,7 +84,7 @@ def test_when_ranks_were_killed_fifty_times(jobs, select, runs):
     number = jobs.submit(FAILING.replace("RUNS", str(runs)).replace("LIBRARY", f"{sys.prefix}/lib/libmpi.so.12"), select=select)
 
     def ended():
-        seen.update(living_namespaces(jobs.processes()))
+        seen.update(holders(living_namespaces(jobs.processes()) - namespaces("self")))
         return jobs.ended(number)
 
     def left():
@@ -97,7 +98,8 @@ def test_when_ranks_were_killed_fifty_times(jobs, select, runs):
     assert jobs.output(number).count("BAD TERMINATION") == runs, jobs.output(number)
     wait_until(lambda: not jobs.processes(), f"no process is left, but: {jobs.processes()}", SOON)
     wait_until(lambda: not left(), "nothing is left in the folders", leftovers.YOUNG + SOON)
-    assert not (seen - namespaces("self")) & living_namespaces() and list(jobs.temporary.iterdir()) == []
+    assert bool(seen) == select.startswith("2"), "only several nodes need namespaces"
+    assert not seen & {(pid, linux.start_time(pid)) for pid in linux.every_pid()} and list(jobs.temporary.iterdir()) == []
 
 
 def mounts(pid):
@@ -164,7 +166,7 @@ def test_when_the_runner_and_the_scheduler_are_killed_together(running):
     [scheduler] = [pid for pid, words in running.processes().items() if "handson.pbs.scheduler" in words]
     for pid in (scheduler, running.runner):
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not running.namespaces & living_namespaces(), "no namespace is left", SOON)
+    wait_until(lambda: not running.holders & holders(running.namespaces), "no namespace is left", SOON)
     running.finish(running.number)
     nothing_is_left(running)
 

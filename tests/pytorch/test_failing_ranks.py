@@ -22,7 +22,7 @@ import torch.distributed as dist
 from ranks import ROOT, SOLUTIONS, run_ranks
 
 from handson.errors import TrackError
-from handson.pytorch import communicator
+from handson.pytorch import problems
 from handson.pytorch.communicator import MultiNodeCommunicator
 
 PATIENCE = 100  # seconds until a test gives up; what is measured takes a few
@@ -390,12 +390,12 @@ def finds(comm, which):
     """The ranks in `which` find a problem, rank 0 after all others; whether rank 0 has said it when a rank goes on."""
     os.environ["RANK"], store = str(comm.rank), dist.distributed_c10d._get_default_store()
     if 0 not in which:
-        communicator.COME = timedelta(seconds=0.2)
+        problems.COME = timedelta(seconds=0.2)
     elif comm.rank == 0:
         store.wait([f"rank {rank} is here" for rank in which[1:]])
     if comm.rank in which:
         store.set(f"rank {comm.rank} is here", "")
-        communicator._say_once(TrackError("the network is another one", on_all_ranks=True), SimpleNamespace(rank=comm.rank, size=comm.size, store=store))
+        problems.say_once(TrackError("the network is another one", on_all_ranks=True), SimpleNamespace(rank=comm.rank, size=comm.size, store=store))
     return store.check(["said"])
 
 
@@ -411,5 +411,5 @@ def test_a_problem_of_all_ranks_is_said_once_and_by_others_where_rank_0_does_not
 
 def test_a_sentence_names_its_rank(capsys, monkeypatch):
     monkeypatch.setenv("RANK", "1")
-    communicator._say_once(TrackError("the image is gone"), None)
+    problems.say_once(TrackError("the image is gone"), None)
     assert re.search(r"rank 1 on \S+: the image is gone\n$", capsys.readouterr().err)
