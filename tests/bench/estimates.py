@@ -37,23 +37,26 @@ def measure(folder):
 
 
 def _graded(what, handed_in, out, engines, units):
-    heard, before = {}, estimate.remember
+    heard, estimates = {}, (estimate.in_words, estimate.remember)
 
-    def remember(took, jobs, hosts, seconds, used, spun, spin):
-        known = remembered.read(spin)
-        factor, _ = remembered.slowdown(took, known["overhead"], spun)
-        slowdowns = remembered.slowed(spun, known), factor
-        heard.update(took=seconds, slowdowns=slowdowns, predicted=[estimate.seconds_of(jobs, hosts, known, spun, slow) for slow in slowdowns])
-        heard.update(cpu=estimate.cpu_seconds_of(jobs, known), used=sum(cost.engine + cost.ranks for some in took.values() for _, _, cost in some), pieces=len(jobs))
-        before(took, jobs, hosts, seconds, used, spun, spin)
+    def in_words(jobs, hosts, known, spun):
+        heard.update(jobs=jobs, began=time.monotonic(), cpu=estimate.cpu_seconds_of(jobs, known))
+        return estimates[0](jobs, hosts, known, spun)
 
-    estimate.remember = remember
+    def remember(took, pieces, of, start, used, spun, spin):
+        heard["took"], known = time.monotonic() - heard["began"], remembered.read(spin)
+        heard["slowdowns"] = remembered.slowed(spun, known), remembered.slowdown(took, known, spun, of)[0]
+        heard["predicted"] = [estimate.seconds_of(heard["jobs"], [engines], known, spun, slowdown) for slowdown in heard["slowdowns"]]
+        heard["used"] = sum(cost.engine + cost.ranks for some in took.values() for _, _, cost in some)
+        estimates[1](took, pieces, of, start, used, spun, spin)
+
+    estimate.in_words, estimate.remember = in_words, remember
     try:
         grade(handed_in, out, engines=engines, units=units, say=lambda line: None)
     finally:
-        estimate.remember = before
+        estimate.in_words, estimate.remember = estimates
     for when, slowdown, predicted in zip(("at its start", "that it had"), heard["slowdowns"], heard["predicted"]):
-        words = f"seconds to grade {what}, {heard['pieces']} pieces, {engines} engines, slowdown {slowdown:.1f} {when}"
+        words = f"seconds to grade {what}, {len(heard['jobs'])} pieces, {engines} engines, slowdown {slowdown:.1f} {when}"
         yield words, f"{heard['took']:.0f}", f"predicted {predicted:.0f}, {predicted / heard['took'] - 1:+.0%}; within 20 %"
     yield "  CPU seconds of its pieces", f"{heard['used']:.0f}", f"predicted {heard['cpu']:.0f}, {heard['cpu'] / heard['used'] - 1:+.0%}"
 

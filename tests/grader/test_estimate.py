@@ -10,7 +10,7 @@ from grader.instructors.grade.estimate import EstimateError
 from grader.instructors.grade.work import Cost
 
 UNIT = "single_gpu"
-KNOWN = {"start": 3.0, "dispatch": 0.0, "overhead": 1.5, "share": 0.5, "spin": 0.1, "loading": {}, "queues": {}, "pieces": {}}
+KNOWN = {"start": 3.0, "dispatch": 0.0, "alone": 1.25, "together": 1.5, "share": 0.5, "spin": 0.1, "loading": {}, "queues": {}, "pieces": {}}
 
 
 @pytest.fixture(autouse=True)
@@ -67,12 +67,11 @@ COST = Cost(0.2, 0.8, 0.5)
 def graded(of_class, factor, start=4.0, spin=0.1, spun=None):
     """Let it remember a class whose pieces cost COST each, `factor` times as long as on an idle machine. Returns its seconds."""
     engines = [(kind, min(ranks, 2)) for kind, ranks in of_class]
-    took = {kind: [(COST.seconds(count, factor * KNOWN["overhead"]), count, COST)] * 10 for kind, count in engines}
-    begun = KNOWN | {"start": 0.0, "pieces": {estimate.name(kind): [COST] for kind, _ in of_class}}
+    took = {kind: [(COST.seconds(count, factor * remembered.overhead(KNOWN, count)), count, COST)] * 10 for kind, count in engines}
+    of_class_alone = KNOWN | {"start": start, "pieces": {estimate.name(kind): [COST] for kind, _ in of_class}}
     spun = spun or factor
-    seconds = spun * start + estimate.seconds_of(of_class, [2], begun, spun, factor)
-    estimate.remember(took, of_class, [2], seconds, 0.0, spun, spin)
-    return seconds
+    estimate.remember(took, len(of_class), 2, spun * start, 0.0, spun, spin)
+    return estimate.seconds_of(of_class, [2], of_class_alone, spun, factor)
 
 
 @pytest.fixture
@@ -107,16 +106,26 @@ def test_ranks_share_their_engines_cores_and_nothing_else_runs_while_the_engine_
 
 def test_a_small_grading_changes_little_of_what_is_known():
     assert remembered.averaged(1.0, 2.0, 5) < 1.05 and remembered.averaged(1.0, 2.0, 1000) > 1.9
-    took = {"kind": [(4.0, 2, Cost(0.0, 4.0, 0.0))] * 100}
-    assert remembered.slowdown(took, 1.0, 1.0) == (pytest.approx(4 / 3), pytest.approx(1.5)), "half of what a quiet grading took is overhead"
-    assert remembered.slowdown(took, 1.0, 3.0) == (2.0, 1.0), "a busy machine does not change the overhead"
+    took, before = {"kind": [(4.0, 2, Cost(0.0, 4.0, 0.0))] * 100}, {"alone": 1.0, "together": 1.0}
+    quiet = {"alone": 1.0, "together": pytest.approx(1.5)}
+    assert remembered.slowdown(took, before, 1.0) == (pytest.approx(4 / 3), quiet), "half of what a quiet grading took is overhead"
+    assert remembered.slowdown(took, before, 3.0) == (2.0, before), "a busy machine does not change the overhead"
+    assert remembered.slowdown(took, before | {"together": 1.5}, 1.0, of=1) == (2.0, before | {"together": 1.5}), "nor does a single engine, which has none"
 
 
-def test_libraries_are_loaded_once_for_all_files_that_need_them():
+def test_libraries_are_loaded_once_for_all_files_that_need_them_while_the_engines_start():
     slow = known() | {"loading": {"grader.probes.libraries": 5.0, "grader.probes.notebooks": 1.0, "grader.probes.frameworks": 90.0}}
     scripts = [(kind, ranks) for kind, ranks in jobs(3) if UNITS[UNIT][kind[1]].file.endswith(".py")]
     for of_class, seconds in ((scripts, 5.0), (jobs(3), 6.0)):
-        assert estimate.seconds_of(of_class, [2], slow, 2.0) - estimate.seconds_of(of_class, [2], known(), 2.0) == pytest.approx(2 * seconds)
+        assert estimate.seconds_of(of_class, [2], slow, 2.0) - estimate.seconds_of(of_class, [2], known(), 2.0) == pytest.approx(2 * (seconds - KNOWN["start"]))
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 8])
+def test_few_pieces_of_a_kind_are_neither_all_dear_nor_all_cheap(count):
+    """Drawn at random, two pieces were both dear in a quarter of all gradings."""
+    kind, ranks = jobs(1)[0]
+    costs = known(start=0.0, alone=1.0, together=1.0, dispatch=0.0) | {"pieces": {estimate.name(kind): [Cost(took, 0.0, 0.0) for took in (9.0, 1.0, 9.0, 1.0)]}}
+    assert estimate.seconds_of([(kind, ranks)] * count, [ranks], costs | {"loading": {}}) == (count + 1) // 2 * 9 + count // 2
 
 
 def test_more_engines_never_take_longer_and_a_queue_adds_its_wait():
@@ -127,7 +136,7 @@ def test_more_engines_never_take_longer_and_a_queue_adds_its_wait():
     lines = [line.split() for line in estimate.table([100, 1000], [2, 8, 512], 32)]
     assert lines[0] == ["students", "2", "engines", "8", "engines", "512", "engines"] and lines[1][0] == "100"
     assert estimate.at_site("local") == (2, 600.0) and estimate.at_site("local", 5.0) == (2, 5.0)
-    assert estimate.table([1], [512], 32, 600.0)[1].split()[1:] == ["10", "min"]
+    assert estimate.table([1], [512], 32, 6000.0)[1].split()[1:] == ["1.7", "h"]
 
 
 def test_the_time_left_follows_the_work_that_is_done_and_not_the_number_of_pieces():
@@ -151,7 +160,7 @@ def test_what_cannot_be_estimated_is_said_in_one_sentence():
     quiet, busy = (estimate.in_words(jobs(5), [2], known(), spun)[1] for spun in (1.1, 3.0))
     assert "without" not in quiet and "without the other programs" in busy
     remembered.place().parent.mkdir(parents=True)
-    for broken in ('{"pieces": 3}', "no JSON", '{"pieces": {"a": 2.0}, "start": 1, "dispatch": 0, "overhead": 1, "share": 1, "spin": 1, "loading": {}, "queues": {}}'):
+    for broken in ('{"pieces": 3}', "no JSON", '{"pieces": {"a": 2.0}, "start": 1, "dispatch": 0, "alone": 1, "together": 1, "share": 1, "spin": 1, "loading": {}, "queues": {}}'):
         remembered.place().write_text(broken)
         assert remembered.read()["spin"] == remembered.json.loads(remembered.REFERENCE.read_text())["spin"]
 
@@ -184,7 +193,7 @@ def test_a_recording_grades_right_wrong_and_untouched_answers_and_keeps_what_oth
     record.record(said.append, [UNIT])
     known = remembered.read_reference()
     assert known["pieces"][other] == [Cost(0.125, 0.25, 0.5)] and set(known["pieces"]) == {other} | {estimate.name(kind) for kind, _ in jobs(1)}
-    assert set(known["pieces"][estimate.name(jobs(1)[0][0])]) == {COST} and known["overhead"] == KNOWN["overhead"], "a busy machine does not change the overhead"
+    assert set(known["pieces"][estimate.name(jobs(1)[0][0])]) == {COST} and known["together"] == KNOWN["together"], "a busy machine does not change the overhead"
     assert known["loading"] == {"grader.probes.notebooks": 0.25}
     assert f"{len(jobs(1)) + 1} of " in said[-1] and not remembered.of_this_machine()
 

@@ -4,6 +4,7 @@
 
 import heapq
 import random
+from collections import Counter
 from itertools import islice
 
 from grader.course import UNITS
@@ -29,21 +30,18 @@ def name(kind):
     return "/".join([unit, str(part), ",".join(gaps), *untouched])
 
 
-def remember(took, jobs, hosts, seconds, used, spun, spin):
-    """Learn from a grading that has ended. took: {kind: [(seconds, engines, Cost) of each piece]}; jobs: (kind, ranks)
-    of all pieces; hosts: engines of each host; seconds: of all of it; used: CPU seconds of the grader itself; spun, spin: speed.here before it.
-    What the placing of the pieces does not explain is the start."""
+def remember(took, pieces, engines, start, used, spun, spin):
+    """Learn from a grading that has ended. took: {kind: [(seconds, engines, Cost) of each piece]}; pieces: their number; engines: all there
+    were, after `start` seconds; used: CPU seconds of the grader itself; spun, spin: speed.here before it."""
     known, before = remembered.read(spin), remembered.of_this_machine().get("pieces", {})
-    factor, known["overhead"] = remembered.slowdown(took, known["overhead"], spun)
+    factor, better = remembered.slowdown(took, known, spun, engines)
     if spun > remembered.BUSY:
-        known["share"] = remembered.averaged(known["share"], min(1.0, (factor - 1) / (spun - 1)), len(jobs))
+        better["share"] = remembered.averaged(known["share"], min(1.0, (factor - 1) / (spun - 1)), pieces)
+    better["dispatch"] = remembered.averaged(known["dispatch"], used / max(1, pieces), pieces)
+    better["start"] = remembered.averaged(known["start"], start / spun, pieces)
+    better["spin"] = min(known["spin"], spin or known["spin"])
     own = {name(kind): remembered.kept(some) for kind, some in took.items()}
-    known["dispatch"] = remembered.averaged(known["dispatch"], used / max(1, len(jobs)), len(jobs))
-    begun = known | {"pieces": own, "start": 0.0}
-    placed = seconds_of([(kind, ranks) for kind, ranks in jobs if name(kind) in own], hosts, begun, spun, factor) or 0.0
-    known["start"] = remembered.averaged(known["start"], max(0.0, seconds - placed) / spun, len(jobs))
-    known["spin"] = min(known["spin"], spin or known["spin"])
-    remembered.write(known | {"pieces": before | {kind: (some + before.get(kind, []))[: remembered.KEPT] for kind, some in own.items()}})
+    remembered.write(known | better | {"pieces": before | {kind: (some + before.get(kind, []))[: remembered.KEPT] for kind, some in own.items()}})
 
 
 def jobs_of(pairs):
@@ -55,25 +53,26 @@ def seconds_of(jobs, hosts, known, spun=1.0, slowdown=None):
     """Seconds until pieces (kind, ranks) are graded on engines, as many as `hosts` lists of each host; None if most kinds are unknown.
 
     spun: how many times as long as on an idle machine a spin takes, and the start and the grader's own part, which compute all the time;
-    slowdown: the same of pieces, if it is known better than by remembered.slowed. Each piece takes as long as one of its kind that is remembered, drawn at random: so there are stragglers, as in a class.
+    slowdown: the same of pieces, if it is known better than by remembered.slowed. Each piece takes as long as one of its kind that is remembered (_likely): so there are stragglers, as in a class.
     """
-    chance, most, slowdown = random.Random(0), max(hosts), slowdown or remembered.slowed(spun, known)
+    most, slowdown = max(hosts), slowdown or remembered.slowed(spun, known)
     means = {kind: _mean(some) for kind, some in known["pieces"].items()}
     found = [name(kind) for kind, _ in jobs]
     there = [means[kind] for kind in found if kind in means]
     if len(there) < len(jobs) / 2 or not jobs:
         return None
     mean = _mean(there)
-    pieces = []
+    pieces, likely = [], {kind: _likely(known["pieces"].get(kind, [mean]), count) for kind, count in Counter(found).items()}
     for kind, (_, ranks) in zip(found, jobs):
-        costs = means.get(kind, mean), chance.choice(known["pieces"].get(kind, [mean]))
-        expected, took = (cost.seconds(min(ranks, most), slowdown * known["overhead"]) for cost in costs)
+        costs = means.get(kind, mean), likely[kind].pop()
+        engines = min(ranks, most)
+        expected, took = (cost.seconds(engines, slowdown * remembered.overhead(known, engines, sum(hosts))) for cost in costs)
         pieces.append((expected, ranks, took))
-    return spun * (known["start"] + _loading(jobs, known)) + makespan(pieces, hosts, spun * known["dispatch"])
+    return spun * max(known["start"], _loading(jobs, known)) + makespan(pieces, hosts, spun * known["dispatch"])
 
 
 def _loading(jobs, known):
-    """Seconds in which libraries are loaded: what most files need, once and before the first piece; what few need, on all engines at the same time."""
+    """Seconds in which libraries are loaded, while the engines start: what most files need, once; what few need, on all engines at the same time."""
     needed = {loaded_for([UNITS[unit][part].file])[-1] for unit, part, *_ in (kind for kind, _ in jobs)}
     return sum(known["loading"].get(library, 0.0) for library in needed)
 
@@ -82,6 +81,15 @@ def cpu_seconds_of(jobs, known):
     """CPU seconds of all engines and ranks that grade pieces (kind, ranks), as far as their kinds are known: other programs do not change them."""
     means = {kind: _mean(some) for kind, some in known["pieces"].items()}
     return sum(means[name(kind)].engine + means[name(kind)].ranks for kind, _ in jobs if name(kind) in means)
+
+
+def _likely(some, count):
+    """The Cost of `count` pieces of a kind of which `some` are known: of the cheap ones and the dear ones the same shares, in any order. Few pieces
+    drawn at random would be all dear, or none."""
+    some = sorted(some, key=sum)
+    found = [some[int((number + 0.5) / count * len(some))] for number in range(count)]
+    random.Random(0).shuffle(found)
+    return found
 
 
 def _mean(some):

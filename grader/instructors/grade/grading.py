@@ -165,7 +165,7 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
     seconds = {}
     handed_in = (part.file for submission, unit in missing for part in UNITS[unit] if (submission.path / part.file).is_file())
     libraries = loaded_for(handed_in)
-    jobs, took, began = estimate.jobs_of(missing), {}, time.monotonic()
+    jobs, took = estimate.jobs_of(missing), {}
     elsewhere = profile or cluster_file
     spun, spin = (1.0, None) if elsewhere else speed.here(engines)
     known = remembered.read(spin)
@@ -175,15 +175,16 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
     time_left = estimate.Left(jobs, expected, known)
     with _progress(len(missing), time_left, book.folder, say) as tick:
         for attempt in range(RESTARTS):
+            began = time.monotonic()
             place = cluster.running(profile, cluster_file, trusted) if elsewhere else cluster.started(engines, libraries)
             with place as there:
                 if elsewhere and not attempt:
                     say(_of_cluster(there, jobs))
-                used = time.process_time()
+                start, used = time.monotonic() - began, time.process_time()
                 try:
                     _grade_on(there, left, book, versions, resources, secret, trusted, seconds, took, time_left, tick)
                     if not elsewhere:
-                        estimate.remember(took, jobs, [engines], time.monotonic() - began, time.process_time() - used, spun, spin)
+                        estimate.remember(took, len(jobs), engines, start, time.process_time() - used, spun, spin)
                     return
                 except ControllerLost:
                     if elsewhere:

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from grader import exercises
 from grader.course import UNITS, ready
-from grader.instructors.grade import estimate, remembered, work
+from grader.instructors.grade import estimate, remembered, speed, work
 from grader.instructors.grade.grading import grade
 from grader.instructors.known_answers import of_part, solved
 from grader.instructors.release import notebook
@@ -32,6 +32,7 @@ def record(say, units=None):
         grade(Path(folder) / "class", Path(folder) / "graded", units=units, say=say)
         new = remembered.of_this_machine()
     new["loading"] = loading_seconds(units or ready())
+    new["spin"] = min(new["spin"], speed.here(1)[1] or new["spin"])
     say(keep(new))
 
 

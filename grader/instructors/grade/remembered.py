@@ -17,8 +17,9 @@ from handson.files import written_aside
 REFERENCE = Path(__file__).with_name("seconds.json")
 KEPT = 20  # pieces of each kind that are kept: enough to show how much they differ
 FIRM = 100  # pieces of a grading that count as much as all that is known before, in the numbers that are averaged
-NUMBERS = ("start", "dispatch", "overhead", "share", "spin")
+NUMBERS = ("start", "dispatch", "alone", "together", "share", "spin")
 BUSY = 1.5  # above this slowdown, they show how much they matter
+ALIKE = 1.3  # machines whose spins differ by less count as equally fast: on a shared machine, spins differ that much from minute to minute
 QUIET = 1.15  # below this slowdown, other programs do not matter
 
 
@@ -28,9 +29,9 @@ def place():
 
 
 def read(spin=None):
-    """What is known on a machine whose spins take `spin` seconds: {"pieces": {name of a kind: [Cost of some pieces]}, "start": seconds that
-    do not depend on the pieces, "dispatch": CPU seconds of the grader itself for a piece, "overhead": seconds of a piece by the clock of an idle
-    machine for each second that follows from its Cost, "share": see slowed, "spin": CPU seconds of a spin, "loading": {the last of the modules
+    """What is known on a machine whose spins take `spin` seconds: {"pieces": {name of a kind: [Cost of some pieces]}, "start": seconds until
+    the engines are there, "dispatch": CPU seconds of the grader itself for a piece, "alone" and "together": seconds by the clock of an idle
+    machine for each second that follows from a piece's Cost, where it takes one engine and where its ranks take several, "share": see slowed, "spin": CPU seconds of a spin, "loading": {the last of the modules
     that are loaded for some files: CPU seconds}, "queues": {site: seconds until a job's engines were there}}."""
     reference, own = read_reference(), of_this_machine()
     return own | {"pieces": at_speed(reference, own["spin"])["pieces"] | own["pieces"]} if own else at_speed(reference, spin)
@@ -59,6 +60,7 @@ def _checked(content):
 def at_speed(known, spin):
     """`known`, for a machine whose spins take `spin` seconds of CPU time, or None for as fast a one."""
     factor = spin / known["spin"] if spin else 1.0
+    factor = 1.0 if 1 / ALIKE < factor < ALIKE else factor
     pieces = {kind: [Cost(factor * cost.engine, factor * cost.ranks, cost.waited) for cost in some] for kind, some in known["pieces"].items()}
     loading = {library: factor * seconds for library, seconds in known["loading"].items()}
     numbers = {name: factor * known[name] for name in ("start", "dispatch")}
@@ -86,19 +88,28 @@ def slowed(spun, known):
     return 1 + known["share"] * (spun - 1)
 
 
-def slowdown(took, overhead, spun):
-    """How many times as long as on an idle machine a grading took, by the cost of its pieces; and the overhead, known better now.
+def overhead(known, engines, of=2):
+    """Seconds by the clock of an idle machine for each second that follows from the Cost of a piece on so many engines, of all that there are.
 
-    took: {kind: [(seconds, engines, Cost)]}; spun: the slowdown of spins before it.
+    Ranks do not always compute at the same time, and the grader needs a core now and then; beside a single engine one is free.
     """
-    pieces = [piece for some in took.values() for piece in some]
-    counted = sum((cost.seconds(engines) - cost.waited) * engines for _, engines, cost in pieces)
-    if not counted:
-        return max(1.0, spun), overhead
-    ratio = sum((seconds - cost.waited) * engines for seconds, engines, cost in pieces) / counted
-    if spun < QUIET:
-        overhead = averaged(overhead, ratio, len(pieces))
-    return max(1.0, ratio / overhead), overhead
+    return 1.0 if of == 1 else known["together" if engines > 1 else "alone"]
+
+
+def slowdown(took, known, spun, of=2):
+    """How many times as long as on an idle machine a grading took, by the cost of its pieces; and "alone" and "together", known better now.
+
+    took: {kind: [(seconds, engines, Cost)]}; spun: the slowdown of spins before it; of: all engines.
+    """
+    pieces, better = [piece for some in took.values() for piece in some], {name: known[name] for name in ("alone", "together")}
+    clock = expected = 0.0
+    for name, some in (("alone", [one for one in pieces if one[1] == 1]), ("together", [one for one in pieces if one[1] > 1])):
+        counted = sum((cost.seconds(engines) - cost.waited) * engines for _, engines, cost in some)
+        computed = sum((seconds - cost.waited) * engines for seconds, engines, cost in some)
+        if counted and spun < QUIET and of > 1:
+            better[name] = averaged(known[name], computed / counted, len(some))
+        clock, expected = clock + computed, expected + overhead(better, 1 if name == "alone" else 2, of) * counted
+    return max(1.0, clock / expected if expected else spun), better
 
 
 def kept(took):

@@ -13,18 +13,18 @@ from contextlib import suppress
 from handson.files import COURSE
 
 TRUSTED = 1.5  # the slowdown up to which CPU seconds show how fast a core is
-LOOPS, TURNS = 3_000_000, 6  # some tenths of a second in all: long enough that other programs get their turns
+OBJECTS, TURNS = 10_000, 120  # some tenths of a second in all: long enough that other programs get their turns
 
 
 def spin():
     """(how many times as long other programs make the work take on one core, the CPU seconds of its fastest turn; None where they are many).
 
-    A busy core shares its caches, and often its arithmetic with another thread: there the loop needed up to twice its CPU seconds, and students' code a tenth more.
+    Objects are made and written out, which takes most of the time of Python programs. A loop that only counts shows less: where a core shares its
+    arithmetic with another thread, it needed up to twice its CPU seconds, and students' code a tenth more.
     """
     began, used = time.perf_counter(), [time.process_time()]
     for _ in range(TURNS):
-        for _ in range(LOOPS):
-            pass
+        json.dumps({str(number): [number] for number in range(OBJECTS)})
         used.append(time.process_time())
     clock = time.perf_counter() - began
     slowdown = max(1.0, clock / (used[-1] - used[0]))
