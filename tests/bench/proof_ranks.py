@@ -96,7 +96,7 @@ DIVIDED = ("my_layers",)  # gaps whose right answers may divide the network othe
 # Gradients of up to some 50,000: float16 holds each of them and their mean, but not their sum.
 LARGE = Run("train_hooks.py", 2, (IMAGES + " --method float16 --lr 1e-10",), replaced=("F.cross_entropy(", "120_000 * F.cross_entropy("))
 SLOW_WORKER = Run("train_parameter_server.py", 3, (IMAGES + " --method asynchronous-slow-worker",), in_any_order=True)
-CNTK = RUNS["pytorch/train_cntk.py"]
+CNTK, MESH = RUNS["pytorch/train_cntk.py"], RUNS["pytorch/mesh.py"]
 START = "    start = time.perf_counter()\n"
 SAVED = """    tell, save = (lambda line: comm.rank or print(line, flush=True)), trainer.save_checkpoint
     trainer.save_checkpoint = lambda *arguments: (tell(f"A checkpoint after {trainer.total_number_of_samples_seen}"), save(*arguments))
@@ -104,6 +104,7 @@ SAVED = """    tell, save = (lambda line: comm.rank or print(line, flush=True)),
 OF_GAP = {  # (file, gap): the runs for that gap, where others than those of its file show it
     ("pytorch/half_and_late.py", "half"): (RUNS["pytorch/half_and_late.py"], LARGE),
     ("pytorch/parameter_server.py", "serve"): (RUNS["pytorch/parameter_server.py"], SLOW_WORKER),
+    ("pytorch/mesh.py", "mesh"): (MESH, MESH._replace(ranks=2, nodes=1)),  # as many nodes as ranks on each hide which is which
     ("pytorch/train_cntk.py", "learner"): (CNTK._replace(options=(FILES, f"{FILES} --bits 1 --warm-up 200", f"{FILES} --block-size 400")),),
     ("pytorch/train_cntk.py", "session"): (
         CNTK._replace(options=(FILES, f"{TWO_EPOCHS} --restore", FILES), goes_on=True, printed="Finished|A checkpoint", replaced=(START, SAVED + START)),
