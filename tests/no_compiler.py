@@ -3,6 +3,9 @@
 Processes of notebooks in tests import this first (environments.py): half of what a rank takes to start is saved. It does what the compiler
 does where nothing is compiled. When anything else is asked of it, the real one takes its place. All other tests and the tour have PyTorch
 as it comes.
+
+A third of what remains goes into what only tensors without data need: operators that compute nothing but shapes. They are left out, too, until
+something in USE_SHAPES is imported. (Without them, such an operator says that it is not implemented.)
 """
 
 import functools
@@ -13,12 +16,16 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 EXTRAS = "pytorch_pfn_extras._dynamo"
+SHAPES = ("torch._meta_registrations", "torch.distributed._meta_registrations", "torch.export")
+USE_SHAPES = ("torch.distributed.tensor", "torch.distributed.fsdp")
 NOTHING = {  # module -> name -> what it does where nothing is compiled
     "torch._dynamo": {"graph_break": lambda *_, **__: None, "disable": lambda function=None, *_, **__: function or (lambda one: one)},
     "torch._dynamo.utils": {"get_optimize_ddp_mode": lambda: "ddp_optimizer"},
     "torch._dynamo.trace_rules": {"clear_lru_cache": lambda: None},
     "torch._inductor": {},
     "torch._inductor.config": {"triton": SimpleNamespace(cudagraphs=False)},  # PyTorch's profiler looks at it
+    "torch._native": {},  # operators in Triton
+    **{name: {} for name in SHAPES},
     EXTRAS: {"compile": lambda *given, **options: real(EXTRAS).compile(*given, **options)},
 }
 
@@ -46,6 +53,11 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name, path, target=None):
         if name in NOTHING:
             return importlib.util.spec_from_loader(name, self, is_package=True)
+        if name in USE_SHAPES and SHAPES[0] in NOTHING:
+            forget(SHAPES)
+            for module in SHAPES:
+                del NOTHING[module]
+                importlib.import_module(module)
         if name.rpartition(".")[0] in NOTHING:
             real(name)
             return importlib.util.spec_from_loader(name, self)
@@ -55,7 +67,9 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return sys.modules.get(spec.name) or stand_in(spec.name)
 
     def exec_module(self, module):
-        pass
+        if module.__name__ == SHAPES[0]:  # it also does this, without which there is no torch.Generator
+            torch = sys.modules["torch"]
+            torch._C._set_generator_metaclass(importlib.import_module("torch._opaque_base").OpaqueBaseMeta)
 
 
 FINDER = Finder()
@@ -65,12 +79,17 @@ def real(name):
     """The real module of a name. From now on there are no stand-ins."""
     if FINDER in sys.meta_path:
         sys.meta_path.remove(FINDER)
-        for known in NOTHING.keys() & sys.modules.keys():
-            del sys.modules[known]
-            package, _, last = known.rpartition(".")
-            if package in sys.modules:
-                vars(sys.modules[package]).pop(last, None)
+        forget(NOTHING)
     return importlib.import_module(name)
+
+
+def forget(names):
+    """Let the next import of these modules make new ones."""
+    for known in sys.modules.keys() & set(names):
+        del sys.modules[known]
+        package, _, last = known.rpartition(".")
+        if package in sys.modules:
+            vars(sys.modules[package]).pop(last, None)
 
 
 sys.meta_path.insert(0, FINDER)

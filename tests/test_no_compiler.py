@@ -12,7 +12,6 @@ STEPS = """
 import hashlib, json, sys, tempfile
 import torch, torch.distributed as dist
 import torch.nn.functional as F
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from pytorch_pfn_extras.training import ExtensionsManager  # which imports what compiles, too
 from handson.pytorch.model import ConvNet
@@ -36,8 +35,9 @@ for name in ("Adam", "AdamW", "Adagrad", "RMSprop"):
 with torch.profiler.profile() as profile:
     found["SGD"] = trained(lambda parameters: optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=1e-4))
 found["operators"] = [event.name for event in profile.events()]
-found["ZeRO"] = trained(lambda parameters: ZeroRedundancyOptimizer(parameters, optim.Adam, lr=0.01))
 found["DDP"] = trained(lambda parameters: optim.SGD(parameters, lr=0.1), DistributedDataParallel)
+from torch.distributed.optim import ZeroRedundancyOptimizer  # which brings the operators of shapes
+found["ZeRO"] = trained(lambda parameters: ZeroRedundancyOptimizer(parameters, optim.Adam, lr=0.01))
 found["imported"] = "torch._dynamo.eval_frame" in sys.modules
 """
 ON_DEMAND = """
@@ -47,6 +47,20 @@ counter = torch._dynamo.testing.CompileCounter()
 found["of_counter"] = torch.compile(lambda number: number + 2, backend=counter)(torch.ones(1)).item()
 found["graphs"] = counter.frame_count
 found["stand_ins"] = [name for name, module in sys.modules.items() if isinstance(module, no_compiler.StandIn)]
+"""
+SHAPES = """
+import json, sys
+import torch
+import torch.nn.functional as F
+
+found, given = {}, [torch.empty(shape, device="meta") for shape in ((1, 3, 8, 8), (4, 3, 3, 3))]
+try:
+    F.conv2d(*given)
+except (RuntimeError, NotImplementedError) as problem:
+    found["before"] = str(problem)
+import torch.distributed.fsdp
+found["after"] = list(F.conv2d(*given).shape)
+found["compiler"] = "torch._dynamo.eval_frame" in sys.modules
 """
 
 pytestmark = pytest.mark.slow
@@ -66,3 +80,8 @@ def test_steps_are_the_same_to_the_last_bit_and_the_compiler_comes_when_it_is_as
     assert (with_it.pop("imported"), without.pop("imported")) == (False, True)
     assert [with_it.pop(name) for name in ("compiled", "of_counter", "graphs", "stand_ins")] == [2.0, 3.0, 1, []]
     assert len(with_it["operators"]) > 100 and with_it == without
+
+
+def test_operators_of_shapes_alone_come_with_the_modules_that_need_them():
+    found = run(f"import no_compiler{SHAPES}", Path(__file__).parent)
+    assert "not implemented" in found["before"] and (found["after"], found["compiler"]) == ([1, 4, 6, 6], False)
