@@ -82,15 +82,17 @@ class Notebook:
         self.page.keyboard.press("Control+Enter")
 
     def run_all(self):
+        """Run all cells. Nothing is drawn meanwhile, until a picture is made: drawing takes as much of the processor as a training."""
         self.page.get_by_role("menuitem", name="Run", exact=True).click()
         self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+        self.page.evaluate("document.body.style.display = 'none'")
 
     def wait(self, seconds):
         """Until every code cell has run, or one has failed."""
         ended = """() => { const code = [...window.jupyterapp.shell.currentWidget.content.model.cells]
             .filter(cell => cell.type == 'code' && cell.sharedModel.source.length);
             const failed = cell => [...Array(cell.outputs.length).keys()].some(number => cell.outputs.get(number).type == 'error');
-            return code.every(cell => cell.executionCount) && /\\| Idle/.test(document.querySelector('#jp-main-statusbar').innerText)
+            return code.every(cell => cell.executionCount) && /\\| Idle/.test(document.querySelector('#jp-main-statusbar').textContent)
                 || code.some(failed) }"""
         self.page.wait_for_function(ended, timeout=seconds * 1000, polling=500)
 
@@ -99,7 +101,8 @@ class Notebook:
         self.page.evaluate("window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
 
     def picture(self, path):
-        """Keep a picture of the whole notebook."""
+        """Keep a picture of the whole notebook, which is drawn from now on."""
+        self.page.evaluate("document.body.style.display = ''")
         height = self.page.evaluate("document.querySelector('.jp-WindowedPanel-outer').scrollHeight")
         self.page.set_viewport_size({"width": 1400, "height": min(height + 200, 15_000)})
         self.page.evaluate("document.querySelector('.jp-WindowedPanel-outer').scrollTop = 0")
