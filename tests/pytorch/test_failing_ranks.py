@@ -1,7 +1,7 @@
 """Ranks that fail, are killed or cannot begin: all others end within seconds, a sentence names the rank, nothing is left running.
 
 The programs here do what the training scripts do, but for the training, which would only cost time. They run under the real
-mpiexec and torchrun, or start workers as the multi-GPU script does.
+mpiexec and torchrun, or start workers as the multi-GPU script does. No process needs what no_compiler.py stands in for.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ PATIENCE = 100  # seconds until a test gives up; what is measured takes a few
 SECONDS_TO_END = 20  # for all ranks, once one has failed; a few on a machine that has nothing else to do
 
 MULTI_NODE = """
-import os, sys
+import no_compiler, os, sys
 from handson.training import options, watchdog
 
 args = options.parse(gpus=None)
@@ -55,7 +55,7 @@ with meet(args) as comm:
             sys.exit("rank 1 leaves")
 """
 MULTI_GPU = """
-import os
+import no_compiler, os
 import torch
 import torch.distributed as dist
 from handson.training import data, options, watchdog
@@ -78,10 +78,11 @@ if __name__ == "__main__":
     workers.spawn(worker, args, *data.load(args.dataset))
 """
 PROGRAMS = sysconfig.get_path("scripts")
+TORCHRUN = "import no_compiler; from torch.distributed.run import main; main()"
 START = {
     "mpiexec": [f"{PROGRAMS}/mpiexec", "-n", "2", sys.executable],
     # By itself it looks after its ranks ten times a second, and may end one before that has said why it ends.
-    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--monitor-interval=1"],
+    "torchrun": [sys.executable, "-c", TORCHRUN, "--standalone", "--nproc-per-node=2", "--monitor-interval=1"],
     "spawn": [sys.executable],
 }
 pytestmark = pytest.mark.slow
@@ -98,7 +99,7 @@ class Run:
 
     def begin(self, *words, command=None, **environment):
         command = command or [*START[self.start], str(self.program), "-o", str(self.out), *words]
-        environment = dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", TEST_RUN=str(self.out)) | environment
+        environment = dict(os.environ, PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'tests'}", OMP_NUM_THREADS="1", TEST_RUN=str(self.out)) | environment
         self.process = subprocess.Popen(
             command, cwd=self.out.parent, env=environment, text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
