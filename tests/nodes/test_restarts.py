@@ -5,13 +5,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from environments import ROOT, environment_of
 from node_jobs import Jobs
 
 from handson.cluster import virtual_nodes
 from handson.notebook import restarts
 from handson.training import map_files
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "solutions/05_communication"
+SCRIPTS = ROOT / "solutions/05_communication"
 OPTIONS = "OPTIONS=-e 2 -b 100 --every 2 -o"
 
 
@@ -31,7 +32,7 @@ def test_the_job_starts_a_killed_node_once_more_and_ends_as_its_training(tmp_pat
 @pytest.mark.slow
 @pytest.mark.skipif(virtual_nodes.why_not() is not None, reason=f"{virtual_nodes.why_not()}")
 def test_a_killed_node_costs_no_number(tmp_path):
-    jobs = Jobs(tmp_path)
+    jobs = Jobs(tmp_path, path=[environment_of(ROOT, tmp_path / "venv")])  # torchrun and ranks start more than ten times
     try:
         shutil.copytree(SCRIPTS, jobs.folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("results", "*.o[0-9]*"))
         map_files.write("digits", tmp_path / "data/digits_files", say=lambda line: None)

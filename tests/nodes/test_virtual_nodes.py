@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from environments import environment_of
 from node_jobs import Jobs, namespaces
 from waiting import wait_until
 
@@ -90,7 +91,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
     """A job on two nodes with a slow network, after its end: the folder with what its ranks found."""
-    jobs = Jobs(tmp_path_factory.mktemp("nodes"))
+    folder = tmp_path_factory.mktemp("nodes")
+    jobs = Jobs(folder, path=[environment_of(ROOT, folder / "venv")])  # a third less for each of ten starts of PyTorch
     for name, text in ("about_me", ABOUT_ME), ("chainer_ranks", CHAINER), ("torch_ranks", TORCH):
         (jobs.folder / f"{name}.py").write_text(text.replace("BYTES", str(BYTES)))
     (jobs.folder / "output").write_text(jobs.run(JOB, "-l", "network=10mbit"))
@@ -301,7 +303,7 @@ def test_without_namespaces_a_job_says_why_and_its_ranks_are_the_same(tmp_path):
     stubs.mkdir()
     (stubs / "unshare").write_text("#!/bin/sh\necho 'unshare: unshare failed: Operation not permitted' >&2\nexit 1\n")
     (stubs / "unshare").chmod(0o755)
-    jobs = Jobs(tmp_path, path=[stubs])
+    jobs = Jobs(tmp_path, path=[stubs, environment_of(ROOT, tmp_path / "venv")])
     (jobs.folder / "ranks.py").write_text(PLAIN)
     sentence, host, *ranks = jobs.run(REFUSED).splitlines()
     jobs.close()
