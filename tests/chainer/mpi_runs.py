@@ -28,7 +28,7 @@ def result(value):
 def mpiexec(ranks, source, *arguments, folder=None):
     """The finished process of ``source``, which begins with START, on ``ranks`` ranks; every warning is an error."""
     scripts = sysconfig.get_path("scripts")
-    environment = dict(os.environ, PYTHONPATH=f"{ROOT}:{Path(__file__).parent}", OMP_NUM_THREADS="1", PATH=f"{scripts}:{os.environ['PATH']}",
+    environment = dict(os.environ, PYTHONPATH=f"{ROOT}:{ROOT}/tests:{Path(__file__).parent}", OMP_NUM_THREADS="1", PATH=f"{scripts}:{os.environ['PATH']}",
                        TEST_FOLDER=str(folder or "/nowhere"))
     command = [f"{scripts}/mpiexec", "-n", str(ranks), sys.executable, "-W", "error", "-c", START + source, *map(str, arguments)]
     return subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, timeout=60)

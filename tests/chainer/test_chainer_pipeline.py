@@ -1,6 +1,5 @@
 """ChainerMN's pipelines: equal to the unsplit network over mpiexec, whose layers are those of the PyTorch track."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -16,6 +15,7 @@ import chainer.functions as F
 import numpy
 import pytest
 import torch
+from loading import load
 from mpi_runs import results
 
 from handson.chainer import stages, transformer
@@ -33,13 +33,6 @@ def batch(step):
     return chance.rand(8, 3, 8, 8).astype("float32"), chance.randint(0, 10, 8).astype("int32")
 
 
-def pipeline():
-    spec = importlib.util.spec_from_file_location("chain_list", PIPELINE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def numbers(layers):
     """All parameters of some layers, in their order. (The names that a Sequential gives its links are not in it.)"""
     return [number for layer in layers for _, parameter in sorted(layer.namedparams()) for number in parameter.array.ravel().tolist()]
@@ -48,7 +41,7 @@ def numbers(layers):
 def trained(comm, method):
     """(losses, parameters of this rank's stage) after some steps."""
     part, losses = stages.part(comm, SimpleNamespace(**OPTIONS), 10), []
-    optimizer, script = chainer.optimizers.SGD(0.1).setup(part), pipeline()
+    optimizer, script = chainer.optimizers.SGD(0.1).setup(part), load(PIPELINE)
     stage = script.make_stage(comm, part)
     for step in range(STEPS):
         images, labels = batch(step)

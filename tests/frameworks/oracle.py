@@ -1,23 +1,18 @@
 """What a training in TensorFlow is held to: the steps of one process with one big batch. Imported in forked processes, too: TensorFlow within functions."""
 
-import importlib.util
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy
+from loading import load
 
 SOLUTIONS = Path(__file__).resolve().parents[2] / "solutions/07_frameworks/tensorflow"
 SHAPE, SIZE, IMAGES, RATE = (1, 8, 8), 32, 24, 0.05
 
 
 def solution(name, folder=SOLUTIONS):
-    """A module of the unit's solutions, which may import others of them."""
-    sys.path[:0] = [] if str(folder) in sys.path else [str(folder)]
-    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """A module of the unit's solutions."""
+    return load(folder / f"{name}.py")
 
 
 def options(path, words):

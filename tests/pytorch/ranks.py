@@ -4,22 +4,20 @@
 """
 
 import contextlib
-import importlib.util
 import io
 import json
 import multiprocessing
 import os
 import signal
-import sys
 import tempfile
 import traceback
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from unittest import mock
 
 import torch
 import torch.distributed as dist
+from loading import load
 from torch import nn
 
 from handson.notebook import timing
@@ -98,15 +96,6 @@ def _rank(connection, meeting, rank, size, function, arguments):
     with contextlib.suppress(EOFError):
         connection.recv()  # stay until all have finished: whoever leaves early fails the others
     os._exit(0)
-
-
-def load(script):
-    """The module of a script, not run; it finds those beside it."""
-    with mock.patch.object(sys, "path", [str(script.parent), *sys.path]):
-        spec = importlib.util.spec_from_file_location(script.stem, script)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return module
 
 
 def parse(task, words, size):

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import load, on_ranks
+from loading import load
+from ranks import on_ranks
 
 from handson.notebook import communication
 from handson.pytorch import all_reduces, compared_methods, wire

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from ranks import load, on_ranks
+from loading import load
+from ranks import on_ranks
 from torch.utils.data import DataLoader
 
 from handson.errors import TrackError

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from ranks import load, on_ranks
+from loading import load
+from ranks import on_ranks
 from torch import nn
 
 from handson.notebook import pipelined

@@ -10,7 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from ranks import load, numbers, on_ranks
+from loading import load
+from ranks import numbers, on_ranks
 from torch import nn
 from torch.distributed.tensor.debug import CommDebugMode
 

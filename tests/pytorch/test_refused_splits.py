@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from ranks import load, on_ranks
+from loading import load
+from ranks import on_ranks
 
 from handson.errors import OneSentence
 from handson.pytorch import compared_methods, stages, transformer_runs

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import load, on_ranks
+from loading import load
+from ranks import on_ranks
 
 from handson.errors import TrackError
 from handson.notebook import restarts
