@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")" || exit 2
 folder=.venv-frameworks
 stamp=$folder/handson-stamp
 log=$folder/install.log
-needed_kib=$((5 * 1024 * 1024 / 2))     # 1.9 GB installed, 0.4 GB of downloads that pip deletes, and some reserve
+needed_kib=$((5 * 1024 * 1024 / 2))     # 2.0 GB installed, 0.4 GB of downloads that pip deletes, and some reserve
 
 unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX
 export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_RETRIES="${PIP_RETRIES:-2}"
@@ -22,8 +22,8 @@ fail() {
 
 trap 'echo >&2; fail "interrupted; run make frameworks again and the installation starts afresh."' INT TERM
 
-# What the environment was made from: its own place and that of .venv, the Python, the pins.
-made_from() { pwd -P; .venv/bin/python -c 'import sys; print(sys.version)'; cat frameworks.txt requirements.txt | cksum; }
+# What the environment was made from: its own place and that of .venv, the Python, the pins and how they are installed.
+made_from() { pwd -P; .venv/bin/python -c 'import sys; print(sys.version)'; cat frameworks.txt requirements.txt setup_frameworks.sh | cksum; }
 
 [ -x .venv/bin/python ] || fail "there is no .venv yet: run make frameworks, which makes it first."
 wanted=$(made_from)
@@ -49,7 +49,12 @@ echo "Installing TensorFlow, Lightning, Accelerate and JAX into $folder: about 1
     packages=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') &&
     .venv/bin/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' >"$packages/course.pth"
 } || fail "the environment $folder cannot be made: delete the folder and run make frameworks again."
-"$folder/bin/python" -m pip install --progress-bar off --no-compile -r frameworks.txt -c requirements.txt -c build-constraints.txt >"$log" 2>&1 || {
+# Modules are compiled here, by all cores (pip takes one). Left to the first run that might never be kept: users can be others than whoever
+# installs, and some set PYTHONDONTWRITEBYTECODE. Each import of TensorFlow then takes 16 s of a core instead of 6.
+{
+    "$folder/bin/python" -m pip install --progress-bar off --no-compile -r frameworks.txt -c requirements.txt -c build-constraints.txt &&
+    "$folder/bin/python" -m compileall -q -j 0 "$packages"
+} >"$log" 2>&1 || {
     grep -E 'rror|WARNING' "$log" | tail -n 8 | sed 's/^/    /' >&2
     fail "installing failed, with the lines above (all of them: $log): check the network and the disk, then run make frameworks again."
 }
