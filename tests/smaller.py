@@ -22,6 +22,10 @@ SETTINGS = {
     "for ranks in SELECT}": "for ranks in (1, 2)}",
     '"1 bit": "--bits 1 --warm-up 1500", ': "",
     "RATES = (800, 400, 160)": "RATES = (800, 160)",
+    '    ("pytorch/train_cifar_data_parallel.py", 1, "none"),\n': "",
+    '    ("lightning/train_cifar_lightning.py", 1, "mpiexec"),\n': "",
+    '    ("accelerate/train_cifar_accelerate.py", 1, "mpiexec"),\n': "",
+    '    ("jax/train_cifar_shard_map.py", 1, "none"),\n': "",
 }
 
 
