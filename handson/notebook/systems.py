@@ -34,24 +34,36 @@ SYSTEMS = {  # (track, name of the run): the files for several workers, the scri
     ),
     ("accelerate", "accelerate"): (("accelerate/train_cifar_accelerate.py",), PYTORCH, "wraps the model in DDP"),
     ("jax", "shard_map"): ((), JAX, "adds up gradients of what is the same on all devices; compiles again for the shape of a short last batch"),
-    ("jax", "multi_process"): (("jax/train_cifar_multi_process.py",), JAX, "the same"),
+    ("jax", "multi_process"): (("jax/train_cifar_multi_process.py",), JAX, "as shard_map does"),
 }  # fmt: skip
-HEADINGS = ("system", "workers", "images/s", "speed-up", "first step", "lines that differ", "what it did silently")
+HEADINGS = ("system", "workers", "images/s", "speed-up", "first step", "images/s later", "lines that differ")
 
 
 def table(results, exercises):
-    """The lines of the table of Results of the unit frameworks. exercises: the folder with the student's scripts."""
-    rows = []
+    """The lines of the table of Results of the unit frameworks, and of a list below it. exercises: the folder with the student's scripts."""
+    rows, silent = [], {}
     for row in compare.table(results):
         if (row.track, row.name) not in SYSTEMS:
             continue
         files, single, silently = SYSTEMS[row.track, row.name]
-        first = [run.log[0]["first_step"] for run in results if (run.track, run.name, run.workers) == (row.track, row.name, row.workers) and "first_step" in run.log[0]]
+        runs = [run for run in results if (run.track, run.name, run.workers) == (row.track, row.name, row.workers)]
+        first = [run.log[0]["first_step"] for run in runs if "first_step" in run.log[0]]
+        name = f"{compare.TRACKS[row.track][0]}, {row.name}"
         rows.append((
-            f"{compare.TRACKS[row.track][0]}, {row.name}", str(row.workers), f"{row.throughput:.0f}", f"{row.speedup:.2f}" if row.speedup else "-",
-            f"{min(first):.2f} s" if first else "-", differing(Path(exercises), files, single), silently,
+            name, str(row.workers), f"{row.throughput:.0f}", f"{row.speedup:.2f}" if row.speedup else "-",
+            f"{min(first):.2f} s" if first else "-", f"{max(map(steady, runs)):.0f}", differing(Path(exercises), files, single),
         ))  # fmt: skip
-    return aligned(HEADINGS, rows)
+        silent[name] = silently
+    return [*aligned(HEADINGS, rows), "", "What they did silently:", *(f"  {name}: {what}" for name, what in silent.items())]
+
+
+def steady(run):
+    """images/s in training, once all is compiled: after the first epoch, where the log has its time (JAX compiles the short last batch, too), or else
+    after the first step. Of one epoch, JAX's last batch is compiled in it."""
+    if "training_time" in run.log[0] and run.epochs > 1:
+        return run.images * (1 - 1 / run.epochs) / (run.log[-1]["training_time"] - run.log[0]["training_time"])
+    first = run.log[0].get("first_step", 0.0)
+    return (run.images - (run.batchsize * run.workers if first else 0)) / (run.train_seconds - first)
 
 
 def differing(exercises, files, single):

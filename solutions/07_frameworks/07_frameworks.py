@@ -118,8 +118,9 @@ print("\n".join(systems.table(results, EXERCISES)))
 compare.picture(results)
 
 # %% [markdown]
-# *Lines that differ*: so many statements of your scripts are not in the script for one device. *First step*: where a system traces and compiles it,
-# this takes longer than any other. More of what systems do without a word is in the [dictionary](../docs/frameworks.md).
+# *First step*: where a system traces and compiles it, this takes longer than any other. *Images/s later*: in training, once this is over; in JAX
+# after the first epoch, since it compiles the step again for the short last batch. *Lines that differ*: so many statements of your scripts are not
+# in the script for one device. More of what systems do without a word is in the [dictionary](../docs/frameworks.md).
 
 # %% [markdown]
 # ## What `fit` does with the last batch

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from handson import frameworks
+from handson.notebook import systems
 from tests.bench import runs
 
 UNIT = runs.ROOT / "solutions/07_frameworks"
@@ -48,13 +49,13 @@ def measure(folder):
             [one] = _run(folder / f"{system}_{turn}", [(script, (), ("-g", "0"))])
             documented.setdefault(system, []).append(_documented(system))
             pair = _run(folder / f"{system}_pair_{turn}", [(script, (), ("-g", gpu)) for gpu in "01"])
-            single.setdefault(system, []).append(_steady(one))
-            double.setdefault(system, []).append(sum(map(_steady, pair)))
+            single.setdefault(system, []).append(systems.steady(one))
+            double.setdefault(system, []).append(sum(map(systems.steady, pair)))
             first.setdefault(system, []).append(one.log[0].get("first_step", 0.0))
         for key, (script, launcher) in TOGETHER.items():
             words = () if launcher else ("-g", "0,1")
             [two] = _run(folder / f"{key[0]}_{key[1]}_{turn}", [(script, launcher, words)])
-            both.setdefault(key, []).append(_steady(two))
+            both.setdefault(key, []).append(systems.steady(two))
     rows = [(f"images/s of {system}, one worker", f"{statistics.median(rates):.0f}", "") for system, rates in single.items()]
     for system, rates in documented.items():
         share = statistics.median(ours / theirs for ours, theirs in zip(single[system], rates))
@@ -81,12 +82,3 @@ def _documented(system):
     command = [sys.executable, "-m", "tests.bench.documented", system.lower(), SIZE, EPOCHS]
     done = subprocess.run(command, cwd=runs.ROOT, capture_output=True, text=True, timeout=runs.LIMIT, check=True)
     return float(done.stdout.split()[-1])
-
-
-def _steady(result):
-    """images/s in training: without the first epoch, where the log has its time (JAX compiles a program for its last batch, too), or else without
-    the first step and its images."""
-    if "training_time" in result.log[0]:
-        return result.images * (1 - 1 / result.epochs) / (result.log[-1]["training_time"] - result.log[0]["training_time"])
-    first = result.log[0].get("first_step", 0.0)
-    return (result.images - (result.batchsize * result.workers if first else 0)) / (result.train_seconds - first)

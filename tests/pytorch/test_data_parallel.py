@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -83,8 +84,19 @@ def test_its_script_leaves_a_result_for_the_table(tmp_path):
     run = results.read(tmp_path / "out")
     assert (run.unit, run.name, run.track, run.workers, run.images) == ("frameworks", "data_parallel", "pytorch", 2, 1500)
     assert run.log[0]["main/loss"] < 2.3
-    [head, row] = systems.table([run], SCRIPT.parents[2])
+    head, row, *_, silently = systems.table([run], SCRIPT.parents[2])
     assert row.startswith("PyTorch, data_parallel  2") and "of" in row[head.index("lines that differ") :].split()[1]
+    assert silently.startswith("  PyTorch, data_parallel: divides each batch")
+
+
+def test_images_per_second_later_are_without_what_compiles():
+    log = [{"first_step": 5.0, "training_time": 10.0}, {"first_step": 5.0, "training_time": 15.0}, {"first_step": 5.0, "training_time": 20.0}]
+    run = SimpleNamespace(images=300, epochs=3, batchsize=10, workers=2, train_seconds=20.0, log=log)
+    assert systems.steady(run) == pytest.approx(300 * 2 / 3 / 10)
+    run.images, run.epochs, run.train_seconds, run.log = 100, 1, 10.0, log[:1]
+    assert systems.steady(run) == (100 - 20) / 5
+    run.log = [{}]
+    assert systems.steady(run) == 100 / 10
 
 
 def test_lines_that_differ_are_those_a_reader_would_count(tmp_path):
