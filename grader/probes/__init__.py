@@ -28,5 +28,6 @@ def import_of_units(name):
 
 
 def needs_frameworks(file):
-    """Whether a file is a script for a package of the second environment: those of other systems are in folders with their names."""
+    """Whether a file is a script with gaps for a package of the second environment: they are in folders with the packages' names. JAX is not among
+    them, since its scripts have no gaps: no server loads it."""
     return Path(file).parent.name in ("tensorflow", "lightning", "accelerate")
