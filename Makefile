@@ -10,6 +10,7 @@ unexport PYTHONPATH PYTHONHOME
 
 # The environment's commands come first on PATH, so that its mpiexec and qsub are used.
 IN_VENV := VIRTUAL_ENV="$(CURDIR)/.venv" PATH="$(CURDIR)/.venv/bin:$$PATH"
+CHECKOV := build/checkov-3.3.30/bin/checkov
 LAB_PAGE := /lab/tree/$(firstword $(wildcard notebooks/00_start.ipynb) $(wildcard notebooks))
 
 .PHONY: help environment frameworks tour test test-frameworks test-containers lab bench
@@ -21,7 +22,7 @@ help:
 	@echo "make bench        how fast training is, against its limits"
 	@echo "make frameworks   a second environment, with TensorFlow, Lightning, Accelerate and JAX, for the unit 07_frameworks"
 	@echo "make test-frameworks   the tests of that unit; the others do without the second environment"
-	@echo "make test-containers   build the image for Kubernetes, and test it: needs buildah, podman and about 15 minutes"
+	@echo "make test-containers   build the image for Kubernetes, and test it: needs buildah, podman and about 10 minutes"
 	@echo "make environment  only create or refresh .venv, which the others do by themselves"
 
 environment:
@@ -42,9 +43,14 @@ test-frameworks: frameworks
 	@$(IN_VENV) python -m pytest -n 2 --frameworks tests/frameworks tests/grader/test_mutants.py $(ARGS)
 
 # BUILD takes options for buildah, such as another base: docs/kubernetes.md
-test-containers: environment
+test-containers: environment $(CHECKOV)
 	@timeout 3600 buildah bud --isolation chroot --network host --tag localhost/handson:1 --file containers/Containerfile $(BUILD) .
-	@$(IN_VENV) HANDSON_IMAGE=localhost/handson:1 timeout 3600 python -m pytest tests/kubernetes/test_image.py tests/kubernetes/test_manifests.py $(ARGS)
+	@$(IN_VENV) HANDSON_IMAGE=localhost/handson:1 HANDSON_CHECKOV="$(CURDIR)/$(CHECKOV)" timeout 3600 \
+	    python -m pytest tests/kubernetes/test_image.py tests/kubernetes/test_manifests.py $(ARGS)
+
+# A linter for security, in an environment of its own, since it pins other packages than the course does.
+$(CHECKOV): | environment
+	@.venv/bin/python -m venv $(dir $(CHECKOV)).. && timeout 900 $(dir $(CHECKOV))pip install --quiet checkov==3.3.30
 
 bench: environment
 	@$(IN_VENV) python -m tests.bench $(ARGS)

@@ -4,6 +4,7 @@ By default, the image's first stage is built, in about a minute, and this machin
 HANDSON_IMAGE, an image that was built in full is used: `make test-containers` builds one.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import urllib.request
 import pods
 import programs
 import pytest
+import yaml
 from waiting import wait_until
 
 from handson.cluster import site as sites
@@ -181,25 +183,47 @@ def test_four_ranks_in_two_containers_train(tmp_path, podman, network, part, tra
     [job] = [one for one in made if one["kind"].lower() == jobs.KINDS[part]]
     files = {"script": {"train_cifar_multi_node.py": script.read_text()}}
     made = pods.of_mpijob(job, "handson", files, keys) if part == "mpijob" else pods.of_job(job, files)
-    claim = tmp_path / "claim"
+    with _containers(podman, network, made, tmp_path) as claim:
+        first = f"{part}-launcher" if part == "mpijob" else f"{part}-0"
+        status = podman("wait", first, timeout=600).strip()
+        log = _log(podman, first)
+        assert status == "0" and re.search(r"^Throughput: ", log, re.MULTILINE), log
+    [path] = (claim / "results").glob("*/result.json")
+    result = read(path)
+    assert (result.workers, result.nodes, result.track) == (4, 2, track)
+
+
+@pytest.mark.skipif(not IMAGE, reason="without containers, tests/kubernetes/test_grader.py has both roles")
+@pytest.mark.timeout(600)
+def test_engines_reach_their_controller(tmp_path, podman, network):
+    made = subprocess.run(["kubectl", "kustomize", COURSE / "jobs/kubernetes/overlays/kind/grader"], capture_output=True, text=True, check=True, timeout=60)
+    objects = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(made.stdout)}
+    files = {"keys": jobs.connection_files()}
+    [controller] = pods.of_deployment(objects["Deployment", "controller"], files, "controller")
+    engines = pods.of_deployment(objects["Deployment", "engines"], files)
+    with _containers(podman, network, [controller, *engines], tmp_path):
+        registered = "registration::finished registering engine"
+        wait_until(lambda: _log(podman, "controller").count(registered) == len(engines), "the engines are registered", 120)
+        ask = "import ipyparallel; print(ipyparallel.Client(profile='default')[:].apply_sync(__import__('socket').gethostname))"
+        assert all(engine.host in podman("exec", "controller", "python", "-c", ask) for engine in engines)
+
+
+@contextlib.contextmanager
+def _containers(podman, network, made, folder):
+    """Run pods in containers of a network, under their names, and remove them at the end. Gives the folder that is their claim."""
+    claim = folder / "claim"
     claim.mkdir()
-    for folder in (tmp_path, claim):
-        folder.chmod(0o777)
+    for one in (folder, claim):
+        one.chmod(0o777)
     addresses = {pod.host: f"{SUBNET}.{number}" for number, pod in enumerate(made, 10)}
     names = [f"--add-host={name}:{addresses[pod.host]}" for pod in made for name in (pod.host, *pod.names)]
     try:
         for pod in made:
             where = [f"--network={network}", f"--ip={addresses[pod.host]}", *names]
-            podman("run", "--detach", *_container(pod, claim, tmp_path), *podman.options, *where, podman.image, *pods.arguments(pod))
-        first = f"{part}-launcher" if part == "mpijob" else f"{part}-0"
-        status = podman("wait", first, timeout=600).strip()
-        log = _log(podman, first)
-        assert status == "0" and re.search(r"^Throughput: ", log, re.MULTILINE), log
+            podman("run", "--detach", *_container(pod, claim, folder), *podman.options, *where, podman.image, *pods.arguments(pod))
+        yield claim
     finally:
         _remove(*addresses)
-    [path] = (claim / "results").glob("*/result.json")
-    result = read(path)
-    assert (result.workers, result.nodes, result.track) == (4, 2, track)
 
 
 def _container(pod, claim, folder):
