@@ -30,10 +30,10 @@ def started(tmp_path, keys):
     """A function that runs a training's pods: a context manager that gives {host: process}."""
     pods.need()
 
-    def start(part, track, arguments=(), **environment):
+    def start(part, track, arguments=(), options=(), **environment):
         script = COURSE / f"solutions/03_multi_node/{track}/train_cifar_multi_node.py"
         (tmp_path / "made").mkdir()
-        made = jobs.manifests(sites.read("kind"), part, script, OPTIONS, tmp_path / "made")
+        made = jobs.manifests(sites.read("kind"), part, script, [*OPTIONS, *options], tmp_path / "made")
         [job] = [one for one in made if one["kind"].lower() == jobs.KINDS[part]]
         [sent] = [one for one in made if one["kind"] == "ConfigMap"]
         files = {"script": sent["data"], "keys": {"ssh-privatekey": keys[0], "ssh-publickey": keys[1]}}
@@ -64,17 +64,24 @@ def test_four_ranks_in_two_pods_train_as_a_job_of_pbs_does(started, tmp_path, ke
 
 
 @pytest.mark.timeout(600)
-def test_a_killed_pod_is_noticed_by_its_connections_and_the_training_ends_with_a_sentence(started):
-    """For pods that mpiexec reaches, the test of a lost pod does without a training."""
+@pytest.mark.parametrize(
+    ("befall", "options", "sentence"),
+    [
+        (pods.kill, (), "lost its connection to another rank, which has died"),
+        (pods.fall_silent, ("--patience=5",), r"has finished no step for 5 s: it waits in .*, line \d+.*"),
+    ],
+)
+def test_a_lost_pod_of_torchrun_ends_the_training_with_a_sentence(started, befall, options, sentence):
+    """A killed pod is noticed by its connections, and a silent one by the steps that do not end. Pods that mpiexec reaches: the next test."""
     first, other = "torchrun-0", "torchrun-1"
-    with started("torchrun", "pytorch") as processes:
+    with started("torchrun", "pytorch", options=options) as processes:
         for line in processes[first].stdout:
             if line.startswith("Using digits"):
                 break
-        pods.kill(processes[other])
+        befall(processes[other])
         status, log = pods.ended(processes[first], SEEN)
         assert status != 0 and not THROUGHPUT.search(log)
-        assert re.search(r"^rank \d on [\w-]+ lost its connection to another rank, which has died$", log, re.MULTILINE), log
+        assert re.search(rf"^rank \d on {first} {sentence}$", log, re.MULTILINE), log
         processes[other].wait(SEEN)
     shown = [_shown(first, status, "2026-01-01T00:00:02Z"), _shown(other, 137, "2026-01-01T00:00:01Z")]
     told = state.problem({"status": {"conditions": [{"type": "Failed", "status": "True"}]}}, shown, "AGAIN")
