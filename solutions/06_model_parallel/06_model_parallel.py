@@ -373,7 +373,8 @@ def held_bytes(schedule, stage, stages, micro_batches, activations):
 # ## A pipeline of processes
 #
 # Fill the gaps of `pytorch/pipeline.py`: which layers a stage has, a forward and a backward with their messages. Then fill the gap of
-# `pytorch/torch_pipeline.py`, the same with `torch.distributed.pipelining`. The script trains with either; a batch has 8 micro-batches of 8 images.
+# `pytorch/torch_pipeline.py`, the same with `torch.distributed.pipelining`. The script trains with either; a batch has 8 micro-batches of 16 images.
+# The network is wider here, so that a layer computes longer than it takes to start its operations: else more and smaller operations eat up what two stages gain.
 #
 # How many times as fast as one process will two stages be, with 1F1B?
 
@@ -385,8 +386,8 @@ prediction_pipeline = 1.6
 print(f"I expect {prediction_pipeline} times the throughput; the bubble allows {2 * (1 - bubble(2, 8)):.2f}.")
 
 # %%
-one_process = run("train_pipeline.py", "one_process", "--epoch 1 --method naive")
-two_stages = run("train_pipeline.py", "two_stages", "--epoch 1 --method all", ranks=2)
+one_process = run("train_pipeline.py", "one_process", "--epoch 1 --method naive --batchsize 128 --width 256")
+two_stages = run("train_pipeline.py", "two_stages", "--epoch 1 --method all --batchsize 128 --width 256", ranks=2)
 
 # %%
 from handson.notebook import pipelined
