@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from grader.instructors.tour import TourError
+from grader.instructors.tour import tour as grade_tour
+
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONS = "-e 1 --size 32"
 TASKS = {path.parent.name[3:]: path.parent.name for path in sorted((ROOT / "solutions").glob("[0-9]*/run_*_training.sh"))}
@@ -149,3 +152,9 @@ def test_a_job_that_fails_ends_the_tour_with_a_sentence(tmp_path):
     assert done.returncode == 1
     assert "must be a whole number above 0" in done.stdout
     assert re.fullmatch(r"handson tour: job \S+ ended with status 2; its output is in \S+/single_gpu\.o\d+\n", done.stderr)
+
+
+def test_a_class_that_has_no_place_is_one_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(TourError, match=r"file/class can't be made \(Not a directory\): name another folder with --folder"):
+        grade_tour(tmp_path / "file/class", False, print)

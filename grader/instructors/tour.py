@@ -1,5 +1,6 @@
 """``python -m grader tour``: grades a class of known answers on two engines: solutions, untouched exercises, and some wrong answers."""
 
+import shutil
 import time
 
 from rich.console import Console
@@ -12,13 +13,24 @@ from grader.instructors.grade.record import hand_in_untouched, write
 from grader.instructors.known_answers import known, solved
 from grader.judging import ONLY_IF
 from grader.verdict import FAILED, NOT_FOUND, PASSED, counted
+from handson.errors import OneSentence
 
 ENGINES = 2
 
 
+class TourError(OneSentence):
+    """Why the tour's class has no place."""
+
+
 def tour(folder, trusted, say):
-    """Make the submissions of a class in `folder`, grade them and show the result. Returns whether all points are as expected."""
+    """Make the submissions of a class in `folder`, which is emptied before, grade them and show the result. Returns whether all points are as
+    expected. Raises TourError."""
     begin = time.monotonic()
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TourError(f"{folder} can't be made ({error.strerror}): name another folder with --folder") from None
     say("\nThe grader now grades a class of known answers: the solutions, untouched exercises, and answers with one mistake each.")
     expected = hand_in(folder / "handed_in")
     grade(folder / "handed_in", folder / "graded", engines=ENGINES, trusted=trusted, say=say)
