@@ -80,6 +80,7 @@ def real(name):
     if FINDER in sys.meta_path:
         sys.meta_path.remove(FINDER)
         forget(NOTHING)
+        importlib.import_module(SHAPES[0])  # before what it imports itself, as PyTorch does: the other way round is a circle
     return importlib.import_module(name)
 
 

@@ -21,7 +21,6 @@ SETTINGS = {
     "accumulate-4 accumulate-8 checkpoint torch-checkpoint": "accumulate-4 checkpoint",
     "for ranks in SELECT}": "for ranks in (1, 2)}",
     '"1 bit": "--bits 1 --warm-up 1500", ': "",
-    " --batchsize 128 --width 256": "",
     "RATES = (800, 400, 160)": "RATES = (800, 160)",
     '    ("pytorch/train_cifar_data_parallel.py", 1, "none"),\n': "",
     '    ("lightning/train_cifar_lightning.py", 1, "mpiexec"),\n': "",

@@ -85,3 +85,9 @@ def test_steps_are_the_same_to_the_last_bit_and_the_compiler_comes_when_it_is_as
 def test_operators_of_shapes_alone_come_with_the_modules_that_need_them():
     found = run(f"import no_compiler{SHAPES}", Path(__file__).parent)
     assert "not implemented" in found["before"] and (found["after"], found["compiler"]) == ([1, 4, 6, 6], False)
+
+
+def test_all_modules_come_after_the_compiler_has():
+    """Some import each other in a circle, unless they come in PyTorch's order."""
+    code = "import no_compiler, json, torch, torch._dynamo.eval_frame, torch.distributed.pipelining as it; found = it.__name__"
+    assert run(code, Path(__file__).parent) == "torch.distributed.pipelining"

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy
 import psutil
 import pytest
+from node_jobs import holders
 from waiting import wait_until
 
 from grader import sandbox
@@ -323,23 +324,29 @@ def test_graders_that_were_killed_leave_nothing_once_the_next_one_has_run(tmp_pa
     """No process, no namespace, no folder, no control group."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    own, namespaces, processes = networks([os.getpid()]), set(), []
+    own, namespaces, holding, processes = networks([os.getpid()]), set(), set(), []
     for _ in range(5):
         with subprocess.Popen([sys.executable, "-c", GRADER], cwd=ROOT, env=environment) as killed:
             wait_until(lambda: networks(process.pid for process in psutil.Process(killed.pid).children(recursive=True)) - own, "it runs")
             processes += (below := psutil.Process(killed.pid).children(recursive=True))
-            namespaces |= networks(process.pid for process in below) - own
+            namespaces |= (new := networks(process.pid for process in below) - own)
+            holding |= holders(new)
             killed.kill()
         wait_until(lambda: not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes), "no process is left", 10)
-    assert namespaces and list(tmp_path.iterdir())
-    wait_until(lambda: not namespaces & networks(psutil.pids()), "no namespace is left", 10)  # else its control group stays, too
-    server = Server()
-    server.run("tests.grader.misbehaving:behave", readable=SANDBOX)
-    server.stop()
-    assert not list(tmp_path.iterdir())
-    with contextlib.suppress(OSError):  # no groups may be made here
-        groups = [int(group.name.removeprefix(cgroups.NAME)) for folder, _ in cgroups.places() for group in folder.glob(f"{cgroups.NAME}*")]
-        assert not [pid for pid in groups if pid in {process.pid for process in processes} and not psutil.pid_exists(pid)]
+    assert holding and list(tmp_path.iterdir())
+    wait_until(lambda: not holding & holders(namespaces), "no namespace is left", 10)
+
+    def left_by_the_next_one():
+        """What it does not remove: at once the folders, and the groups as soon as the last processes in them have ended, in the kernel, too."""
+        server = Server()
+        server.run("tests.grader.misbehaving:behave", readable=SANDBOX)
+        server.stop()
+        assert not list(tmp_path.iterdir())
+        with contextlib.suppress(OSError):  # no groups may be made here
+            groups = [int(group.name.removeprefix(cgroups.NAME)) for folder, _ in cgroups.places() for group in folder.glob(f"{cgroups.NAME}*")]
+            return [pid for pid in groups if pid in {process.pid for process in processes} and not psutil.pid_exists(pid)]
+
+    wait_until(lambda: not left_by_the_next_one(), "no control group is left", 10)
 
 
 def test_a_hundred_killed_ranks_leave_nothing(tmp_path, monkeypatch):
