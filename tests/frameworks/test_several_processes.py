@@ -96,5 +96,5 @@ def parameter_server(number, epochs):
 def test_workers_of_a_parameter_server_make_the_steps_of_one_process_where_one_waits_for_the_other(number):
     """With all images in a batch an epoch is a step, which the chief waits for. Otherwise workers don't wait: what they then compute is not defined."""
     [(losses, right)] = together(parameter_server, (number, 4))
-    assert losses == pytest.approx(right, rel=1e-4)
+    assert losses == pytest.approx(right, rel=1e-3)  # steps amplify rounding: where threads added up in another order, the third loss differed by 2e-4
     assert right[-1] < 0.9 * right[0]
