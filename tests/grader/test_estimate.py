@@ -67,7 +67,7 @@ COST = Cost(0.2, 0.8, 0.5)
 def graded(of_class, factor, start=4.0, spin=0.1, spun=None):
     """Let it remember a class whose pieces cost COST each, `factor` times as long as on an idle machine. Returns its seconds."""
     engines = [(kind, min(ranks, 2)) for kind, ranks in of_class]
-    took = {kind: [(COST.seconds(count, factor * remembered.overhead(KNOWN, count)), count, COST)] * 10 for kind, count in engines}
+    took = {kind: [(COST.seconds(count, factor * remembered.overhead(KNOWN, count, 2)), count, COST)] * 10 for kind, count in engines}
     of_class_alone = KNOWN | {"start": start, "pieces": {estimate.name(kind): [COST] for kind, _ in of_class}}
     spun = spun or factor
     estimate.remember(took, len(of_class), 2, spun * start, 0.0, spun, spin)

@@ -88,12 +88,16 @@ def slowed(spun, known):
     return 1 + known["share"] * (spun - 1)
 
 
-def overhead(known, engines, of=2):
+def overhead(known, engines, of):
     """Seconds by the clock of an idle machine for each second that follows from the Cost of a piece on so many engines, of all that there are.
 
     Ranks do not always compute at the same time, and the grader needs a core now and then; beside a single engine one is free.
     """
-    return 1.0 if of == 1 else known["together" if engines > 1 else "alone"]
+    return 1.0 if of == 1 else known[_which(engines)]
+
+
+def _which(engines):
+    return "together" if engines > 1 else "alone"
 
 
 def slowdown(took, known, spun, of=2):
@@ -103,12 +107,13 @@ def slowdown(took, known, spun, of=2):
     """
     pieces, better = [piece for some in took.values() for piece in some], {name: known[name] for name in ("alone", "together")}
     clock = expected = 0.0
-    for name, some in (("alone", [one for one in pieces if one[1] == 1]), ("together", [one for one in pieces if one[1] > 1])):
+    for name in better:
+        some = [piece for piece in pieces if _which(piece[1]) == name]
         counted = sum((cost.seconds(engines) - cost.waited) * engines for _, engines, cost in some)
         computed = sum((seconds - cost.waited) * engines for seconds, engines, cost in some)
         if counted and spun < QUIET and of > 1:
             better[name] = averaged(known[name], computed / counted, len(some))
-        clock, expected = clock + computed, expected + overhead(better, 1 if name == "alone" else 2, of) * counted
+        clock, expected = clock + computed, expected + (1.0 if of == 1 else better[name]) * counted
     return max(1.0, clock / expected if expected else spun), better
 
 
