@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")" || exit 2
 folder=.venv-frameworks
 stamp=$folder/handson-stamp
 log=$folder/install.log
-needed_kib=$((5 * 1024 * 1024 / 2))     # 2.0 GB installed, 0.4 GB of downloads that pip deletes, and some reserve
+needed_kib=$((5 * 1024 * 1024 / 2))     # 1.9 GB installed, 0.4 GB of downloads that pip deletes, and some reserve
 
 unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX
 export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_RETRIES="${PIP_RETRIES:-2}"
