@@ -58,11 +58,14 @@ def table(results, exercises):
 
 
 def steady(run):
-    """images/s in training, once all is compiled: after the first epoch, where the log has its time (JAX compiles the short last batch, too), or else
-    after the first step. Of one epoch, JAX's last batch is compiled in it."""
-    if "training_time" in run.log[0] and run.epochs > 1:
-        return run.images * (1 - 1 / run.epochs) / (run.log[-1]["training_time"] - run.log[0]["training_time"])
-    first = run.log[0].get("first_step", 0.0)
+    """images/s in training, once all is compiled and warm: after the first epoch (JAX compiles the short last batch, too). Of a single epoch, after
+    the first step where the log has its time; JAX's last batch is compiled in it."""
+    first, last, later = run.log[0], run.log[-1], 1 - 1 / run.epochs
+    if "training_time" in first and later:
+        return run.images * later / (last["training_time"] - first["training_time"])
+    if "elapsed_time" in first and later:  # with an evaluation after each epoch
+        return run.images * later / (last["elapsed_time"] - first["elapsed_time"] - later * (run.seconds - run.train_seconds))
+    first = first.get("first_step", 0.0)
     return (run.images - (run.batchsize * run.workers if first else 0)) / (run.train_seconds - first)
 
 

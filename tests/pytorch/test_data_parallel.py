@@ -97,6 +97,8 @@ def test_images_per_second_later_are_without_what_compiles():
     assert systems.steady(run) == (100 - 20) / 5
     run.log = [{}]
     assert systems.steady(run) == 100 / 10
+    run.epochs, run.seconds, run.log = 2, 14.0, [{"elapsed_time": 8.0}, {"elapsed_time": 14.0}]
+    assert systems.steady(run) == 50 / (6 - 2), "without the two seconds of an epoch's evaluation"
 
 
 def test_lines_that_differ_are_those_a_reader_would_count(tmp_path):
