@@ -22,6 +22,7 @@ help:
 	@echo "make bench        how fast training is, against its limits"
 	@echo "make frameworks   a second environment, with TensorFlow, Lightning, Accelerate and JAX, for the unit 07_frameworks"
 	@echo "make test-frameworks   the tests of that unit; the others do without the second environment"
+	@echo "make checkov      a linter for security, in build/: make test then looks at the manifests for Kubernetes with it"
 	@echo "make test-containers   build the image for Kubernetes, and test it: needs buildah, podman and about 10 minutes"
 	@echo "make environment  only create or refresh .venv, which the others do by themselves"
 

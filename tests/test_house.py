@@ -409,10 +409,10 @@ def test_ci_installs_what_is_missing_and_runs_the_tests_last(house):
     assert status == 0
     assert calls[0].startswith("apt-get update") and " procps " in calls[1] and " bash " not in calls[1]
     assert calls[2] == "make environment" and calls[3].startswith("make tour")
-    assert calls[4:] == ["make test", "make frameworks", "make test-frameworks"]
+    assert calls[4:] == ["make checkov", "make test", "make frameworks", "make test-frameworks"]
 
 
-@pytest.mark.parametrize("target", ["environment", "tour", "test", "frameworks", "test-frameworks"])
+@pytest.mark.parametrize("target", ["environment", "tour", "checkov", "test", "frameworks", "test-frameworks"])
 def test_ci_fails_when_a_step_fails(house, target):
     assert run_ci(house, f'[ "$1" != {target} ]')[0] != 0
 
