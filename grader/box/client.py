@@ -70,6 +70,7 @@ class Server:
     cores: tuple = field(default=(), init=False)
     process: object = field(default=None, init=False)
     connection: object = field(default=None, init=False)
+    answered: bool = field(default=False, init=False)  # until then, a run may wait for the libraries
 
     def start(self):
         """Start the server, without waiting until it is ready."""
@@ -118,6 +119,7 @@ class Server:
             return Outcome([RankOutcome(KILLED, message="the process that watches the ranks was killed")] * work["ranks"])
         if "fault" in answer:
             raise BoxFault(answer["fault"])
+        self.answered = True
         return Outcome([RankOutcome(**rank) for rank in answer["ranks"]], answer["cpu_seconds"], answer["seconds"], answer["waited_seconds"])
 
     def stop(self):
@@ -131,4 +133,4 @@ class Server:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        self.process = self.connection = None
+        self.process, self.connection, self.answered = None, None, False

@@ -8,6 +8,7 @@ from grader.course import UNITS
 from grader.instructors.grade import estimate, record, remembered, work
 from grader.instructors.grade.estimate import EstimateError
 from grader.instructors.grade.work import Cost
+from grader.probes import needs_frameworks
 
 UNIT = "single_gpu"
 KNOWN = {"start": 3.0, "dispatch": 0.0, "alone": 1.25, "together": 1.5, "share": 0.5, "spin": 0.1, "loading": {}, "queues": {}, "pieces": {}}
@@ -111,6 +112,15 @@ def test_a_small_grading_changes_little_of_what_is_known():
     assert remembered.slowdown(took, before, 1.0) == (pytest.approx(4 / 3), quiet), "half of what a quiet grading took is overhead"
     assert remembered.slowdown(took, before, 3.0) == (2.0, before), "a busy machine does not change the overhead"
     assert remembered.slowdown(took, before | {"together": 1.5}, 1.0, of=1) == (2.0, before | {"together": 1.5}), "nor does a single engine, which has none"
+
+
+def test_other_systems_are_loaded_beside_the_first_pieces_once_on_this_machine_and_by_each_engine_of_several_hosts():
+    kind = next(kind for kind in record.all_kinds() if needs_frameworks(UNITS[kind[0]][kind[1]].file))
+    of_class = [(kind, 1)] * 8
+    cheap = known(start=0.0, alone=1.0) | {"pieces": {estimate.name(kind): [Cost(1.0, 0.0, 0.0)]}, "loading": {}}
+    slow = cheap | {"loading": {"grader.probes.frameworks": 10.0}}
+    assert estimate.seconds_of(of_class, [2], cheap) == 4 and estimate.seconds_of(of_class, [2], slow) == 10
+    assert estimate.seconds_of(of_class, [4], slow) == 10 and estimate.seconds_of(of_class, [2, 2], slow) == 12
 
 
 def test_libraries_are_loaded_once_for_all_files_that_need_them_while_the_engines_start():

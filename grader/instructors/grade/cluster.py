@@ -43,10 +43,10 @@ class ClusterError(OneSentence, RuntimeError):
 
 
 @contextmanager
-def started(engines, libraries=FOR_SCRIPTS):
+def started(engines, libraries=(FOR_SCRIPTS,)):
     """In a `with`: the Engines of a cluster of `engines` engines on this machine. It ends with this process, however this process ends.
 
-    libraries: modules that are loaded once, while the engines start, and that all engines share.
+    libraries: tuples of modules; those of each are loaded once, while the engines start, and all engines share them.
     """
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # else asyncio logs Ctrl-C during the start as a task's error
     for prefix in (FOLDER, WORKPLACE):
@@ -81,7 +81,9 @@ def _started(folder, engines, libraries):
         shutdown_atexit=False,
     )
     try:
-        with forkserver.started(folder, libraries):
+        with ExitStack() as stack:
+            for of_some_files in libraries:
+                stack.enter_context(forkserver.started(folder, of_some_files))
             try:
                 cluster.start_controller_sync()
                 client = cluster.connect_client_sync(timeout=STARTING)

@@ -3,6 +3,7 @@
 """
 
 import heapq
+import math
 import random
 from collections import Counter
 from itertools import islice
@@ -11,7 +12,7 @@ from grader.course import UNITS
 from grader.instructors.grade import remembered, work
 from grader.instructors.grade.placing import AHEAD, chosen_host
 from grader.instructors.grade.work import Cost
-from grader.probes import loaded_for
+from grader.probes import FOR_FRAMEWORKS, loaded_for
 from handson.cluster import site as sites
 from handson.errors import OneSentence
 from handson.words import counted
@@ -62,19 +63,23 @@ def seconds_of(jobs, hosts, known, spun=1.0, slowdown=None):
     if len(there) < len(jobs) / 2 or not jobs:
         return None
     mean = _mean(there)
-    pieces, likely = [], {kind: _likely(known["pieces"].get(kind, [mean]), count) for kind, count in Counter(found).items()}
+    loading, late = _loading(jobs, known)
+    # Engines of this machine share what is loaded.
+    pieces = [(math.inf, 1, spun * late)] * (late > 0) * (1 if len(hosts) == 1 else sum(hosts))
+    likely = {kind: _likely(known["pieces"].get(kind, [mean]), count) for kind, count in Counter(found).items()}
     for kind, (_, ranks) in zip(found, jobs):
         costs = means.get(kind, mean), likely[kind].pop()
         engines = min(ranks, most)
         expected, took = (cost.seconds(engines, slowdown * remembered.overhead(known, engines, sum(hosts))) for cost in costs)
         pieces.append((expected, ranks, took))
-    return spun * max(known["start"], _loading(jobs, known)) + makespan(pieces, hosts, spun * known["dispatch"])
+    return spun * max(known["start"], loading) + makespan(pieces, hosts, spun * known["dispatch"])
 
 
 def _loading(jobs, known):
-    """Seconds in which libraries are loaded, while the engines start: what most files need, once; what few need, on all engines at the same time."""
+    """CPU seconds in which libraries are loaded: while the engines start, and those of other systems, while engines work already."""
     needed = {loaded_for([UNITS[unit][part].file])[-1] for unit, part, *_ in (kind for kind, _ in jobs)}
-    return sum(known["loading"].get(library, 0.0) for library in needed)
+    late = known["loading"].get(FOR_FRAMEWORKS[-1], 0.0) if FOR_FRAMEWORKS[-1] in needed else 0.0
+    return sum(known["loading"].get(library, 0.0) for library in needed) - late, late
 
 
 def cpu_seconds_of(jobs, known):

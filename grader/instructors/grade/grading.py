@@ -163,8 +163,8 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
     """Grade the (submission, unit) pairs `missing`, and store each pair as soon as all of its pieces are done."""
     left = {(submission.student, submission.digest, unit): submission for submission, unit in missing}
     seconds = {}
-    handed_in = (part.file for submission, unit in missing for part in UNITS[unit] if (submission.path / part.file).is_file())
-    libraries = loaded_for(handed_in)
+    handed_in = {part.file for submission, unit in missing for part in UNITS[unit] if (submission.path / part.file).is_file()}
+    libraries = {loaded_for([file]) for file in handed_in}
     jobs, took = estimate.jobs_of(missing), {}
     elsewhere = profile or cluster_file
     spun, spin = (1.0, None) if elsewhere else speed.here(engines)

@@ -65,6 +65,7 @@ class Done:
 
     verdicts: list
     cost: Cost = Cost(0.0, 0.0, 0.0)
+    loading: float = 0.0  # seconds in which the piece waited for libraries, as the first one on an engine does
 
 
 @dataclass
@@ -74,9 +75,13 @@ class Counting:
     server: object
     cpu_seconds: float = 0.0
     waited_seconds: float = 0.0
+    loading_seconds: float = 0.0
 
     def run(self, *arguments, **options):
+        first, began = not self.server.answered, time.monotonic()
         outcome = self.server.run(*arguments, **options)
+        if first:
+            self.loading_seconds += time.monotonic() - began - outcome.seconds
         self.cpu_seconds += outcome.cpu_seconds
         self.waited_seconds += outcome.waited_seconds
         return outcome
@@ -160,7 +165,7 @@ def run(piece, trusted, cores=()):
         shared=piece.seeds[1],
     )
     verdicts = [asdict(verdict) for verdict in verdicts]
-    return Done(verdicts, Cost(time.process_time() - used, counting.cpu_seconds, counting.waited_seconds))
+    return Done(verdicts, Cost(time.process_time() - used, counting.cpu_seconds, counting.waited_seconds), counting.loading_seconds)
 
 
 def not_handed_in(piece):
