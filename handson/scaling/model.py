@@ -83,34 +83,37 @@ def fit(runs, networks=(), parameters=None, seed=0):
     """The Model of measured Runs, and of MeasuredNetworks where there are any. parameters: of the network, where no run says.
 
     The computation comes from the runs of one worker, overhead and latency from what those of several workers take longer. Runs of one
-    number of workers cannot tell overhead from latency: then each draw divides them at random, and the band shows what this means for
-    many workers. Raises RunsError.
+    number of workers cannot tell overhead from latency: a network measured with more than two ranks does. Without one, each draw divides them at
+    random, and the band shows what this means for many workers. Raises RunsError.
     """
     single, several = check(runs)
-    known = parameters or next((run.parameters for run in runs if run.parameters), None)
-    if not known:
+    said = next((run.parameters for run in runs if run.parameters), None)
+    if not (said or parameters):
         raise RunsError("the runs do not say how many numbers a gradient has: repeat them, or give --parameters")
+    if said and parameters and said != parameters:
+        raise RunsError(f"the gradients of these runs have {said:,} numbers, as they say: leave out --parameters, which is for runs that do not say")
     random = numpy.random.default_rng(seed)
     base = max(single, key=lambda run: len(run.steps))
     fixed = _fixed_share(single, base.batchsize)
     same = [run for run in single if run.batchsize == base.batchsize]
-    model = Model([], numpy.zeros(DRAWS), numpy.zeros(DRAWS), numpy.ones(DRAWS), known, base.batchsize, fixed, several[0].overlap, base.evaluation, base.images, True)
+    model = Model([], numpy.zeros(DRAWS), numpy.zeros(DRAWS), numpy.ones(DRAWS), said or parameters, base.batchsize, fixed, several[0].overlap, base.evaluation, base.images, True)
     rounds = [_rounds(run, model) for run in several]
-    model.told_apart = bool(networks) or len(set(rounds)) > 1
+    several_ranks = [one for one in networks if one.ranks > 2]
+    model.told_apart = bool(several_ranks) or len(set(rounds)) > 1
     for draw in range(DRAWS):
         model.compute.append(_drawn(same[random.integers(len(same))], random))
         if networks:
-            model.latency[draw], model.share[draw] = _of_network(networks[random.integers(len(networks))], random)
+            model.latency[draw], model.share[draw] = _of_network((several_ranks or networks)[random.integers(len(several_ranks or networks))], random)
         chosen = random.integers(0, len(several), len(several)) if model.told_apart and len(several) > 3 else range(len(several))
         rests = numpy.array([_drawn(several[at], random).mean() - _without_rest(several[at], model, draw) for at in chosen])
         of_rounds = numpy.array([rounds[at] for at in chosen], float)
-        if networks:
-            model.overhead[draw] = rests.mean()
-        elif len(set(of_rounds.tolist())) > 1:
+        if len(set(of_rounds.tolist())) > 1:
             model.latency[draw], model.overhead[draw] = _line(of_rounds, rests)
+        elif several_ranks:
+            model.overhead[draw] = (rests - model.latency[draw] * of_rounds).mean()
         else:
-            divided = random.uniform()
-            model.latency[draw] = max(divided * rests.mean(), 0) / of_rounds[0]
+            latency = max(random.uniform() * rests.mean(), 0) / of_rounds[0]
+            model.latency[draw] = min(latency, model.latency[draw]) if networks else latency
             model.overhead[draw] = rests.mean() - model.latency[draw] * of_rounds[0]
     return model
 

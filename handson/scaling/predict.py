@@ -13,6 +13,7 @@ from handson.scaling.model import BAND, Plan, fit, predict
 from handson.words import counted
 
 MOST = 4096  # workers
+SURE = 100  # a critical batch so many times as large as any that was trained with is no finding
 HEADINGS = ("workers", "nodes", "ms a step", "images/s", "95 % band", "speed-up", "efficiency", "compute", "waiting", "overhead", "communication", "evaluation")
 PARTS = {"compute": "compute", "waiting": "waiting", "overhead": "overhead", "communication": "communication", "evaluation": "evaluate"}  # -> as figures draw it
 
@@ -26,7 +27,7 @@ def command(paths, workers, rate, latency, per_node, algorithm, dtype, double_bu
     workers = numbers(workers)
     found, networks, remarks = runs.read(paths)
     single, several = runs.check(found)
-    own = several[0]
+    own = max(several, key=lambda run: run.workers)
     plan = Plan(network.rate(rate) if rate else network.rate(own.network) if own.network else None, per_node or own.per_node, algorithm,
                 dtype or own.dtype, double_buffering or own.double_buffering, batchsize, None if latency is None else latency / 1e6)  # fmt: skip
     for number in workers:
@@ -70,8 +71,8 @@ def described(model, plan, rate):
         factor, unit = (1000, " ms") if not name.startswith("share") else (1, "")
         lines.append(f"  {name}: {factor * median:.4g}{unit} ({factor * low:.4g} to {factor * high:.4g})")
     if not model.told_apart:
-        lines.append("  Runs with one number of workers cannot tell overhead from latency, which widens the band: add a run with more workers, "
-                     "or the .json that jobs/pbs/run_network.sh writes.")  # fmt: skip
+        lines.append("  Runs with only one number of workers above 1 cannot tell overhead from latency, which widens the band: add a run with more workers, "
+                     "or the .json that jobs/pbs/run_network.sh writes for more than two ranks.")  # fmt: skip
     return lines
 
 
@@ -97,17 +98,16 @@ def middle(values):
 def limits(model, plan, predictions, one, efficiency):
     """Where the network becomes the limit, and how many workers the wanted efficiency allows, as sentences."""
     doubled = [number * plan.per_node for number in _doubling(MOST // plan.per_node)]
-    some = range(0, len(model.compute), 4)  # draws, enough for numbers that double
-    ladder = [predict(model, number, plan, some) for number in ([1] if plan.per_node > 1 else []) + doubled]
-    single = one.throughput[::4]
+    ladder = [predict(model, number, plan) for number in ([1] if plan.per_node > 1 else []) + doubled]
+    single = one.throughput
     lines = []
     limited = _limited(ladder)
     lines.append(f"The network is the limit from about {limited.workers} workers on: communication then takes longer than computation." if limited
                  else f"Up to {MOST:,} workers, communication takes less time than computation.")  # fmt: skip
     reached = [found.workers for found in ladder if numpy.median(found.throughput / single) / found.workers >= efficiency]
     sure = [found.workers for found in ladder if numpy.quantile(found.throughput / single, BAND[0]) / found.workers >= efficiency]
-    lines.append(f"An efficiency of {efficiency:g} allows up to {max(reached, default=1):,} workers; {max(sure, default=1):,}, if it is to hold at the band's lower end "
-                 "(numbers that double).")  # fmt: skip
+    lines.append(f"Of numbers that double, {counted(max(reached, default=1), 'worker')} still have an efficiency of {efficiency:g}; "
+                 f"at the band's lower end, {counted(max(sure, default=1), 'worker')}.")  # fmt: skip
     ends = {found.workers: found for found in (predictions[0], predictions[-1])}.values()
     costs = [f"{1e6 / 3600 * found.nodes / numpy.median(found.throughput):.3g} with {counted(found.workers, 'worker')}" for found in ends]
     lines.append(f"Node-hours for a million images: {', '.join(costs)}.")
@@ -141,13 +141,16 @@ def to_accuracy(results, accuracy, predictions, start_up=0.0):
         raise runs.RunsError(f"an accuracy of {accuracy:g} was reached {reached}, and the price of a bigger batch needs two sizes: "
                              "train with another batch size, too, by -b, and with more epochs, by -e")  # fmt: skip
     least, critical = batch_size.critical_batch(list(needed), [float(numpy.mean(images)) for images in needed.values()])
-    words = f"the critical batch is {critical:.0f} images" if numpy.isfinite(critical) else "bigger batches needed no more images in these runs"
+    words = f"the critical batch is {critical:,.0f} images" if critical < SURE * max(needed) else "bigger batches needed no more images in these runs"
     lines = [f"To an accuracy of {accuracy:g}: {words} (fitted to {len(needed)} sizes of the total batch).",
              f"{'workers':>9}  {'total batch':>11}  {'images':>10}  {'seconds':>9}  {'95 % band':>20}  {'node-hours':>10}"]  # fmt: skip
     for found in predictions:
         images = batch_size.images_to_accuracy(least, critical, found.batch)
         seconds, low, high = middle(start_up + images / found.throughput)
         lines.append(f"{found.workers:>9}  {found.batch:>11}  {images:>10.0f}  {seconds:>9.4g}  {f'{low:.4g} to {high:.4g}':>20}  {seconds * found.nodes / 3600:>10.3g}")
+    epoch = results[0].images // results[0].epochs
+    if larger := [found.workers for found in predictions if found.batch > epoch]:
+        lines.append(f"From {counted(larger[0], 'worker')} on, a step takes more images than the data set has ({epoch:,}): no training does that.")
     return lines
 
 
@@ -165,9 +168,11 @@ def draw(predictions, one, measured=(), efficiency=0.8):
     left.plot(workers, [rate for rate, _, _ in rates], color=figures.PREDICTED, marker="^", markersize=4, label="predicted")
     left.plot(workers, [single * number for number in workers], **figures.IDEAL)
     left.plot(workers, [efficiency * single * number for number in workers], color="0.3", linestyle=":", linewidth=1.5, label=f"efficiency {efficiency:g}")
-    points = [(run.workers, run.result.throughput) for run in measured if run.result]
-    if points:
-        left.plot(*zip(*points), color="black", marker="o", linestyle="", markerfacecolor="none", label="measured")
+    nodes = {found.workers: found.nodes for found in predictions}
+    for colour, label, alike in (("black", "measured", True), ("0.6", "measured, on other nodes", False)):
+        points = [(run.workers, run.result.throughput) for run in measured if run.result and (nodes.get(run.workers, run.result.nodes) == run.result.nodes) == alike]
+        if points:
+            left.plot(*zip(*points), color=colour, marker="o", linestyle="", markerfacecolor="none", label=label)
     below = numpy.zeros(len(workers))
     for part, name in PARTS.items():
         seconds = 1000 * numpy.array([numpy.median(getattr(found, part)) for found in predictions])

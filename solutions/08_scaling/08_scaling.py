@@ -127,7 +127,7 @@ series = {name: lambda n, link=link: 1000 * ring(size, n, *link) for name, link 
 scaling.curves(series, "all-reduce of 100 MB [ms]", [2**power for power in range(1, 13)], ideal=False)
 
 # %% [markdown]
-# The bytes cost about the same for any N: 2 n / beta. What grows is the number of messages. A *tree* has fewer, one after the other. In the
+# With many ranks, the bytes cost about 2 m / beta, however many there are. What grows is the number of messages. A *tree* has fewer, one after the other. In the
 # first round, every second rank sends all its bytes to a neighbour, who adds them to its own. Half of these neighbours send in the next round, and so on
 # until one rank has the sum. Then the sum travels the same way back.
 
@@ -178,7 +178,7 @@ print(f"2 ranks: {1000 * two.step:.1f} ms a step; {1000 * rest:.1f} ms are not e
 
 # %%
 print(f"Your functions say {1000 * step_time(slowest(steps, 16), ring(bytes_sent, 16, alpha, rate), False):.0f} ms for 16 workers.")
-### BEGIN SOLUTION prediction_16: write `prediction_16 = ` and the milliseconds that you expect; 16 processes share your cores, which no formula above knows
+### BEGIN SOLUTION prediction_16: write `prediction_16 = ` and the milliseconds that you expect; is all that two ranks take longer paid again in each message?
 prediction_16 = 250
 ### END SOLUTION
 print(f"I expect {prediction_16} ms.")
@@ -192,6 +192,7 @@ print(f"16 ranks: {1000 * sixteen.step:.1f} ms a step; you expected {prediction_
 # cores wait for a core in each message.
 #
 # `python -m handson predict` does the same with a band. It draws your steps again and again, and fits anew each time: what the runs leave open makes the band wide.
+# Here two workers share a node, so their messages do not cross the network. Your run of two had them on two nodes: it is grey in the figure.
 
 # %%
 from handson.scaling import model, network, predict
@@ -225,12 +226,13 @@ def cloud_step(loading, compute, network, workers, double_buffering):
 scaling.eks(cloud_step)
 
 # %% [markdown]
-# Which rows does loading limit, which the network? Only p2 with 4 instances is far off: it is slower than any such model says. Something was wrong on that day, and nobody
-# would have noticed without a prediction.
+# Which rows does loading limit, which the network? The seconds above the table were fitted to all 15 rows, so a small error proves little. Only p2 with 4 instances is far off:
+# it is slower than any such model says. Something was wrong on that day, and nobody would have noticed without a model.
 #
 # ## Which machines would you order?
 #
 # You have a budget and offers: nodes with a faster network cost more. For each offer you know the price of a node and have predicted the images/s of 1, 2, 3, ... nodes.
+# A *hierarchical* all-reduce adds up within each node first; then one GPU of each node takes part in a ring.
 
 
 # %%
@@ -253,17 +255,17 @@ def order(budget, prices, throughputs):
 
 # %%
 BUDGET, PRICES = 1_000_000, {"25gbit": 60_000, "100gbit": 75_000}  # a node with 4 GPUs
-COMPUTE, IMAGES = 0.12, 32  # seconds of a step on a GPU, images per GPU
+COMPUTE, IMAGES, SIZE = 0.12, 32, 100e6  # seconds of a step on a GPU, images per GPU, bytes of the gradients
 offers = []
 for name in PRICES:
     cluster = network.Cluster(network.Link(10e-6, network.rate(name)), per_node=4)
-    step = [step_time(COMPUTE, network.all_reduce(size, 4 * nodes, cluster, "hierarchical"), False) for nodes in range(1, 33)]
+    step = [step_time(COMPUTE, network.all_reduce(SIZE, 4 * nodes, cluster, "hierarchical"), False) for nodes in range(1, 33)]
     offers.append([4 * nodes * IMAGES / seconds for nodes, seconds in enumerate(step, 1)])
 offer, nodes = order(BUDGET, list(PRICES.values()), offers)
 print(f"{nodes} nodes with {list(PRICES)[offer]}: {offers[offer][nodes - 1]:,.0f} images/s")
 
 # %% [markdown]
-# Change the budget, the size of the network and COMPUTE. When does the faster network pay?
+# Change BUDGET, SIZE and COMPUTE. When does the faster network pay?
 #
 # ## Check
 #
@@ -275,7 +277,11 @@ from grader import check
 check("scaling")
 
 # %% [markdown]
-# `python -m handson predict RUNS... --network 25gbit --workers 1,2,4,...,512` predicts from the result folders of any of your runs.
+# `python -m handson predict` predicts from the result folders of your own runs: one of one worker, and at least one of more workers with the same options. For example
+#
+#     python -m handson predict exercises/01_single_gpu/results/* exercises/02_multi_gpu/results/* --network 25gbit --workers 1,2,4,...,512
+#
+# [Will it scale?](../docs/scaling.md) explains what it prints, and how to simulate all-reduces on networks with a slow card or with switches.
 #
 # ## What you can do now
 #

@@ -15,11 +15,11 @@ def one_step(random, count):
     return 0.05 + 0.01 * random.gamma(2, 0.5, count)
 
 
-def synthetic(random, workers, count=300):
-    """A Run whose steps follow the model: the slowest worker, overhead, and a ring at RATE with LATENCY."""
+def synthetic(random, workers, count=300, latency=LATENCY):
+    """A Run whose steps follow the model: the slowest worker, overhead, and a ring at RATE."""
     seconds = one_step(random, (count, workers)).max(axis=1)
     if workers > 1:
-        seconds += OVERHEAD + network.ring(4 * PARAMETERS, workers, network.Cluster(network.Link(LATENCY, network.rate(RATE))))
+        seconds += OVERHEAD + network.ring(4 * PARAMETERS, workers, network.Cluster(network.Link(latency, network.rate(RATE))))
     return Run(f"of {workers}", workers, 1, 32, seconds, RATE if workers > 1 else "", PARAMETERS, overlap=False, images=1500)
 
 
@@ -52,13 +52,34 @@ def test_runs_of_one_number_of_workers_cannot_tell_overhead_from_latency_and_the
     assert wide > 3 * narrow
 
 
-def test_a_measured_network_gives_latency_and_the_share_of_its_rate():
+def measured(random, ranks, share=1.0, latency=LATENCY):
+    """A MeasuredNetwork of which all-reduces get `share` of RATE."""
+    cluster = network.Cluster(network.Link(latency, share * network.rate(RATE)))
+    times = {size: [network.ring(size, ranks, cluster) * random.uniform(0.99, 1.01) for _ in range(10)] for size in (64, 4096, 2**18, 2**20)}
+    return MeasuredNetwork(ranks, ranks, RATE, times)
+
+
+def test_a_network_measured_with_more_than_two_ranks_tells_overhead_from_latency():
     random = numpy.random.default_rng(3)
-    link = network.Link(LATENCY, 0.8 * network.rate(RATE))
-    times = {size: [network.ring(size, 2, network.Cluster(link)) * random.uniform(0.99, 1.01) for _ in range(10)] for size in (64, 4096, 2**18, 2**20)}
-    model = fit([synthetic(random, 1), synthetic(random, 2)], [MeasuredNetwork(2, 2, RATE, times)])
-    assert model.intervals()["latency of a message"][0] == pytest.approx(LATENCY, rel=0.03)
-    assert model.intervals()["share of the network's rate"][0] == pytest.approx(0.8, rel=0.03)
+    model = fit([synthetic(random, 1), synthetic(random, 2, latency=0.01)], [measured(random, 4, latency=0.01)])
+    found = {name: median for name, (median, *_) in model.intervals().items()}
+    assert model.told_apart
+    assert found["latency of a message"] == pytest.approx(0.01, rel=0.03) and found["overhead of a step"] == pytest.approx(OVERHEAD, abs=0.002)
+    assert fit([synthetic(random, 1), synthetic(random, 2)], [measured(random, 4, 0.8)]).intervals()["share of the network's rate"][0] == pytest.approx(0.8, rel=0.03)
+
+
+def test_a_network_measured_with_two_ranks_only_limits_the_latency():
+    random = numpy.random.default_rng(9)
+    runs = [synthetic(random, 1), synthetic(random, 2)]
+    model = fit(runs, [measured(random, 2)])
+    _, low, high = model.intervals()["latency of a message"]
+    assert not model.told_apart and low <= LATENCY <= 1.03 * high and high < fit(runs).intervals()["latency of a message"][2] / 2
+
+
+def test_a_size_of_the_gradients_that_contradicts_the_runs_is_refused():
+    random = numpy.random.default_rng(10)
+    with pytest.raises(RunsError, match="have 250,000 numbers, as they say: leave out --parameters"):
+        fit([synthetic(random, 1), synthetic(random, 2)], parameters=25_000_000)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 16, 256])

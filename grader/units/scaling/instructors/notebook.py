@@ -67,14 +67,14 @@ def _but(**changes):
 
 
 def _offers(chance):
-    """In turns, throughput falls again before the budget is spent, and grows beyond what it buys."""
-    falls = chance.turn([True, False])
+    """In turns, throughput falls again before the budget is spent, grows beyond what it buys, and is the most where all of it is spent."""
+    falls, spent = chance.turn([(True, False), (False, False), (False, True)])
     prices = [chance.randint(40, 60), chance.randint(61, 90)]
-    budget = chance.randint(280, 360)
+    budget = chance.randint(5, 6) * prices[0] if spent else chance.randint(280, 360)
     throughputs = []
     for price in prices:
         peak = chance.randint(3, max(4, budget // price - 2)) if falls else 9
-        rate = chance.randint(80, 120)
+        rate = chance.randint(80, 100) + 20 * (spent and not throughputs)
         grown = [round(rate * nodes * (1 - 0.02 * nodes)) for nodes in range(1, 10)]  # so that one node has the most images/s for its price
         throughputs.append(grown[:peak] + [grown[peak - 1] - 20 * more for more in range(1, 10 - peak)])
     return {"budget": budget, "prices": prices, "throughputs": throughputs}
@@ -180,6 +180,9 @@ ANSWERS = {
             ),
             "that has the most images/s for its price; the budget allows more images/s": lambda budget, prices, throughputs: (
                 _order(budget, prices, throughputs, value=lambda images, nodes, price: images / nodes / price)
+            ),
+            "at most means that an order may cost the whole budget": lambda budget, prices, throughputs: (
+                _order(budget, prices, throughputs, allowed=lambda nodes, price, budget: nodes * price < budget)
             ),
             "count nodes from 1": lambda budget, prices, throughputs: [_order(budget, prices, throughputs)[0], _order(budget, prices, throughputs)[1] - 1],
             "the offer comes first, then the nodes": lambda budget, prices, throughputs: _order(budget, prices, throughputs)[::-1],
