@@ -5,7 +5,7 @@ import shutil
 
 import environments
 import pytest
-from smaller import smaller
+from smaller import few_images, smaller
 
 from grader.exercises import ROOT, given_out
 from handson.training.results import Result, read, write
@@ -18,6 +18,13 @@ def environment(tmp_path_factory):
     """The notebooks' processes have a stand-in for PyTorch's compiler, which halves the start of each rank."""
     with environments.entered(tmp_path_factory.mktemp("environment")):
         yield
+
+
+@pytest.fixture
+def few(monkeypatch, tmp_path):
+    """Trainings have a third of the images: they are as many, with as many ranks, and end sooner."""
+    few_images(tmp_path / "data")
+    monkeypatch.setenv("HANDSON_DATA", str(tmp_path / "data"))
 
 
 def execute(script, course, **options):
@@ -56,7 +63,7 @@ def test_a_job_with_gaps_still_to_be_filled_says_so_in_a_sentence(course, tmp_pa
 
 
 @pytest.mark.timeout(600)
-def test_the_notebook_on_communication_runs_what_chainermn_has_in_its_track(course):
+def test_the_notebook_on_communication_runs_what_chainermn_has_in_its_track(course, few):
     cells = (ROOT / "solutions/05_communication/05_communication.py").read_text().split("# %%")
     needed = ('TRACK = "', "why_not()", "def run(", "HALF_AND_LATE = ", "if TRACK ==", "\nlow = run(")
     imports = "\nfrom handson.cluster.follow import follow, submit\nfrom handson.notebook import communication\n"
@@ -97,7 +104,7 @@ FEW_RANKS = {  # for the notebook on model parallelism: most of its time is that
 
 
 @pytest.mark.timeout(600)
-def test_the_notebook_on_model_parallelism_runs_to_its_end(course):
+def test_the_notebook_on_model_parallelism_runs_to_its_end(course, few):
     script = (ROOT / "solutions/06_model_parallel/06_model_parallel.py").read_text()
     for setting, less in FEW_RANKS.items():
         assert setting in script, setting
