@@ -22,7 +22,7 @@ def environment(tmp_path_factory):
 
 @pytest.fixture
 def few(monkeypatch, tmp_path):
-    """Trainings have a third of the images: they are as many, with as many ranks, and end sooner."""
+    """Trainings have a third of the images: they are as many, with as many ranks and at least two steps, and end sooner."""
     few_images(tmp_path / "data")
     monkeypatch.setenv("HANDSON_DATA", str(tmp_path / "data"))
 
@@ -92,14 +92,14 @@ def test_the_notebook_on_scaling_predicts_16_workers_and_runs_them(course):
 
 
 FEW_RANKS = {  # for the notebook on model parallelism: most of its time is that of ranks that start
-    "--method all --epoch 1 --batchsize 16": "--method all --epoch 1 --batchsize 240",
+    "--method all --epoch 1 --batchsize 16": "--method all --epoch 1 --batchsize 120",
     '--method all --batchsize 128 --width 256", ranks=2': '--method naive gpipe 1f1b --batchsize 240", ranks=2',
     '--epoch 1 --method naive --batchsize 128 --width 256"': '--epoch 1 --method naive --batchsize 240"',
     '--blocks 8 --batchsize 256 --gpu-memory unlimited", ranks=4': '--batchsize 240 --gpu-memory unlimited", ranks=2',
     "stages=4, micro_batches=8": "stages=2, micro_batches=8",
     "RATES = (800, 400, 160)": "RATES = (800,)",
-    "BLOCKS, IMAGES, TOKENS, WIDTH = 1, 64, 16, 128": "BLOCKS, IMAGES, TOKENS, WIDTH = 1, 240, 16, 64",
-    '--epoch 1 --method naive gpipe --blocks 2"': '--epoch 1 --method naive gpipe --blocks 1 --batchsize 480"',
+    "BLOCKS, IMAGES, TOKENS, WIDTH = 1, 64, 16, 128": "BLOCKS, IMAGES, TOKENS, WIDTH = 1, 120, 16, 64",
+    '--epoch 1 --method naive gpipe --blocks 2"': '--epoch 1 --method naive gpipe --blocks 1 --batchsize 240"',
 }
 
 
