@@ -1,15 +1,13 @@
-"""The fixtures `course` (a bundle, unpacked), `lab` (JupyterLab there), `page` (a tab of Chromium) and `ran` (each notebook, run to its end)."""
+"""The fixtures `course` (a bundle, unpacked), `lab` (JupyterLab there), `page` (a tab of Chromium for it) and `ran` (each notebook, run to its end)."""
 
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import pytest
-from lab import CHROMIUM, server
+from lab import CHROMIUM, SIZE, server
 from notebooks import ROOT, run_in_kernel, run_in_lab, source_of
 from playwright.sync_api import sync_playwright
 
@@ -57,15 +55,11 @@ def browser():
         browser.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def page(browser):
-    page = new_page(browser)
+    page = browser.new_page(viewport=SIZE)
     yield page
     page.close()
-
-
-def new_page(browser):
-    return browser.new_page(viewport={"width": 1400, "height": 1000})
 
 
 @pytest.fixture(scope="module", params=[name for name in NOTEBOOKS if name < "06"])  # the remaining ones take minutes: they are run by hand
@@ -75,14 +69,10 @@ def ran(request, course, tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("HANDSON_PBS_HOME", str(tmp_path_factory.mktemp("pbs")))
             return run_in_kernel(request.param, course)
-    page = new_page(request.getfixturevalue("browser"))
-    try:
-        return run_in_lab(request.param, course, page, request.getfixturevalue("lab"), request.getfixturevalue("pictures"))
-    finally:
-        page.close()
+    return run_in_lab(request.param, course, *map(request.getfixturevalue, ("page", "lab", "pictures")))
 
 
 @pytest.fixture(scope="session")
-def pictures():
-    """Where screenshots are kept."""
-    return Path(tempfile.gettempdir()) / "handson-screenshots"
+def pictures(request):
+    """The folder for pictures of the pages, or None."""
+    return request.config.getoption("--pictures")

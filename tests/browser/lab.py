@@ -11,6 +11,7 @@ from environments import environment_of
 
 TOKEN = "student"
 CHROMIUM = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
+SIZE = {"width": 1400, "height": 1000}  # of the page, in pixels
 SETTINGS = {  # every cell is drawn, so that all can be looked at; no questions and no news
     "@jupyterlab/notebook-extension/tracker.jupyterlab-settings": {"windowingMode": "none"},
     "@jupyterlab/apputils-extension/notification.jupyterlab-settings": {"fetchNews": "false", "checkForUpdates": False},
@@ -58,12 +59,20 @@ def _address(process, home):
 
 
 class Notebook:
-    """A notebook that is open on a `page` of the browser."""
+    """A notebook that is open on a `page` of the browser, as the only one."""
 
     def __init__(self, page, address, path):
         self.page = page
-        page.goto(f"{address}lab/tree/{path}?token={TOKEN}&reset")
-        page.wait_for_function("/\\| Idle/.test(document.querySelector('#jp-main-statusbar')?.innerText)", timeout=60_000)
+        if not page.url.startswith(address):
+            page.goto(f"{address}lab?token={TOKEN}&reset")
+        else:  # to load JupyterLab takes ten times as much of the processor as to open another notebook in it
+            page.evaluate("document.body.style.display = ''; for (const one of [...window.jupyterapp.shell.widgets('main')]) one.dispose()")
+        page.wait_for_function("window.jupyterapp?.commands.hasCommand('docmanager:open')", timeout=60_000)
+        page.evaluate("path => window.jupyterapp.restored.then(() => window.jupyterapp.commands.execute('docmanager:open', {path}))", path)
+        ready = """path => { const shown = window.jupyterapp.shell.currentWidget;
+            return shown?.context?.path == path && shown.context.isReady && shown.sessionContext.isReady
+                && /\\| Idle/.test(document.querySelector('#jp-main-statusbar').innerText) }"""
+        page.wait_for_function(ready, arg=path, timeout=60_000)
 
     def cells(self):
         """Sources, kinds, outputs and whether run, from the notebook as JupyterLab has it."""
@@ -82,7 +91,7 @@ class Notebook:
         self.page.keyboard.press("Control+Enter")
 
     def run_all(self):
-        """Run all cells. Nothing is drawn meanwhile, until a picture is made: drawing takes as much of the processor as a training."""
+        """Run all cells. Nothing is drawn meanwhile, until `draw`: it takes as much of the processor as a training."""
         self.page.get_by_role("menuitem", name="Run", exact=True).click()
         self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
         self.page.evaluate("document.body.style.display = 'none'")
@@ -100,11 +109,16 @@ class Notebook:
         """Shut its kernel down: it and what it keeps ready for checks take half a gigabyte."""
         self.page.evaluate("window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
 
+    def draw(self):
+        """Draw it again. JupyterLab gives its parts their sizes when it hears of a new one."""
+        self.page.evaluate("document.body.style.display = ''; window.dispatchEvent(new Event('resize'))")
+        self.page.wait_for_function("document.querySelector('.jp-Notebook').clientWidth > 0", timeout=60_000)
+
     def picture(self, path):
-        """Keep a picture of the whole notebook, which is drawn from now on."""
-        self.page.evaluate("document.body.style.display = ''")
+        """Keep a picture of the whole notebook."""
         height = self.page.evaluate("document.querySelector('.jp-WindowedPanel-outer').scrollHeight")
-        self.page.set_viewport_size({"width": 1400, "height": min(height + 200, 15_000)})
+        self.page.set_viewport_size(SIZE | {"height": min(height + 200, 15_000)})
         self.page.evaluate("document.querySelector('.jp-WindowedPanel-outer').scrollTop = 0")
         path.parent.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=path)
+        self.page.set_viewport_size(SIZE)

@@ -46,7 +46,7 @@ def filled(name):
 
 
 def run_in_lab(name, course, page, lab, pictures):
-    """Type and run a notebook in a page of the browser, as a student does: a Ran."""
+    """Type and run a notebook in a page of the browser, as a student does: a Ran. pictures: a folder for a picture of it, or None."""
     opened = Notebook(page, lab, f"notebooks/{name}.ipynb")
     sources = _typed(name, course)
     for number, cell in enumerate(opened.cells()):
@@ -54,7 +54,9 @@ def run_in_lab(name, course, page, lab, pictures):
             opened.type(number, sources[number])
     opened.run_all()
     opened.wait(LIMIT)
-    opened.picture(pictures / f"{name}.png")
+    opened.draw()
+    if pictures:
+        opened.picture(pictures / f"{name}.png")
     drawn = page.locator(".jp-OutputArea-output img, .jp-OutputArea-output svg").evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
     cells = opened.cells()
     opened.end_kernel()
