@@ -55,10 +55,11 @@ def _box(connection, work):
 
 def _wait(box, connection):
     """Wait until the box has ended. If the caller has closed the connection, kill the box and return False."""
-    ended = os.pidfd_open(box)
+    ended, either = os.pidfd_open(box), select.poll()  # not select.select, which can't wait for descriptors above 1023: a caller may have so many
     try:
-        ready, _, _ = select.select([ended, connection], [], [])
-        gone = ended not in ready and not connection.recv(1, socket.MSG_PEEK)  # else the caller has sent its next piece of work
+        either.register(ended, select.POLLIN)
+        either.register(connection, select.POLLIN)
+        gone = ended not in dict(either.poll()) and not connection.recv(1, socket.MSG_PEEK)  # else the caller has sent its next piece of work
         if gone:
             os.kill(box, signal.SIGKILL)
         _, status = os.waitpid(box, 0)

@@ -3,9 +3,11 @@
 import os
 import shutil
 
+import loaded as libraries
 import pytest
 
 from grader.box import Server
+from grader.box.forkserver import Forked
 from grader.exercises import ROOT
 from grader.instructors.bundle import bundle
 from grader.instructors.gradebook import Gradebook
@@ -20,9 +22,25 @@ def own_state(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def server():
+def loaded(tmp_path_factory):
+    """The folder in which a process forks servers that have the libraries; one for all tests."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "loaded"
+    folder.mkdir(exist_ok=True)
+    with libraries.in_folder(folder):
+        yield folder
+
+
+@pytest.fixture
+def borrowing(loaded, monkeypatch):
+    """The graders of this process load no libraries of their own."""
+    libraries.borrow(loaded, monkeypatch.setattr)
+
+
+@pytest.fixture(scope="session")
+def server(loaded):
     """A box's server with the libraries loaded; one for all tests."""
-    server = Server((*FOR_SCRIPTS, "tests.grader.misbehaving"))
+    server = Forked(libraries.LIBRARIES, loaded)
     server.start()
     yield server
     server.stop()
@@ -31,7 +49,7 @@ def server():
 @pytest.fixture(scope="session")
 def server_for(server):
     """A function: the box's server for a file, as grading chooses it."""
-    others = {libraries: Server(libraries) for libraries in (FOR_NOTEBOOKS, FOR_FRAMEWORKS)}
+    others = {modules: Server(modules) for modules in (FOR_NOTEBOOKS, FOR_FRAMEWORKS)}
     yield lambda file: {FOR_SCRIPTS: server, **others}[loaded_for([file])]
     for other in others.values():
         other.stop()

@@ -19,6 +19,14 @@ def behave(rank, ranks, *arguments):
     return {"rank": rank, "ranks": ranks, "arguments": arguments, "pid": os.getpid()}
 
 
+def above(rank, ranks):
+    """The processes above that of an unconfined rank: init, the box, the server."""
+    found = [os.getppid()]
+    for _ in range(2):
+        found.append(int(Path(f"/proc/{found[-1]}/stat").read_text().rpartition(")")[2].split()[1]))
+    return found
+
+
 def cores(rank, ranks):
     return sorted(os.sched_getaffinity(0))
 

@@ -1,5 +1,9 @@
 """Servers that are forked from a process which has their libraries loaded."""
 
+import contextlib
+import os
+import resource
+
 import psutil
 import pytest
 from waiting import wait_until
@@ -26,7 +30,7 @@ def works(server):
 
 def of_shared():
     """The process that shares, and what it has forked."""
-    (process,) = [child for child in psutil.Process().children() if "grader.box.forkserver" in child.cmdline()]
+    (process,) = [child for child in psutil.Process().children() if child.cmdline()[-1:] == [*LIBRARIES]]
     return process, process.children()
 
 
@@ -56,3 +60,14 @@ def test_the_path_of_the_folder_may_be_longer_than_that_of_a_socket(servers, tmp
     servers[0].folder.mkdir()
     with forkserver.started(servers[0].folder, LIBRARIES):
         assert works(servers[0]) and not servers[0].process
+
+
+def test_a_caller_may_have_a_thousand_files_open(servers):
+    """Its server gets its end of their connection under the same number."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard < 2048 else max(soft, 2048), hard))
+    with contextlib.ExitStack() as stack:
+        for _ in range(1030):
+            stack.enter_context(open(os.devnull))
+        assert works(servers[0])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

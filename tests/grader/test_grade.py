@@ -35,8 +35,10 @@ def graded(tmp_path_factory):
     return folder, done.stdout, students
 
 
-def command(submissions, out, *options):
-    return [sys.executable, "-m", "grader", "grade", str(submissions), "--out", str(out), "--unit", UNIT, *options]
+def command(submissions, out, *options, loaded=None):
+    """loaded: the folder of the tests' process that has libraries loaded, where it does not matter that the grader loads its own."""
+    grader = ["-m", "grader"] if loaded is None else ["tests/grader/loaded.py", str(loaded)]
+    return [sys.executable, *grader, "grade", str(submissions), "--out", str(out), "--unit", UNIT, *options]
 
 
 def beside(graded, folder):
@@ -94,7 +96,7 @@ def test_how_many_how_fast_and_how_long_still_is_told_in_a_terminal_and_elsewher
     assert terminal == (not said) == bool(shown)
 
 
-def test_what_is_graded_is_not_graded_again_unless_it_changes(graded, tmp_path):
+def test_what_is_graded_is_not_graded_again_unless_it_changes(graded, tmp_path, borrowing):
     out = tmp_path / "out"
     small_class(tmp_path / "handed_in")
     subprocess.run(["cp", "-r", str(graded[0] / "out"), str(out)], check=True)
@@ -120,8 +122,8 @@ def test_what_is_graded_is_not_graded_again_unless_it_changes(graded, tmp_path):
         ("ipyparallel.controller", -1, signal.SIGKILL),  # one of its queues
     ],
 )
-def test_an_engine_that_is_killed_or_stopped_or_a_killed_controller_or_queue_changes_no_result(graded, tmp_path, victim, place, number):
-    grader = subprocess.Popen(command(graded[0] / "handed_in", beside(graded, tmp_path)), cwd=ROOT, stdout=subprocess.DEVNULL)
+def test_an_engine_that_is_killed_or_stopped_or_a_killed_controller_or_queue_changes_no_result(graded, loaded, tmp_path, victim, place, number):
+    grader = subprocess.Popen(command(graded[0] / "handed_in", beside(graded, tmp_path), loaded=loaded), cwd=ROOT, stdout=subprocess.DEVNULL)
     wait_until(lambda: finished(tmp_path / "out") or grader.poll() is not None, "a result", LIMIT)
     if processes := below(grader, victim):
         processes[place].send_signal(number)
@@ -130,7 +132,7 @@ def test_an_engine_that_is_killed_or_stopped_or_a_killed_controller_or_queue_cha
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(graded, tmp_path, monkeypatch, number):
+def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(graded, loaded, tmp_path, monkeypatch, number):
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
@@ -146,14 +148,14 @@ def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(g
     wait_until(lambda: not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE], "no process is left")
     before = finished(tmp_path / "out")
     assert not list(temporary.glob("handson-cluster-*")), "the folder with the keys"
-    again = subprocess.run(command(graded[0] / "handed_in", tmp_path / "out"), cwd=ROOT, text=True, capture_output=True, timeout=LIMIT)
+    again = subprocess.run(command(graded[0] / "handed_in", tmp_path / "out", loaded=loaded), cwd=ROOT, text=True, capture_output=True, timeout=LIMIT)
     assert again.returncode == 0 and f" {graded[2] - before} of {graded[2]} units to grade." in again.stdout
     assert results(tmp_path / "out") == results(graded[0] / "out")
     assert finished(tmp_path / "out") == graded[2], "none was graded twice"
     assert not list(temporary.glob("handson-*")), "nothing of either is left"
 
 
-def test_a_full_disk_ends_with_what_to_do_and_never_with_a_report_of_what_is_not_graded(graded, tmp_path, monkeypatch):
+def test_a_full_disk_ends_with_what_to_do_and_never_with_a_report_of_what_is_not_graded(graded, tmp_path, monkeypatch, borrowing):
     """The disk is full from the beginning, or when the first results are stored."""
 
     def full(*arguments, **options):

@@ -13,14 +13,14 @@ from dataclasses import replace
 
 import pytest
 import sandbox_runs
+from loaded import LIBRARIES
 from test_hostile import RIGHT, SUBMISSIONS, WRONG
 
 from grader import judging, observing
-from grader.box import Server
+from grader.box.forkserver import Forked
 from grader.course import UNITS
 from grader.instructors.grade import work
 from grader.instructors.known_answers import known, solved
-from grader.probes import FOR_SCRIPTS
 
 pytestmark = [pytest.mark.slow, sandbox_runs.needs_strong]
 
@@ -105,8 +105,8 @@ def less_cpu_time():
 
 
 @pytest.fixture(scope="module")
-def servers(server):
-    more = [Server(FOR_SCRIPTS) for _ in range(AT_ONCE - 1)]
+def servers(server, loaded):
+    more = [Forked(LIBRARIES, loaded) for _ in range(AT_ONCE - 1)]
     yield [server, *more]
     for one in more:
         one.stop()
