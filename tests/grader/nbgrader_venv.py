@@ -3,8 +3,11 @@
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 NBGRADER = "nbgrader==0.9.6"
@@ -32,3 +35,38 @@ def environment(bin, folder):
     kernel.write_text(json.dumps({"argv": argv, "display_name": "Python 3", "language": "python"}))
     path = f"{bin}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"JUPYTER_PATH": str(folder / "jupyter"), "PATH": path}
+
+
+# The command nbgrader, again and again: for each line of words, a process forked from this one, which has imported it (3 s of CPU), is the command.
+COMMAND = """
+import json, os, sys
+from nbgrader.apps.nbgraderapp import main
+place = sys.argv[1]
+for line in sys.stdin:
+    sys.argv = ["nbgrader", *json.loads(line)]
+    if (pid := os.fork()) == 0:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(f"{place}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        sys.exit(main())
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+@contextmanager
+def running(bin, folder, environment):
+    """In a `with`: a function that runs nbgrader, whose commands are in `bin`, with some words in `folder`. It returns a CompletedProcess."""
+    with tempfile.TemporaryDirectory() as place:
+        command = [bin / "python", "-P", "-c", COMMAND, place]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **pipes) as process:
+
+            def run(*words):
+                print(json.dumps(words), file=process.stdin, flush=True)
+                status = int(process.stdout.readline())
+                return subprocess.CompletedProcess(words, status, Path(place, "stdout").read_text(), Path(place, "stderr").read_text())
+
+            try:
+                yield run
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)  # also a command that hangs

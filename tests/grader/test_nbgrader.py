@@ -5,7 +5,6 @@ It lives in an environment of its own (nbgrader_venv); the notebooks run in ours
 
 import csv
 import shutil
-import subprocess
 from pathlib import Path
 
 import nbgrader_venv
@@ -51,9 +50,6 @@ def course(nbgrader, tmp_path_factory):
     folder = home / "course"
     write(folder / "nbgrader_config.py", 'c = get_config()\nc.CourseDirectory.course_id = "course"\nc.ExecutePreprocessor.timeout = 300\n')
 
-    def run(*words):
-        return subprocess.run([nbgrader / "nbgrader", *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=400)
-
     for name, source in BUILT.items():
         write(folder / f"source/notebooks/{name}.ipynb", notebook(source))
     for student in ("alice", "bob"):
@@ -64,9 +60,10 @@ def course(nbgrader, tmp_path_factory):
             write(folder / f"autograded/{student}/ours/{name}.ipynb", notebook(script))  # to validate
         shutil.copytree(ROOT / "exercises", folder / f"autograded/{student}/exercises")  # beside where notebooks will be run
     (folder / "autograded/alice" / JOB).write_text(solved(JOB))
-    done = run("generate_assignment", "notebooks", "--create")
-    assert done.returncode == 0, done.stderr
-    return folder, run
+    with nbgrader_venv.running(nbgrader, folder, environment) as run:
+        done = run("generate_assignment", "notebooks", "--create")
+        assert done.returncode == 0, done.stderr
+        yield folder, run
 
 
 def write(path, text):
