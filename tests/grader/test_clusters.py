@@ -18,7 +18,7 @@ from test_grade import ROOT, UNIT, results
 
 from grader import exercises
 from grader.course import UNITS
-from grader.instructors.grade import grading
+from grader.instructors.grade import grading, work
 from grader.instructors.grade.cluster import ClusterError, Engines, controller_here
 from grader.instructors.known_answers import solved
 from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, PASSED
@@ -31,12 +31,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(params=["mpi", "pbs"])
-def cluster(request, tmp_path):
+def cluster(request, tmp_path, loaded):
     """A cluster of ENGINES engines that runs: its profile's name and folder, and the environment in which it is found."""
     profile, home = request.param, tmp_path / "pbs"
     folder = tmp_path / f"ipython/profile_{profile}"
     environment = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython"), "HANDSON_PBS_HOME": str(home), "HANDSON_SITE": "local"}
-    environment["XDG_STATE_HOME"] = str(tmp_path / "state")
+    environment |= {"XDG_STATE_HOME": str(tmp_path / "state"), work.SHARED: str(loaded)}
     own = f"{real_pbs.install(tmp_path / 'bin')}:" if profile == "pbs" else ""  # the job meets what a site's own PBS gives it
     environment["PATH"] = f"{own}{os.path.dirname(sys.executable)}:/usr/bin:/bin"
 
@@ -185,10 +185,11 @@ def test_a_controller_on_another_host_that_is_silent_counts_as_lost(tmp_path, mo
 
 
 @pytest.mark.parametrize("victim", ["controller", "engines"])
-def test_a_controller_or_engines_that_die_are_told_in_a_sentence_and_what_is_graded_is_kept(tmp_path, monkeypatch, victim):
+def test_a_controller_or_engines_that_die_are_told_in_a_sentence_and_what_is_graded_is_kept(tmp_path, monkeypatch, loaded, victim):
     """Of a cluster that runs already: the grader does not start another one. The engines die as with `qdel`: all at once. If the
     controller is on another host, only its silence shows that it has ended."""
     found = controller_here
+    monkeypatch.setenv(work.SHARED, str(loaded))
     monkeypatch.setattr("grader.instructors.grade.cluster.controller_here", lambda *where: None)
     monkeypatch.setattr("grader.instructors.grade.cluster.ASK", 0.2)
     monkeypatch.setattr("grader.instructors.grade.cluster.SILENCE", 5.0)
