@@ -17,6 +17,7 @@ from grader import display, exercises, gaps, self_check
 from grader.course import UNITS, Part
 from grader.checks.check import Check, Criterion
 from grader.instructors.known_answers import solved
+from grader.probes import FOR_NOTEBOOKS, FOR_SCRIPTS
 from grader.verdict import FAILED, GRADER_FAULT, NOT_ATTEMPTED, PASSED, STATUSES, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,6 +84,16 @@ def test_ctrl_c_stops_the_check_and_the_kernel_goes_on(kernel, course):
     assert found[-1] == "the check was stopped; run it again whenever you like"
     (course / SCRIPT).write_text(exercises.given_out(SCRIPT).text)
     assert "this gap is still to be filled" in run(kernel, 'self_check.check("multi_gpu")')[-1]
+
+
+def test_libraries_for_scripts_are_loaded_once_a_script_is_begun(course, monkeypatch):
+    loaded = []
+    monkeypatch.setattr(self_check, "judge", lambda *arguments, **options: iter(()))
+    monkeypatch.setattr(self_check, "_server", loaded.append)
+    self_check.check("multi_gpu", folder=course)
+    (course / SCRIPT).write_text(solved(SCRIPT))
+    self_check.check("multi_gpu", folder=course)
+    assert loaded == [FOR_NOTEBOOKS, FOR_SCRIPTS]
 
 
 def test_an_unknown_task_is_answered_with_the_list_in_a_sentence(kernel):
