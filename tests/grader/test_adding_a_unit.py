@@ -5,10 +5,10 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from environments import environment_of
 
 from grader.gaps import answers, exercise, fill
 
@@ -31,14 +31,15 @@ class Course:
         self.folder = folder
         left_out = shutil.ignore_patterns(".git", ".venv", "results", "__pycache__", ".pytest_cache", "build", "*.egg-info", "*.before-*")
         shutil.copytree(ROOT, folder, symlinks=True, ignore=left_out)
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.programs = environment_of(folder, folder.with_name("venv"))
+        path = f"{self.programs}:{os.environ['PATH']}"
         self.environment = os.environ | {"PYTHONPATH": str(folder), "PATH": path, "HANDSON_PBS_HOME": str(folder / ".pbs"), "COLUMNS": "150"}
         self.environment.pop("PYTEST_ADDOPTS", None)
 
     def run(self, command, where=".", status=0):
         """What a command prints; it is one of the page, or a list of words."""
         assert isinstance(command, list) or command in COMMANDS or "grader grade" in command
-        words = command.replace("python ", f"{sys.executable} ").split() if isinstance(command, str) else command
+        words = command.replace("python ", f"{self.programs}/python ").split() if isinstance(command, str) else command
         done = subprocess.run(words, cwd=self.folder / where, env=self.environment, capture_output=True, text=True, timeout=240)
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout
