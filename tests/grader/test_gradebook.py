@@ -379,8 +379,10 @@ def test_children_of_a_dead_grader_do_not_keep_its_lock(tmp_path):
 # Stores the same results over and over in another order, and says each one after it is stored.
 STORER = """
 import itertools, sys
+from dataclasses import replace
+from grader.instructors.gradebook import Gradebook
 sys.path.insert(0, sys.argv[2])
-from test_gradebook import *
+from classes import handed_in, said
 book = Gradebook(sys.argv[1])
 students = [handed_in(f"s{number}", digest=f"d{number}") for number in range(20)]
 print("open", flush=True)
