@@ -92,8 +92,10 @@ def _started(folder, engines, libraries):
                 _wait_for_one(there)
             except Exception as error:  # ipyparallel's errors have no common class
                 raise ClusterError(f"the cluster of {engines} engines did not start within {STARTING} seconds: {error}") from error
-            yield there
-            client.close()
+            try:
+                yield there
+            finally:
+                client.close()  # else its hundred sockets stay open until they are collected as garbage
     finally:
         _kill()
         try:
