@@ -1,8 +1,8 @@
 """A stand-in for PyTorch's compiler: each process imports it with its first optimizer, though nothing is compiled, for 1.5 to 1.9 s of CPU.
 
-Processes of notebooks in tests import this first (environments.py): half of what a rank takes to start is saved. It does what the compiler
-does where nothing is compiled. When anything else is asked of it, the real one takes its place. All other tests and the tour have PyTorch
-as it comes.
+Processes of notebooks in tests import this first, and those of most trainings, on a Slurm and in pods, too (environments.py): half of what a rank
+takes to start is saved. It does what the compiler does where nothing is compiled. When anything else is asked of it, the real one takes its
+place. All other tests and the tour have PyTorch as it comes.
 
 A third of what remains goes into what only tensors without data need: operators that compute nothing but shapes. They are left out, too, until
 something in USE_SHAPES is imported. (Without them, such an operator says that it is not implemented.)

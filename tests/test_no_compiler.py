@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from environments import QUICK_START
 
 STEPS = """
 import hashlib, json, sys, tempfile
@@ -72,6 +73,12 @@ def run(code, place):
     done = subprocess.run([sys.executable, "-c", f"{code}\nprint(json.dumps(found))"], env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_whatever_begins_with_quick_start_has_it_and_finds_nothing_else_of_the_tests():
+    code = "import importlib.util, sys; print('no_compiler' in sys.modules, importlib.util.find_spec('environments'))"
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | QUICK_START, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("True None\n", "")
 
 
 def test_steps_are_the_same_to_the_last_bit_and_the_compiler_comes_when_it_is_asked_for():

@@ -5,6 +5,7 @@ import subprocess
 
 import pods
 import pytest
+from environments import QUICK_START
 
 from handson.cluster import site as sites
 from handson.cluster.kubernetes import jobs, state
@@ -40,7 +41,7 @@ def started(tmp_path, keys):
         (tmp_path / "claim").mkdir()
         made = pods.of_mpijob(job, "handson", files, keys) if part == "mpijob" else pods.of_job(job, files)
         for pod in made:
-            pod.environment |= environment
+            pod.environment |= QUICK_START | environment
             pod.spec["containers"][0]["args"] = list(arguments) or pod.spec["containers"][0]["args"]
         return pods.running(made, tmp_path / "claim", tmp_path)
 

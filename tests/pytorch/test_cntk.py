@@ -10,6 +10,7 @@ from unittest import mock
 import numpy
 import pytest
 import torch
+from environments import QUICK_START
 from ranks import on_ranks
 
 from grader.probes.communicator import Group
@@ -223,7 +224,7 @@ def test_a_write_that_fails_leaves_the_last_checkpoint(tmp_path):
 
 def mpiexec(data, out, *options):
     command = [Path(sys.executable).with_name("mpiexec"), "-n", "2", sys.executable, SCRIPT, "-o", out, *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=os.environ | {"HANDSON_DATA": str(data)})
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=os.environ | QUICK_START | {"HANDSON_DATA": str(data)})
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """All-reduces from scratch and communication hooks: right for every number of ranks and every length, and trained with."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
+from environments import QUICK_START
 from loading import load
 from ranks import on_ranks
 
@@ -116,7 +118,7 @@ def trained(tmp_path_factory):
     out = tmp_path_factory.mktemp("hooks")
     options = ["--method", "all", "-e", "1", "--size", "16", "--warm-up", "2", "-b", "300", "-o", str(out)]
     mpiexec = str(Path(sys.executable).with_name("mpiexec"))
-    run = subprocess.run([mpiexec, "-n", "2", sys.executable, SCRIPTS / "train_hooks.py", *options], capture_output=True, text=True, timeout=LIMIT)
+    run = subprocess.run([mpiexec, "-n", "2", sys.executable, SCRIPTS / "train_hooks.py", *options], env=os.environ | QUICK_START, capture_output=True, text=True, timeout=LIMIT)
     assert run.returncode == 0, run.stderr
     return run.stdout, out
 

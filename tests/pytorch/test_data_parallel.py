@@ -1,6 +1,7 @@
 """DataParallel on virtual GPUs: its steps are those of one big batch, and it keeps what torch.nn.DataParallel keeps."""
 
 import copy
+import os
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
+from environments import QUICK_START
 from torch import nn
 
 from handson.notebook import systems
@@ -78,7 +80,7 @@ def test_replicas_are_in_threads_and_the_first_ones_statistics_are_kept():
 @pytest.mark.slow
 def test_its_script_leaves_a_result_for_the_table(tmp_path):
     words = ["-e", "1", "--size", "32", "-b", "64", "-g", "0,1", "-o", str(tmp_path / "out")]
-    done = subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, timeout=200, cwd=tmp_path)
+    done = subprocess.run([sys.executable, SCRIPT, *words], env=os.environ | QUICK_START, capture_output=True, text=True, timeout=200, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "# GPUs: 2" in done.stdout and "Throughput: " in done.stdout
     run = results.read(tmp_path / "out")

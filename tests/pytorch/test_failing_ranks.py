@@ -19,7 +19,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
-from ranks import ROOT, SOLUTIONS, run_ranks
+from environments import QUICK_START
+from ranks import SOLUTIONS, run_ranks
 
 from handson.errors import TrackError
 from handson.pytorch import problems
@@ -29,7 +30,7 @@ PATIENCE = 100  # seconds until a test gives up; what is measured takes a few
 SECONDS_TO_END = 20  # for all ranks, once one has failed; a few on a machine that has nothing else to do
 
 MULTI_NODE = """
-import no_compiler, os, sys
+import os, sys
 from handson.training import options, watchdog
 
 args = options.parse(gpus=None)
@@ -55,7 +56,7 @@ with meet(args) as comm:
             sys.exit("rank 1 leaves")
 """
 MULTI_GPU = """
-import no_compiler, os
+import os
 import torch
 import torch.distributed as dist
 from handson.training import data, options, watchdog
@@ -78,11 +79,10 @@ if __name__ == "__main__":
     workers.spawn(worker, args, *data.load(args.dataset))
 """
 PROGRAMS = sysconfig.get_path("scripts")
-TORCHRUN = "import no_compiler; from torch.distributed.run import main; main()"
 START = {
     "mpiexec": [f"{PROGRAMS}/mpiexec", "-n", "2", sys.executable],
     # By itself it looks after its ranks ten times a second, and may end one before that has said why it ends.
-    "torchrun": [sys.executable, "-c", TORCHRUN, "--standalone", "--nproc-per-node=2", "--monitor-interval=1"],
+    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--monitor-interval=1"],
     "spawn": [sys.executable],
 }
 pytestmark = pytest.mark.slow
@@ -99,7 +99,7 @@ class Run:
 
     def begin(self, *words, command=None, **environment):
         command = command or [*START[self.start], str(self.program), "-o", str(self.out), *words]
-        environment = dict(os.environ, PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'tests'}", OMP_NUM_THREADS="1", TEST_RUN=str(self.out)) | environment
+        environment = os.environ | QUICK_START | {"OMP_NUM_THREADS": "1", "TEST_RUN": str(self.out)} | environment
         self.process = subprocess.Popen(
             command, cwd=self.out.parent, env=environment, text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -1,6 +1,7 @@
 """Accumulation, checkpointing and sharded state of unit model_parallel: they train as the network does without them, and need the memory they should."""
 
 import json
+import os
 import subprocess
 import sys
 from argparse import Namespace
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from environments import QUICK_START
 from loading import load
 from ranks import on_ranks
 from torch.utils.data import DataLoader
@@ -110,7 +112,8 @@ def test_zero_trains_as_one_process_with_all_images_and_keeps_its_share_of_the_s
 
 
 def script(name, ranks, *words):
-    return subprocess.run([MPIEXEC, "-n", str(ranks), sys.executable, SCRIPTS / f"{name}.py", *map(str, words)], capture_output=True, text=True, timeout=LIMIT)
+    command = [MPIEXEC, "-n", str(ranks), sys.executable, SCRIPTS / f"{name}.py", *map(str, words)]
+    return subprocess.run(command, env=os.environ | QUICK_START, capture_output=True, text=True, timeout=LIMIT)
 
 
 SMALL = ("--epoch", 1, "--batchsize", 240, "--width", 32, "--blocks", 2)

@@ -3,6 +3,7 @@ than they must."""
 
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from environments import QUICK_START
 from loading import load
 from ranks import on_ranks
 from torch import nn
@@ -118,7 +120,7 @@ def test_1f1b_holds_the_activations_of_as_many_micro_batches_as_stages_follow_an
 
 def script(out, ranks, *words):
     command = [MPIEXEC, "-n", str(ranks), sys.executable, "pytorch/train_pipeline.py", "-o", out, "--width", "16", "--epoch", "1", *words]
-    return subprocess.run(command, cwd=SCRIPTS.parent, capture_output=True, text=True, timeout=LIMIT)
+    return subprocess.run(command, cwd=SCRIPTS.parent, env=os.environ | QUICK_START, capture_output=True, text=True, timeout=LIMIT)
 
 
 @pytest.mark.slow

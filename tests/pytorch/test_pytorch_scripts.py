@@ -12,6 +12,7 @@ import sys
 import time
 
 import pytest
+from environments import QUICK_START
 from ranks import ROOT, SOLUTIONS
 
 from handson import compare, memory
@@ -83,7 +84,7 @@ def test_without_its_gaps_a_script_is_still_python(script):
 
 def run_with_torchrun(task, out, *words):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", SOLUTIONS[task], "-o", out, *words]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | QUICK_START | {"OMP_NUM_THREADS": "1"}
     return subprocess.run([str(word) for word in command], cwd=out, env=environment, capture_output=True, text=True, timeout=200)
 
 
@@ -148,7 +149,7 @@ def test_a_script_goes_on_from_its_snapshot(torchrun, tmp_path):
 @pytest.mark.parametrize("task", ["single_gpu", "multi_gpu"])
 def test_ctrl_c_ends_all_of_a_training_with_one_sentence(task, tmp_path):
     command = [sys.executable, SOLUTIONS[task], "-o", tmp_path, "-e", "1000", "--size", "16"]
-    run = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    run = subprocess.Popen(command, cwd=tmp_path, env=os.environ | QUICK_START, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         end = time.monotonic() + 100
         while not (tmp_path / "snapshot_epoch_1").exists():

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from environments import QUICK_START
 from ranks import image_set, on_ranks, run_ranks
 from test_communication import LIMIT, SCRIPTS, solution
 from torch import nn
@@ -161,7 +162,8 @@ def test_without_a_choice_a_script_trains_with_its_first_method():
 def trained(script, ranks, out, *words):
     """(output, method -> result.json) of a short training with every method."""
     words = ["--method", "all", "-e", "1", "--size", "16", "-o", str(out), *words]
-    run = subprocess.run([MPIEXEC, "-n", str(ranks), sys.executable, SCRIPTS / script, *words], capture_output=True, text=True, timeout=LIMIT)
+    command = [MPIEXEC, "-n", str(ranks), sys.executable, SCRIPTS / script, *words]
+    run = subprocess.run(command, env=os.environ | QUICK_START, capture_output=True, text=True, timeout=LIMIT)
     assert run.returncode == 0, run.stderr
     return {path.parent.name.removesuffix("_0"): json.loads(path.read_text()) for path in out.glob("*/result.json")}
 
@@ -191,7 +193,7 @@ def test_a_parameter_server_trains_and_notes_the_staleness(tmp_path):
 def test_a_worker_that_is_killed_ends_the_server_and_all_workers_with_its_rank(tmp_path):
     words = ["--method", "asynchronous", "-e", "1000", "--size", "16", "-o", str(tmp_path)]
     run = subprocess.Popen(
-        [MPIEXEC, "-n", "3", sys.executable, SCRIPTS / "train_parameter_server.py", *words], env=os.environ | {"TEST_RUN": str(tmp_path)},
+        [MPIEXEC, "-n", "3", sys.executable, SCRIPTS / "train_parameter_server.py", *words], env=os.environ | QUICK_START | {"TEST_RUN": str(tmp_path)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     for line in run.stdout:

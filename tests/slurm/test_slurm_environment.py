@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from environments import QUICK_START
 from slurm_harness import ENVIRONMENT, ROOT
 from waiting import wait_until
 
@@ -76,7 +77,7 @@ with meet(options.parse(gpus=None)) as comm:
 def test_torchrun_reaches_the_other_host(jobs):
     """As docs/launching.md says."""
     (jobs.folder / "rank.py").write_text(RANK)
-    output, _ = jobs.run(TORCHRUN, PYTHONPATH=str(ROOT))
+    output, _ = jobs.run(TORCHRUN, **QUICK_START)
     ranks = sorted(line.split() for line in output.splitlines() if line.endswith("of 4"))
     assert [(rank, intra_rank) for rank, intra_rank, *_ in ranks] == [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")], output
     assert ranks[0][2] == ranks[1][2] != ranks[2][2] == ranks[3][2]

@@ -7,6 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from environments import QUICK_START
 from slurm_harness import ENVIRONMENT, FOLDERS, PATIENCE, ROOT
 
 LECTURE = {  # the first lines, as in the lecture
@@ -41,7 +42,7 @@ def toured(cluster, tmp_path_factory):
     """The tour, which submits the PyTorch track's scripts: its folder, status and output."""
     folder = tmp_path_factory.mktemp("tour") / "tour"
     command = [sys.executable, "-m", "handson", "tour", "-o", folder, "--track", "pytorch", "--options", "-e 1 --size 16"]
-    with cluster.start(*map(str, command), folder=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with cluster.start(*map(str, command), folder=ROOT, env=ENVIRONMENT | QUICK_START, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         printed, _ = process.communicate(timeout=PATIENCE)
     return SimpleNamespace(folder=folder, status=process.returncode, printed=printed)
 
