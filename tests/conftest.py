@@ -27,6 +27,9 @@ LONGEST = (  # these begin, in this order
     "tests/pytorch/test_failing_ranks.py", "tests/slurm/",
 )  # fmt: skip
 
+# Threads that wait for work sleep. By itself libgomp lets them spin, on cores that several processes of tests share: half of what PyTorch takes there.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 OTHER_SYSTEMS = r"tests/frameworks/|tests/grader/test_mutants\.py.*\[frameworks"  # in the names of tests that need the second environment
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; what tests start would ignore Ctrl-C, too
