@@ -27,6 +27,10 @@ class Link:
     latency: float
     rate: float
 
+    def __post_init__(self):
+        if self.latency < 0 or not self.rate > 0:
+            raise NetworkError(f"a link of {self.rate:g} bytes/s and a latency of {self.latency:g} s cannot be: the rate is above 0, the latency not below")
+
     def seconds(self, size):
         """Seconds of a message of `size` bytes."""
         return self.latency + size / self.rate
@@ -91,7 +95,14 @@ ALGORITHMS = {"ring": ring, "tree": tree, "hierarchical": hierarchical, "two_dim
 def all_reduce(size, ranks, cluster, algorithm="ring"):
     """Seconds of an all-reduce of `size` bytes over `ranks` ranks; 0 for one rank. Raises NetworkError."""
     nodes(ranks, cluster.per_node)
-    return ALGORITHMS[algorithm](size, ranks, cluster) if ranks > 1 else 0.0
+    return named(algorithm, ALGORITHMS)(size, ranks, cluster) if ranks > 1 else 0.0
+
+
+def named(algorithm, algorithms):
+    """The function of this name. Raises NetworkError."""
+    if algorithm not in algorithms:
+        raise NetworkError(f"there is no algorithm {algorithm!r}: choose from {', '.join(algorithms)}")
+    return algorithms[algorithm]
 
 
 def buckets(size, bucket=BUCKET):

@@ -67,6 +67,9 @@ def described(model, plan, rate):
     size = model.parameters * network.DTYPES[plan.dtype]
     lines = [f"Predicted: {plan.algorithm} all-reduce of {size / 1e6:.3g} MB ({plan.dtype}), network {rate or 'not limited'}, {plan.per_node} "
              f"worker{'s' * (plan.per_node > 1)} a node, batch {plan.batchsize or model.batchsize} per worker" + ", double buffering" * plan.double_buffering]  # fmt: skip
+    if plan.batchsize and plan.batchsize != model.batchsize and model.fixed == 0:
+        lines.append(f"  All runs have batches of {model.batchsize}, so the computation is taken in proportion: a run of one worker with another -b would show it.")
+    lines.append("Fitted to the runs:")
     for name, (median, low, high) in model.intervals().items():
         factor, unit = (1000, " ms") if not name.startswith("share") else (1, "")
         lines.append(f"  {name}: {factor * median:.4g}{unit} ({factor * low:.4g} to {factor * high:.4g})")

@@ -53,6 +53,8 @@ def read(paths):
             networks.append(measured_network(path))
         elif path.is_dir() and not (path / "result.json").exists() and any(path.glob("*.json*")):
             runs.append(of_profile(path))
+        elif path.is_dir() and not (path / "result.json").exists() and any(path.glob("*/result.json")):
+            raise RunsError(f"{path} is not a run, but has some in it: give them as {path}/*")
         else:
             result = results.read(path)
             runs.append(of_profile(path) if result.profiled and path.is_dir() else of_result(result))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy
 
-from handson.scaling.network import Cluster, NetworkError
+from handson.scaling.network import Cluster, NetworkError, named
 
 
 @dataclass
@@ -28,11 +28,15 @@ class Topology:
     slow: dict = field(default_factory=dict)
 
     def __post_init__(self):
+        if self.ranks < 1:
+            raise NetworkError(f"a topology of {self.ranks} ranks cannot be: give at least one")
         self.node = numpy.arange(self.ranks) // self.cluster.per_node
         self.nodes = int(self.node[-1]) + 1
         below = self.nodes_per_switch or self.nodes
         if self.oversubscription < 1 or below < 1 or any(not 0 < share <= 1 for share in self.slow.values()):
             raise NetworkError("a topology has at least one node below a switch, an oversubscription of 1 or more, and shares of slow links above 0 and up to 1")
+        if unknown := [node for node in self.slow if not 0 <= node < self.nodes]:
+            raise NetworkError(f"there is no node {unknown[0]} that could be slow: the {self.nodes} nodes have the numbers from 0 to {self.nodes - 1}")
         self.switch = numpy.arange(self.nodes) // below
         self.card = numpy.full(self.nodes, float(self.cluster.between.rate))
         for node, share in self.slow.items():
@@ -146,9 +150,12 @@ ALGORITHMS = {"ring": ring, "tree": tree, "hierarchical": hierarchical, "two_dim
 
 
 def all_reduce(topology, size, begin=None, algorithm="ring"):
-    """Moments (s) at which each rank has the sum of `size` bytes; begin: when each has its own gradients, 0 by default."""
+    """Moments (s) at which each rank has the sum of `size` bytes; begin: when each has its own gradients, 0 by default.
+    Raises NetworkError."""
     begin = numpy.zeros(topology.ranks) if begin is None else numpy.asarray(begin, float)
-    return ALGORITHMS[algorithm](topology, size, begin) if topology.ranks > 1 else begin
+    if begin.shape != (topology.ranks,):
+        raise NetworkError(f"`begin` has the shape {begin.shape}: give a moment for each of the {topology.ranks} ranks")
+    return named(algorithm, ALGORITHMS)(topology, size, begin) if topology.ranks > 1 else begin
 
 
 def step(topology, buckets, ready, algorithm="ring"):

@@ -118,6 +118,11 @@ def test_the_time_to_an_accuracy_counts_the_price_of_a_bigger_batch(tmp_path):
     [_, begun] = [line.split() for line in late.output.splitlines() if re.match(r" +\d+ +\d+ +\d+  ", line)]
     assert float(begun[3]) == pytest.approx(float(many[3]) + 10_000, rel=0.01) and float(begun[-1]) == pytest.approx(64 * float(begun[3]) / 3600, rel=0.01)
     assert "in none of the runs" in sentence(tmp_path, *folders, "--accuracy", "0.999")
+    assert "From 64 workers on, a step takes more images than the data set has (1,920)" in done.output
+    alike = [a_run(tmp_path, 1, log=[{"epoch": 1, "validation/main/accuracy": 0.9}]), a_run(tmp_path, 2, log=[{"epoch": 1, "validation/main/accuracy": 0.9}], images=3841)]
+    done = CLI.invoke(app, ["predict", *map(str, alike), "--accuracy", "0.85", "--workers", "1", "-o", str(tmp_path / "f.png")], catch_exceptions=False)
+    assert "bigger batches needed no more images in these runs" in done.output and "critical" not in done.output, "no batch of 10^25 images"
+    assert f"give them as {tmp_path}/*" in sentence(tmp_path, tmp_path)
 
 
 def test_numbers_of_workers():

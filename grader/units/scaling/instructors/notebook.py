@@ -159,6 +159,12 @@ ANSWERS = {
         _cloud_step,
         {
             "images are loaded meanwhile, by other processes: loading does not add to the rest": _but(of_each=lambda *parts: sum(parts)),
+            "images are loaded meanwhile, with double buffering, too: loading does not add to the rest": _but(
+                of_each=lambda *parts: sum(parts), of_late=lambda loading, *rest: loading + max(rest)
+            ),
+            "images are loaded beside the computation and the network: the longer of loading and these two counts": _but(
+                of_each=lambda loading, compute, sent: max(loading, compute) + sent
+            ),
             "without double buffering, network and computation add up": _but(of_each=max),
             "with double buffering, computation and network go on at the same time": _but(of_late=lambda loading, compute, sent: max(loading, compute + sent)),
             "loading counts, too, where it takes longer than the rest": _but(of_late=lambda loading, *rest: max(rest), of_each=lambda loading, *rest: sum(rest)),
