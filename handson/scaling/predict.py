@@ -109,8 +109,8 @@ def limits(model, plan, predictions, one, efficiency):
                  else f"Up to {MOST:,} workers, communication takes less time than computation.")  # fmt: skip
     reached = [found.workers for found in ladder if numpy.median(found.throughput / single) / found.workers >= efficiency]
     sure = [found.workers for found in ladder if numpy.quantile(found.throughput / single, BAND[0]) / found.workers >= efficiency]
-    lines.append(f"Of numbers that double, {counted(max(reached, default=1), 'worker')} still have an efficiency of {efficiency:g}; "
-                 f"at the band's lower end, {counted(max(sure, default=1), 'worker')}.")  # fmt: skip
+    lines.append(f"An efficiency of {efficiency:g} holds up to {counted(max(reached, default=1), 'worker')}, at the band's lower end up to "
+                 f"{counted(max(sure, default=1), 'worker')} (of numbers that double).")  # fmt: skip
     ends = {found.workers: found for found in (predictions[0], predictions[-1])}.values()
     costs = [f"{1e6 / 3600 * found.nodes / numpy.median(found.throughput):.3g} with {counted(found.workers, 'worker')}" for found in ends]
     lines.append(f"Node-hours for a million images: {', '.join(costs)}.")
@@ -194,7 +194,7 @@ def draw(predictions, one, measured=(), efficiency=0.8):
         axes.grid(color="0.92")
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(loc="upper left", fontsize="small", edgecolor="none")
+        axes.legend(loc="upper left", fontsize="small", edgecolor="none", framealpha=1)
     words = [f"{number} workers: {rate:.1f} images/s, between {low:.1f} and {high:.1f}." for number, (rate, low, high) in zip(workers, rates)]
     words += [f"The network is the limit from {limited.workers} workers on."] if limited else []
     return drawing, "Predicted throughput, and the parts of a step, against workers. " + " ".join(words)
