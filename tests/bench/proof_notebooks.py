@@ -394,6 +394,8 @@ def _order(chance):
     prices = [chance.randint(10, 99) for _ in range(chance.randint(1, 4))]
     most = chance.randint(1, 20)
     throughputs = [[chance.uniform(1, 1000) for _ in range(most)] for _ in prices]
+    if chance.random() < 0.5:  # an order that costs the whole budget may be the best
+        return {"budget": chance.choice(prices) * chance.randint(2, 20), "prices": prices, "throughputs": list(map(sorted, throughputs))}
     return {"budget": chance.randint(100, 2000), "prices": prices, "throughputs": throughputs}
 
 
