@@ -73,7 +73,7 @@ def _offers(chance):
     budget = chance.randint(5, 6) * prices[0] if spent else chance.randint(280, 360)
     throughputs = []
     for price in prices:
-        peak = chance.randint(3, max(4, budget // price - 2)) if falls else 9
+        peak = chance.randint(2, budget // price - 1) if falls else 9
         rate = chance.randint(80, 100) + 20 * (spent and not throughputs)
         grown = [round(rate * nodes * (1 - 0.02 * nodes)) for nodes in range(1, 10)]  # so that one node has the most images/s for its price
         throughputs.append(grown[:peak] + [grown[peak - 1] - 20 * more for more in range(1, 10 - peak)])
