@@ -127,7 +127,8 @@ def test_a_criterion_that_fails_with_another_one_alone_gives_no_hint(server):
     ids=["backward on one rank", "loop", "exit", "crash", "memory", "SystemExit", "error on one rank"],
 )
 def test_what_stops_a_gap_is_named_with_rank_and_line(verdicts, monkeypatch, code, status, words):
-    monkeypatch.setattr(observing, "LIMITS", replace(observing.LIMITS, cpu_seconds=2, memory_bytes=512 << 20))
+    limits = replace(observing.LIMITS, memory_bytes=512 << 20)
+    monkeypatch.setattr(observing, "LIMITS", replace(limits, cpu_seconds=2) if status == TIMEOUT else limits)
     text = solved(SEVERAL.file, step=code)
     (verdict,) = verdicts(text, "step", part=SEVERAL).values()
     assert (verdict.status, verdict.points) == (status, 0)
