@@ -22,4 +22,7 @@ with frameworks.silently():  # it greets before one can tell it not to
 tf.get_logger().setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", "`shuffle=True` was passed", UserWarning)  # `fit` says it of every tf.data set
 
-__all__ = ["keras", "tf"]
+UNTUNED = tf.data.Options()  # otherwise the end of an epoch often waits, for up to the time the epoch took, until a thread that tunes tf.data wakes up
+UNTUNED.autotune.enabled = False
+
+__all__ = ["UNTUNED", "keras", "tf"]

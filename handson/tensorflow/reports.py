@@ -1,7 +1,7 @@
 """The lecture's table, its log and the evaluation, for Keras's `fit` and for loops of one's own."""
 
 from handson.errors import TrackError
-from handson.tensorflow import devices, keras, tf
+from handson.tensorflow import UNTUNED, devices, keras, tf
 from handson.training import watchdog
 from handson.training.epoch_table import EpochTable
 
@@ -24,7 +24,7 @@ class Table(EpochTable, keras.callbacks.Callback):
 
 def evaluator(model, test_set, batchsize):
     """A function that returns (loss, accuracy) of the model on a test set, as means over its images."""
-    batches = tf.data.Dataset.from_tensor_slices((test_set.images, test_set.labels)).batch(batchsize)
+    batches = tf.data.Dataset.from_tensor_slices((test_set.images, test_set.labels)).batch(batchsize).with_options(UNTUNED)
 
     @tf.function
     def sums(images, labels):

@@ -6,7 +6,7 @@ import os
 import numpy
 
 from handson.errors import TrackError
-from handson.tensorflow import devices, reports, tf
+from handson.tensorflow import UNTUNED, devices, reports, tf
 from handson.training import meeting, virtual_gpus, watchdog
 
 
@@ -62,7 +62,7 @@ def evaluator(strategy, model, test_set, batchsize):
     filled = number + -number % total  # with images that count nothing: no worker may be without
     of_all = [numpy.resize(one, (filled, *one.shape[1:])) for one in (test_set.images, test_set.labels)]
     counts = (numpy.arange(filled) < number).astype("float32")
-    options = tf.data.Options()
+    options = tf.data.Options().merge(UNTUNED)
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     batches = tf.data.Dataset.from_tensor_slices((*of_all, counts)).batch(total).with_options(options)
     batches = strategy.experimental_distribute_dataset(batches)

@@ -2,7 +2,7 @@
 
 import time
 
-from handson.tensorflow import devices, keras, reports, tf
+from handson.tensorflow import UNTUNED, devices, keras, reports, tf
 from handson.tensorflow.model import convnet
 from handson.training import data, options, results
 from handson.training.banner import announce
@@ -11,7 +11,7 @@ from handson.training.banner import announce
 def train(args, train_set, test_set):
     strategy = tf.distribute.MirroredStrategy(devices.use(args.gpu))
     devices.check_batches(len(train_set), args.batchsize, strategy.num_replicas_in_sync)
-    batches = tf.data.Dataset.from_tensor_slices((train_set.images, train_set.labels))
+    batches = tf.data.Dataset.from_tensor_slices((train_set.images, train_set.labels)).with_options(UNTUNED)
     batches = batches.shuffle(len(train_set), seed=args.seed).batch(args.batchsize * strategy.num_replicas_in_sync)
 
     keras.utils.set_random_seed(args.seed)

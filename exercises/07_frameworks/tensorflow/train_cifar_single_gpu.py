@@ -2,7 +2,7 @@
 
 import time
 
-from handson.tensorflow import devices, keras, reports, tf
+from handson.tensorflow import UNTUNED, devices, keras, reports, tf
 from handson.tensorflow.model import convnet
 from handson.training import data, options, results
 from handson.training.banner import announce
@@ -10,7 +10,7 @@ from handson.training.banner import announce
 
 def train(args, train_set, test_set):
     devices.use(args.gpu)
-    batches = tf.data.Dataset.from_tensor_slices((train_set.images, train_set.labels))
+    batches = tf.data.Dataset.from_tensor_slices((train_set.images, train_set.labels)).with_options(UNTUNED)
     batches = batches.shuffle(len(train_set), seed=args.seed).batch(args.batchsize)
 
     keras.utils.set_random_seed(args.seed)

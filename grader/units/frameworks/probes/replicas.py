@@ -72,11 +72,12 @@ class _Watched:
 
 def divided(rank, ranks, source, case):
     """Which images each replica gets in each step of two epochs."""
-    from handson.tensorflow import tf
+    from handson.tensorflow import UNTUNED, tf
 
     strategy = _Watched(_strategy(case["replicas"]))
     numbers = numpy.arange(samples(case))
-    names = Student(source).run(strategy=strategy, images=numbers.astype("float32")[:, None], labels=numbers, total=case["total"], seed=case["seed"] % 1000)
+    arrays = {"images": numbers.astype("float32")[:, None], "labels": numbers}
+    names = Student(source).run(strategy=strategy, options=tf.data.Options().merge(UNTUNED), **arrays, total=case["total"], seed=case["seed"] % 1000)
     epochs = []
     for _ in range(2):
         epochs.append([])
