@@ -301,6 +301,7 @@ def called(*arguments, cwd):
     return SimpleNamespace(returncode=status, stdout=out.getvalue(), stderr=errors.getvalue())
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_table_and_where_the_figure_is(tmp_path):
     outs = [write(run, tmp_path / str(number)).parent for number, run in enumerate(lecture())]
     done = command(*outs, "-o", tmp_path / "plots" / "speed.png", cwd=tmp_path)

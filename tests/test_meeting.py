@@ -70,6 +70,7 @@ def test_all_processes_meet_and_know_their_places():
     assert [one[1] for one in found] == ["3 4 3", "0 4 0", "2 4 2", "1 4 1"] and all(status == 0 for status, _, _ in found)
 
 
+@pytest.mark.slow
 def test_a_worker_that_never_comes_is_named_with_its_address_on_all_sides():
     of = cluster(worker=3)
     first, last = said(process(of, "worker", 0, limit=2), process(of, "worker", 2, limit=2))
@@ -140,6 +141,7 @@ def test_no_server_outlives_a_killed_chief():
     chief.communicate()
 
 
+@pytest.mark.slow
 def test_a_chief_names_the_server_that_was_killed_and_all_end():
     of = cluster(chief=1, ps=1, worker=1)
     chief, server, worker = (process(of, role, 0, 30, 0.1, "end") for role in ("chief", "ps", "worker"))

@@ -138,6 +138,7 @@ def test_few_pieces_of_a_kind_are_neither_all_dear_nor_all_cheap(count):
     assert estimate.seconds_of([(kind, ranks)] * count, [ranks], costs | {"loading": {}}) == (count + 1) // 2 * 9 + count // 2
 
 
+@pytest.mark.slow
 def test_more_engines_never_take_longer_and_a_queue_adds_its_wait():
     found = [estimate.seconds_of(jobs(500), [count], known()) for count in (1, 2, 8, 32)]
     assert found == sorted(found, reverse=True)
@@ -183,6 +184,7 @@ def test_pieces_have_the_share_of_a_spins_slowdown_that_they_had_before(referenc
     assert remembered.slowed(9.0, remembered.read()) == pytest.approx(3.0), "a machine with hardly any load says nothing about it"
 
 
+@pytest.mark.slow
 def test_a_recording_grades_right_wrong_and_untouched_answers_and_keeps_what_other_units_cost(reference, monkeypatch):
     other = estimate.name(("start", 0, ("workers", "prediction")))
     stale = {estimate.name(("start", 99, ("gone",))): [[1.0, 1.0, 0.0]]}

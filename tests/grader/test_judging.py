@@ -116,11 +116,11 @@ def test_a_criterion_that_fails_with_another_one_alone_gives_no_hint(server):
 @pytest.mark.parametrize(
     ("code", "status", "words"),
     [
-        ("outputs = replica(images)\nloss = outputs.sum()\nif comm.rank == 0:\n    loss.backward()", DEADLOCK, "rank 0 waits in the all-reduce of"),
+        pytest.param("outputs = replica(images)\nloss = outputs.sum()\nif comm.rank == 0:\n    loss.backward()", DEADLOCK, "rank 0 waits in the all-reduce of", marks=pytest.mark.slow),
         pytest.param("while True:\n    pass", TIMEOUT, "does a loop never end?", marks=pytest.mark.slow),
         ("import os\nos._exit(0)", KILLED, "its process ended itself with exit status 0"),
         ("import os\nos.kill(os.getpid(), 11)", KILLED, "Segmentation fault"),
-        ("loss = [bytearray(1 << 26) for _ in range(100)]", OUT_OF_MEMORY, "it wants more memory than the 512 MiB"),
+        pytest.param("loss = [bytearray(1 << 26) for _ in range(100)]", OUT_OF_MEMORY, "it wants more memory than the 512 MiB", marks=pytest.mark.slow),
         ("raise SystemExit(3)", ERROR, "SystemExit: 3"),
         ("outputs = replica(images)\nif comm.rank == 1:\n    outputs.no_such_thing\nloss = outputs.mean()\nloss.backward()", ERROR, "rank 1: AttributeError"),
     ],
@@ -139,7 +139,7 @@ def test_what_stops_a_gap_is_named_with_rank_and_line(verdicts, monkeypatch, cod
 
 @pytest.mark.parametrize(
     ("code", "runs"),
-    [("replica(images)\ncomm.allgather(1)\nno_such_name", 1), ("if comm.rank == 1:\n    no_such_name\nreplica(images).mean().backward()", 3)],
+    [("replica(images)\ncomm.allgather(1)\nno_such_name", 1), pytest.param("if comm.rank == 1:\n    no_such_name\nreplica(images).mean().backward()", 3, marks=pytest.mark.slow)],
     ids=["on all ranks", "on one rank"],
 )
 def test_a_gap_that_fails_leaves_the_other_gaps_in_the_ranks_that_they_share(server, verdicts, monkeypatch, code, runs):
@@ -157,6 +157,7 @@ def test_a_gap_that_fails_leaves_the_other_gaps_in_the_ranks_that_they_share(ser
     assert (len(together), alone) == (runs, ["step"])
 
 
+@pytest.mark.slow
 def test_a_collective_that_one_rank_calls_is_a_deadlock_of_that_rank(verdicts):
     text = solved(SEVERAL.file, split="lengths = comm.allgather(len(train_set)) if comm.rank else [len(train_set)] * comm.size\nshard = train_set")
     (verdict,) = verdicts(text, "split", part=SEVERAL).values()

@@ -39,6 +39,7 @@ def test_a_mistake_that_is_not_caught_and_a_right_answer_that_is_not_accepted_ar
 JOB_TEXT = known_answers.exercises.solution(JOB.file).read_text()
 
 
+@pytest.mark.slow
 def test_the_chosen_site_decides_on_solutions_and_not_on_known_mistakes(server_for, monkeypatch, tmp_path):
     """These are written for the local site."""
     for name in ("local", "reedbush"):

@@ -256,6 +256,7 @@ def test_a_job_that_failed_names_the_pod_that_failed_first(one, words):
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.slow
 def test_follow_shows_the_log_of_a_job_and_how_it_ended(cluster):
     cluster.write(objects={"job/torchrun": job(Complete="")}, pods=[pod("torchrun-0", "Succeeded")], log="Throughput: 9.0 [images/sec.] (9 / 1)\n")
     said = []

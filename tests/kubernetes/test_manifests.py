@@ -153,6 +153,7 @@ def test_the_grader_has_a_volume_of_its_own_that_no_student_sees(manifests):
     assert claim["spec"]["volumeName"] == "handson-grades" and claim["spec"]["accessModes"] == ["ReadWriteMany"]
 
 
+@pytest.mark.slow
 def test_checkov_finds_nothing_that_is_not_explained(manifests, tmp_path):
     """checkov knows neither MPIJob nor TrainJob: the pods of an MPIJob are shown to it as Pods."""
     programs.need(CHECKOV)

@@ -123,6 +123,7 @@ def trace(path, rank, compute):
     return made.chrome_trace(path, events, distributedInfo={"rank": rank, "world_size": 2}, host_name="a")
 
 
+@pytest.mark.slow
 def test_the_command_tells_draws_and_exports(tmp_path):
     (tmp_path / "two").mkdir()
     for rank, compute in (0, 900), (1, 500):

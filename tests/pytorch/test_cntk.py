@@ -81,7 +81,8 @@ def in_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 2, 3])
 def test_with_32_bits_the_parameters_are_those_of_one_big_batch(in_folder, size):
     """Also with a last minibatch of two samples, of which a third worker gets none."""
     found = on_ranks(a_run, size, CASE)

@@ -77,7 +77,7 @@ def trained(comm):
     return found
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("size", [1, 2, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_every_order_trains_as_the_unsplit_network(size):
     whole, losses = layers(range(LAYERS)), []
     optimizer = torch.optim.Adam(whole.parameters(), lr=0.01)

@@ -114,6 +114,7 @@ def by_a_plan(comm):
         return model(batch(9)[0]).numpy(), counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_the_plan_of_pytorch_trains_as_the_whole_network_too(size):
     right, _ = trained(transformer(), [batch(step) for step in range(STEPS)])

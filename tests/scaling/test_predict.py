@@ -61,6 +61,7 @@ def rows(output):
     return {int(row[0]): [float(number) for number in row[1:]] for row in found}
 
 
+@pytest.mark.slow
 def test_every_option_changes_what_it_names(tmp_path):
     folders = [str(a_run(tmp_path, workers)) for workers in (1, 2, 4)]
     base = ["predict", *folders, "--network", "10mbit", "--workers", "1,64", "-o", str(tmp_path / "f.png")]
@@ -99,6 +100,7 @@ def test_evaluation_counts_and_is_shared_by_all_workers(tmp_path):
     assert numpy.median(model_of(fitted, 1).throughput) == pytest.approx(found[0].result.throughput, rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_slow_network_is_named_as_the_limit_and_a_fast_one_is_not(tmp_path):
     folders = [a_run(tmp_path, workers) for workers in (1, 2)]
     fast = ["predict", *map(str, folders), "--network", "100gbit", "--latency", "1", "--workers", "1,2", "-o", str(tmp_path / "f.png")]
@@ -107,6 +109,7 @@ def test_a_slow_network_is_named_as_the_limit_and_a_fast_one_is_not(tmp_path):
     assert "The network is the limit from about 2 workers on" in done.output
 
 
+@pytest.mark.slow
 def test_the_time_to_an_accuracy_counts_the_price_of_a_bigger_batch(tmp_path):
     folders = [a_run(tmp_path, 1), a_run(tmp_path, 2, log=[{"epoch": 2, "validation/main/accuracy": 0.9}])]
     words = ["predict", *map(str, folders), "--accuracy", "0.85", "--workers", "1,64", "-o", str(tmp_path / "f.png")]
