@@ -35,12 +35,10 @@ def command(paths, workers, rate, latency, per_node, algorithm, dtype, double_bu
     model = fit(found, networks, parameters)
     predictions = [predict(model, number, plan) for number in workers]
     one = predict(model, 1, plan)
-    for line in [*described(model, plan, rate or own.network), "", *table(predictions, one), "", *limits(model, plan, predictions, one, efficiency)]:
-        say(line)
+    lines = [*described(model, plan, rate or own.network), "", *table(predictions, one), "", *limits(model, plan, predictions, one, efficiency)]
     if accuracy:
-        for line in to_accuracy([run.result for run in found if run.result], accuracy, predictions, start_up):
-            say(line)
-    for line in remarks:
+        lines += to_accuracy([run.result for run in found if run.result], accuracy, predictions, start_up)
+    for line in lines + remarks:
         say(line)
     drawing, words = draw(predictions, one, found, efficiency)
     say("Figure: " + " and ".join(map(str, figures.save(drawing, Path(figure), words))))
