@@ -11,14 +11,11 @@ from pathlib import Path
 
 from grader import self_check
 from grader.course import UNITS, ready
-from grader.instructors.collect import Submission
-from grader.instructors.grade import record, work
 from grader.instructors.release import notebook, release
 from grader.instructors.known_answers import solved
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 3
-TASKS = ("single_gpu", "multi_gpu", "multi_node")  # of the lecture
 FIRST = "import time; begin = time.perf_counter(); from grader import check; check('multi_gpu', 'pytorch'); print('seconds', time.perf_counter() - begin)"
 
 
@@ -37,29 +34,9 @@ def measure(folder):
         _seconds(lambda: self_check.check(unit, folder=course))
         seconds = min(_seconds(lambda: self_check.check(unit, folder=course)) for _ in range(ROUNDS))
         rows.append((f"seconds of a later check of {unit}, all filled", f"{seconds:.2f}", "under 1" if unit == "start" else "under 2"))
-    for track in ("pytorch", "chainer"):
-        seconds = _graded(folder / "handed in", track)
-        rows.append((f"CPU seconds of all checks of tasks 1 to 3, hidden cases included, {track}", f"{seconds:.2f}", "under 3"))
     seconds = _seconds(lambda: release(ROOT / "solutions", folder / "released"))
     rows.append(("seconds to release the course", f"{seconds:.2f}", "under 3"))
     return rows
-
-
-def _graded(folder, track):
-    """CPU seconds to grade the solution's scripts and job scripts of TASKS in one track, with the libraries loaded: the engine's and the ranks'."""
-    record.hand_in(folder, TASKS, 1)
-    submission = Submission("student000", "student000", "", 1, 0.0, False, folder / "student000", "digest", (), None)
-    pieces = [piece for unit in TASKS for piece in work.pieces(submission, unit, b"secret") if _counts(UNITS[unit][piece.part], track)]
-    of_rounds = []
-    for _ in range(1 + ROUNDS):  # the first one loads the libraries
-        done = [work.run(piece, trusted=False) for piece in pieces]
-        assert all(verdict["points"] == verdict["max_points"] for one in done for verdict in one.verdicts)
-        of_rounds.append(sum(one.cost.engine + one.cost.ranks for one in done))
-    return min(of_rounds[1:])
-
-
-def _counts(part, track):
-    return part.track == track or part.file.endswith(".sh")
 
 
 def _seconds(action):
