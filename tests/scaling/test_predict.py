@@ -37,7 +37,7 @@ def a_run(folder, workers, **changes):
 def sentence(folder, *words):
     """The error of a command that is not to succeed."""
     done = CLI.invoke(app, ["predict", *map(str, words), "-o", str(folder / "figure.png")])
-    assert isinstance(done.exception, OneSentence), done.output
+    assert isinstance(done.exception, OneSentence) and not done.output, done.output
     return str(done.exception)
 
 
