@@ -204,7 +204,7 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
 
 def _of_cluster(engines, jobs):
     """How long `jobs` take on the engines of a running cluster, in words: all of them compute for a moment, to show how fast they are now."""
-    answers = engines.ask(speed.of_engine)
+    answers = engines.ask(speed.here)
     if not answers:
         return estimate.sentence(None, [])
     spun, spin = speed.mean([one for _, one in answers])

@@ -32,7 +32,7 @@ def record(say, units=None):
         grade(Path(folder) / "class", Path(folder) / "graded", units=units, say=say)
         new = remembered.of_this_machine()
     new["loading"] = loading_seconds(units or ready())
-    new["spin"] = min(new["spin"], speed.here(1)[1] or new["spin"])
+    new["spin"] = min(new["spin"], speed.here()[1] or new["spin"])
     say(keep(new))
 
 

@@ -46,12 +46,7 @@ def _cpu_seconds():
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def of_engine():
-    """What `here` returns for one engine, which calls this."""
-    return here(1)
-
-
-def here(engines):
+def here(engines=1):
     """What `spin` returns, of as many spins at once as the engines have cores; (1, None) where no process can be started."""
     command = [sys.executable, "-m", "grader.instructors.grade.speed"]
     with suppress(OSError, ValueError, subprocess.TimeoutExpired):
