@@ -228,6 +228,7 @@ def drawn(results, path):
     return " ".join(ElementTree.parse(svg).getroot().itertext()), svg.read_text()
 
 
+@pytest.mark.slow
 def test_the_figure_is_written_as_png_and_svg_with_a_description(tmp_path):
     for name in ("plot.png", "plot.svg", "plot"):
         assert figure(lecture(), tmp_path / name) == [tmp_path / "plot.png", tmp_path / "plot.svg"]

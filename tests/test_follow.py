@@ -65,6 +65,7 @@ class Said(list):
 # With the embedded PBS ------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_job_that_prints_nothing_is_explained_once(folder, monkeypatch):
     monkeypatch.setattr(following, "START", 0)
     explained = "job {} has printed nothing yet: Python takes some seconds to start on all ranks, and some batch systems bring the output at the end"
@@ -82,6 +83,7 @@ def test_one_can_wait_until_a_job_runs(folder):
         wait_until_it_runs(waiting, limit=0)
 
 
+@pytest.mark.slow
 def test_lines_are_said_while_the_job_runs(folder):
     number = job(folder, f"echo live\n{UNTIL_THE_END}echo over")
     said = Said(live=(folder / "end").touch)  # without a line at once, the job would not end
@@ -89,6 +91,7 @@ def test_lines_are_said_while_the_job_runs(folder):
     assert said == ["live", "over"]
 
 
+@pytest.mark.slow
 def test_the_output_is_found_wherever_it_goes_and_again_after_the_end(folder):
     number = job(folder, "printf 'no newline at the end'", "-o", "else where.txt")
     for _ in range(2):
@@ -113,6 +116,7 @@ def test_a_job_that_waits_says_where_and_why(folder):
     follow(first, say=Said())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["Ctrl-C in a notebook", "Ctrl-C in a command"])
 def test_ctrl_c_leaves_the_job_running_and_it_can_be_followed_again(folder, how):
     number = job(folder, f"echo live\n{UNTIL_THE_END}echo over")
@@ -131,6 +135,7 @@ def test_ctrl_c_leaves_the_job_running_and_it_can_be_followed_again(folder, how)
     assert again == ["live", "over"]
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_is_an_error_with_its_status_and_the_place_of_its_output(folder):
     number = job(folder, "echo no; exit 7")
     with pytest.raises(JobFailed, match=f"^job {number} ended with status 7; its output is in {folder}/job.o0$"):
@@ -156,6 +161,7 @@ def test_a_job_that_can_never_run_is_not_waited_for(folder):
         follow(number, say=Said())
 
 
+@pytest.mark.slow
 def test_a_job_that_does_not_end_is_an_error_after_the_limit(folder):
     number = job(folder, UNTIL_THE_END)
     with pytest.raises(JobFailed, match=f"job {number} has not ended after 0.3 seconds; .* qdel {number}$"):
@@ -180,6 +186,7 @@ def test_notebooks_show_the_sentence_and_no_traceback():
     assert JobFailed("job 5 ended with status 7")._render_traceback_() == ["job 5 ended with status 7"]
 
 
+@pytest.mark.slow
 def test_values_of_variables_arrive_whatever_is_in_them(folder):
     value = "-e 1 --size 32, 'and' \"so\" on"
     follow(job(folder, 'echo "$OPTIONS"', "-V", OPTIONS=value), say=(said := Said()))
@@ -189,6 +196,7 @@ def test_values_of_variables_arrive_whatever_is_in_them(folder):
 TRAINING = "# Minibatch-size: 32\n# epoch: 4\n\nepoch       main/loss   elapsed_time\n{rows}Throughput: 7\n"
 
 
+@pytest.mark.slow
 def test_a_bar_counts_the_epochs_where_people_look_on(folder, monkeypatch, capsys):
     rows = "".join(f"{epoch}           0.5         {epoch}.0\n" for epoch in range(1, 5))
     (folder / "training").write_text(TRAINING.format(rows=rows))

@@ -282,6 +282,7 @@ def test_a_worker_killed_between_steps_is_named(updater_of):
         updater.update()
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_named_when_time_is_up(updater_of):
     updater = updater_of(2, model=Spy(only_in_workers(signal.pause)))
     updater.step_limit = 0.5

@@ -34,6 +34,7 @@ def of_shared():
     return process, process.children()
 
 
+@pytest.mark.slow
 def test_each_server_is_forked_from_the_process_that_has_the_libraries(servers, tmp_path):
     with forkserver.started(tmp_path, LIBRARIES):
         assert all(map(works, servers)) and not any(server.process for server in servers)

@@ -257,6 +257,7 @@ def test_a_lost_gradebook_is_not_begun_anew_beside_its_grades(tmp_path, left):
     Gradebook(tmp_path).close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writing", [True, False])
 def test_a_damaged_page_or_row_is_a_sentence(tmp_path, writing):
     with Gradebook(tmp_path) as book:

@@ -39,6 +39,7 @@ def autograder(tmp_path_factory):
     return place
 
 
+@pytest.mark.slow
 def test_the_zip_has_what_gradescope_looks_for_at_its_root(autograder):
     assert os.access(autograder / "run_autograder", os.X_OK) and (autograder / "source/setup.sh").read_text().startswith("#!/usr/bin/env bash\n")
     for script in (autograder / "run_autograder", autograder / "source/setup.sh"):

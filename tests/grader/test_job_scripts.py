@@ -129,6 +129,7 @@ def test_an_untouched_script_is_not_attempted_and_a_half_filled_one_is_judged_li
     assert re.search("still to be filled in", found["the nodes"].message) and found["the time limit"].status == FAILED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["another site", "the site's file"])
 def test_units_with_a_job_script_are_graded_anew_for_another_site_and_the_others_are_not(tmp_path, monkeypatch, change):
     shutil.copytree(ROOT / "jobs/sites", tmp_path / "sites")

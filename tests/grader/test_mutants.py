@@ -14,8 +14,6 @@ from grader.verdict import NOT_ATTEMPTED, PASSED
 LEAST = 5, 4  # known answers that each gap has: wrong ones, right ones
 PARTS = [pytest.param(unit, part, id=f"{unit}-{part.track or part.file}") for unit, parts in UNITS.items() for part in parts]
 
-QUICK = ("single_gpu-pytorch", "multi_gpu-pytorch", "multi_node-chainer")  # of the scripts, whose runs take a second
-
 
 def cases(kind):
     """The mutants (0) or the variants (1)."""
@@ -76,7 +74,7 @@ def test_a_right_answer_written_otherwise_gets_full_marks(unit, part, variant, i
 
 @pytest.mark.parametrize(
     ("unit", "part"),
-    [pytest.param(*one.values, id=one.id, marks=pytest.mark.slow if one.values[1].file.endswith(".py") and one.id not in QUICK else ()) for one in PARTS],
+    [pytest.param(*one.values, id=one.id, marks=pytest.mark.slow if one.values[1].file.endswith(".py") else ()) for one in PARTS],
 )
 def test_the_solution_gets_full_marks(unit, part, server_for):
     for verdict in known.verdicts(unit, part, known.solved(part.file), server_for(part.file), cases=hidden.cases(), site=known.SITE):

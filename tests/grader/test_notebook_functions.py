@@ -141,6 +141,7 @@ def test_inputs_arrive_as_they_were_made():
     assert array.shape == (2, 2) and array.max(axis=1).tolist() == [2, 4]
 
 
+@pytest.mark.slow
 def test_students_read_what_instructors_grade(inputs):
     """One known mistake in a box, with either kind of inputs."""
     file, server = "notebooks/02_multi_gpu.ipynb", Server(FOR_NOTEBOOKS)

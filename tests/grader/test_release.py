@@ -30,6 +30,7 @@ def test_the_exercises_are_a_fresh_release_of_the_solutions():
     release(ROOT / "solutions", ROOT, check=True, say=lambda line: None)
 
 
+@pytest.mark.slow
 def test_release_is_deterministic_and_keeps_modes(tmp_path):
     for name in ("once", "twice", "twice"):  # over an older release too
         release(ROOT / "solutions", tmp_path / name, say=lambda line: None)

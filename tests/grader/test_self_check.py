@@ -62,6 +62,7 @@ def run(kernel, code, meanwhile=lambda text: None):
     raise AssertionError(f"the cell did not end: {found}")
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_the_gap_being_checked_then_the_table_and_keeps_torch_out(kernel):
     found = run(kernel, 'from grader import check\nchecked = check("multi_gpu", track="pytorch")')
     assert any("Checking multi_gpu: split" in text for text in found) and "Checked in" in found[-1]
@@ -71,6 +72,7 @@ def test_a_notebook_shows_the_gap_being_checked_then_the_table_and_keeps_torch_o
     assert run(kernel, "import sys; 'torch' in sys.modules")[-1] == "False"
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_check_and_the_kernel_goes_on(kernel, course):
     answers = gaps.answers(exercises.solution(SCRIPT).read_text()) | {"device": "while True:\n    pass"}
     (course / SCRIPT).write_text(gaps.fill(exercises.given_out(SCRIPT), answers))
@@ -96,6 +98,7 @@ def test_libraries_for_scripts_are_loaded_once_a_script_is_begun(course, monkeyp
     assert loaded == [FOR_NOTEBOOKS, FOR_SCRIPTS]
 
 
+@pytest.mark.slow
 def test_an_unknown_task_is_answered_with_the_list_in_a_sentence(kernel):
     found = run(kernel, 'from grader import check\ncheck("multigpu")')
     assert found == [f"there is no task 'multigpu'; the tasks are: {', '.join(UNITS)}"]
@@ -105,6 +108,7 @@ def command(*arguments, cwd):
     return subprocess.run([sys.executable, "-m", "grader", "check", *arguments], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_the_terminal_shows_the_same_and_its_status_says_whether_all_is_right(course):
     done = command("multi_gpu", cwd=course / "exercises/02_multi_gpu")
     assert done.returncode == 1 and done.stderr == ""
@@ -113,6 +117,7 @@ def test_the_terminal_shows_the_same_and_its_status_says_whether_all_is_right(co
     assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_terminal_is_answered_at_once_and_ends_the_check(course):
     answers = gaps.answers(exercises.solution(SCRIPT).read_text()) | {"device": "while True:\n    pass"}
     (course / SCRIPT).write_text(gaps.fill(exercises.given_out(SCRIPT), answers))

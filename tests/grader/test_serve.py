@@ -79,6 +79,7 @@ def said_on(page):
     return re.search(r"<p>(.*?)</p>", page.text)[1]
 
 
+@pytest.mark.slow
 def test_the_token_is_asked_for_once_and_leaves_the_address(address):
     browser = Browser(address.url)
     for path in ("/", "/?token=wrong", "/progress", "/feedback/max.html", "/nowhere"):
@@ -90,6 +91,7 @@ def test_the_token_is_asked_for_once_and_leaves_the_address(address):
     assert "multi gpu" in browser.ask("/").text and browser.ask("/nowhere").status == 404
 
 
+@pytest.mark.slow
 def test_a_name_that_points_to_this_computer_does_not_get_in(browser):
     for host in ("evil.example", f"evil.example:{browser.at.port}", "127.0.0.1", f"127.0.0.1:{browser.at.port + 1}"):
         page = browser.ask("/", Host=host)
@@ -119,6 +121,7 @@ def test_pages_run_no_script_but_their_own_and_send_nothing_elsewhere(browser):
         assert page.headers["Content-Security-Policy"] == "frame-ancestors 'none'" and page.headers["Cache-Control"] == "no-store"
 
 
+@pytest.mark.slow
 def test_points_and_comments_are_stored_and_the_reports_written(browser, address):
     name = file_name(STUDENT)
     form = browser.form(name, "multi_gpu", "step") | {"action": "set", "points": "1,5", "text": "right, in <another> way", "author": "J. Roe"}
@@ -179,6 +182,7 @@ def test_a_result_that_arrived_meanwhile_makes_a_page_stale(browser, address):
     assert browser.ask("/adjust", stale).status == 409
 
 
+@pytest.mark.slow
 def test_grades_are_changed_while_a_grader_runs(browser, address):
     with Gradebook(address.folder):  # the lock of a grader
         (address.folder / PROGRESS).write_text('{"done": 3, "units": 8}')
@@ -209,6 +213,7 @@ def test_a_port_in_use_and_a_folder_without_grades_are_one_sentence(address, tmp
         assert (done.returncode, done.stderr.count("\n"), done.stdout) == (2, 1, "") and sentence in done.stderr
 
 
+@pytest.mark.slow
 def test_points_are_set_beside_a_grader_that_runs(tmp_path):
     class_in(tmp_path)
     with Gradebook(tmp_path) as grader:
@@ -219,6 +224,7 @@ def test_points_are_set_beside_a_grader_that_runs(tmp_path):
     assert "Set to 2 points by hand: why" in (tmp_path / "feedback/max.html").read_text()
 
 
+@pytest.mark.slow
 def test_who_writes_reports_waits_for_others_and_begins_with_what_they_stored(tmp_path, monkeypatch):
     class_in(tmp_path)
     words = f"from grader.instructors import reports; from pathlib import Path; locked = reports.locked(Path({str(tmp_path)!r}), reports.LOCK); print('has it', flush=True); input()"
@@ -258,6 +264,7 @@ def test_what_was_seen_is_changed_and_nothing_else(tmp_path):
         by_hand.adjust(tmp_path, "max", "multi_gpu", "step", 1.0, "second", "who", **quiet)
 
 
+@pytest.mark.slow
 def test_reports_have_what_was_graded_again_before_an_interruption(tmp_path, monkeypatch):
     name, data = "exercises/01_single_gpu/run_single_gpu_training.sh", b"#"
     path = tmp_path / "submissions/max/1" / name
@@ -277,6 +284,7 @@ def test_reports_have_what_was_graded_again_before_an_interruption(tmp_path, mon
     assert "1 passed: step" in (tmp_path / "feedback/max.html").read_text()
 
 
+@pytest.mark.slow
 def test_nothing_is_served_while_course_toml_is_not_right(tmp_path, monkeypatch):
     monkeypatch.setattr("grader.instructors.rules.FILE", tmp_path / "course.toml")
     (tmp_path / "course.toml").write_text("scael = 100")

@@ -70,6 +70,7 @@ def pod(name, phase="Running", waiting=None, ended=None, unscheduled=None, **sta
 # Submitting --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_script_goes_to_the_cluster_with_its_options_and_nothing_that_is_there_is_deleted(cluster, tmp_path):
     assert jobs.submit(Kubectl(SITE), "torchrun", tmp_path / "script.py", ["--epoch=1"]) == "kind/torchrun"
     made = cluster.read()["objects"]
@@ -220,6 +221,7 @@ def test_a_pod_that_waits_says_why_and_what_to_do(one, events, words):
     assert re.search(words, state.waiting([one], events, SITE.kubernetes, "kind"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("message", "words"),
     [

@@ -8,7 +8,6 @@ import programs
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
-from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
 
 from handson.cluster import site as sites
 from handson.cluster.kubernetes import render
@@ -84,6 +83,7 @@ def test_the_overlays_are_what_render_makes_of_the_sites(tmp_path):
             assert base == (kept / path.relative_to(made)).read_text().replace(f"../../../base/{path.parent.name}", "BASE")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_object_keeps_the_schema_of_its_kind(manifests, release):
     everything = [one for objects in manifests.values() for one in objects]
@@ -93,7 +93,10 @@ def test_every_object_keeps_the_schema_of_its_kind(manifests, release):
         kubernetes_validate.validate(one, release, strict=True)
 
 
+@pytest.mark.slow
 def test_jobs_of_kubeflow_keep_its_own_schemas(manifests):
+    from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob  # half a second, which no other test needs
+
     for site in SITES:
         [train] = [one for one in manifests[site, "trainjob"] if one["kind"] == "TrainJob"]
         known = TrainerV1alpha1TrainJob.from_dict(train).to_dict()

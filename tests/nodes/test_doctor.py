@@ -87,6 +87,7 @@ def test_it_stops_at_the_broken_rung_with_status_1(monkeypatch):
     assert said[0] == "ok      first: fine" and said[1] == "BROKEN  second: it is not so" and "make it so" in said[2]
 
 
+@pytest.mark.slow
 def test_a_command_that_hangs_is_ended(tmp_path):
     status, _, _ = doctor.ask("sh", "-c", f"sleep 1000 & echo $! >{tmp_path}/pid; wait", limit=0.5)
     assert status is None
@@ -153,6 +154,7 @@ def test_an_mpiexec_that_does_not_start(stub, script, says, do):
     assert says in what and do in cure
 
 
+@pytest.mark.slow
 def test_an_mpiexec_that_hangs(stub, monkeypatch):
     stub("mpiexec", "sleep 1000")
     monkeypatch.setattr(doctor.ask, "__kwdefaults__", {"limit": 0.5})
@@ -176,6 +178,7 @@ def test_slurms_version_is_that_of_sbatch_as_its_qsub_tells_none(stub):
     assert doctor.batch().endswith("stubs/qsub, Slurm's (slurm-wlm 22.05.8)")
 
 
+@pytest.mark.slow
 def test_a_batch_system_that_does_not_answer(stub, monkeypatch):
     stub("qsub", "sleep 1000")
     monkeypatch.setattr(doctor.ask, "__kwdefaults__", {"limit": 0.5})
@@ -229,6 +232,7 @@ def test_a_host_that_runs_no_command(agent):
     assert "n2" in what and "Connection refused" in what and "handson-agent n2 hostname" in cure
 
 
+@pytest.mark.slow
 def test_a_host_that_does_not_answer(agent, monkeypatch):
     agent('[ "$1" = n2 ] && sleep 1000; exec sh -c "$2"')
     monkeypatch.setattr(doctor._there, "__kwdefaults__", {"limit": 1})

@@ -132,6 +132,7 @@ def test_the_memory_of_a_virtual_gpu_is_that_of_its_tensors_where_they_are_count
         process.stdin.close()
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_with_a_summary(tmp_path):
     command = [sys.executable, "-m", "handson", "watch", "--interval", "0.1", "-o", tmp_path / "samples.jsonl"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

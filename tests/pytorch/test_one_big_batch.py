@@ -178,6 +178,7 @@ def test_eleven_workers_share_the_images_as_well_as_two(task, out):
     assert sorted(sample for training in trainings for sample in training.samples[0]) == list(range(61))
 
 
+@pytest.mark.slow
 def test_each_worker_has_one_thread_on_the_core_of_its_gpu(task, out):
     trainings, _ = run(task, PlainNet, (4, 61, 3), out)
     cores = sorted(os.sched_getaffinity(0))

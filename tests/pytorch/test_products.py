@@ -84,6 +84,7 @@ def on_all(comm):
     return numbers(model), counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_a_split_network_trains_as_the_whole_one_with_one_all_reduce_in_each_direction(size):
     found = on_ranks(on_all, size)
@@ -142,6 +143,7 @@ def on_a_mesh(comm, inside):
     return mesh.get_local_rank("data"), mesh.get_local_rank("tensor"), numbers(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", ["tensor", "data"])
 def test_a_mesh_trains_as_one_process_with_all_images(inside):
     found = on_ranks(on_a_mesh, 4, inside)

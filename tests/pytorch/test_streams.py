@@ -20,6 +20,7 @@ def folder(tmp_path_factory):
     return map_files.write("digits", tmp_path_factory.mktemp("data") / "digits_files", say=lambda line: None)
 
 
+@pytest.mark.slow
 def test_files_hold_the_images_and_labels_of_the_data_set(folder):
     for part, name in zip(data.load("digits"), ("train", "test")):
         images, labels = ImageFiles(folder / f"{name}.txt", classes=10).batch(range(len(part)))

@@ -41,6 +41,7 @@ def sentence(folder, *words):
     return str(done.exception)
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_band_for_512_workers_and_draws_it_without_torch(tmp_path):
     folders = [a_run(tmp_path, workers) for workers in (1, 2, 4)]
     words = ["predict", *map(str, folders), "--network", "25gbit", "--per-node", "4", "--workers", "1,4,...,512", "-o", str(tmp_path / "figure.png")]

@@ -59,6 +59,7 @@ def measured(random, ranks, share=1.0, latency=LATENCY):
     return MeasuredNetwork(ranks, ranks, RATE, times)
 
 
+@pytest.mark.slow
 def test_a_network_measured_with_more_than_two_ranks_tells_overhead_from_latency():
     random = numpy.random.default_rng(3)
     model = fit([synthetic(random, 1), synthetic(random, 2, latency=0.01)], [measured(random, 4, latency=0.01)])
