@@ -167,7 +167,7 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
     libraries = {loaded_for([file]) for file in handed_in}
     jobs, took = estimate.jobs_of(missing), {}
     elsewhere = profile or cluster_file
-    spun, spin = (1.0, None) if elsewhere else speed.here(engines)
+    spun, spin = (1.0, None) if elsewhere else speed.here(engines, estimate.seconds_of(jobs, [engines], remembered.read()))
     known = remembered.read(spin)
     expected, words = (None, None) if elsewhere else estimate.in_words(jobs, [engines], known, spun)
     if not elsewhere:

@@ -1,6 +1,6 @@
 """How fast this machine computes now: a fixed piece of work on each core, by the clock and in CPU time. Called before a class is graded.
 
-Usage: python -m grader.instructors.grade.speed, which prints both as JSON.
+Usage: python -m grader.instructors.grade.speed TURNS, which prints both as JSON.
 """
 
 import json
@@ -14,11 +14,12 @@ from contextlib import suppress
 from handson.files import COURSE
 
 TRUSTED = 1.5  # the slowdown up to which CPU seconds show how fast a core is
-OBJECTS, TURNS = 10_000, 120  # less than a second in all, but long enough that other programs get their turns
+OBJECTS = 10_000
+MOST, LEAST = 120, 10  # turns of a spin: over a second in all, in which other programs get their turns, too; where a class takes seconds, not as long
 TOUCHED = 100_000  # objects that a forked process looks at, so that the kernel copies their memory
 
 
-def spin():
+def spin(turns=MOST):
     """(how many times as long other programs make the work take on one core, the CPU seconds of its fastest turn; None where they are many).
 
     As in grading, half of it is done by Python, which makes objects and writes them out, and half by the kernel, which forks a process and copies the
@@ -26,7 +27,7 @@ def spin():
     """
     objects = [str(number) for number in range(TOUCHED)]
     began, used = time.perf_counter(), [_cpu_seconds()]
-    for _ in range(TURNS):
+    for _ in range(turns):
         json.dumps({str(number): [number] for number in range(OBJECTS)})
         forked = os.fork()
         if forked == 0:
@@ -46,9 +47,13 @@ def _cpu_seconds():
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def here(engines=1):
-    """What `spin` returns, of as many spins at once as the engines have cores; (1, None) where no process can be started."""
-    command = [sys.executable, "-m", "grader.instructors.grade.speed"]
+def here(engines=1, expected=None):
+    """What `spin` returns, of as many spins at once as the engines have cores; (1, None) where no process can be started.
+
+    expected: the seconds that grading takes on an idle machine, if they are known: a spin takes a hundredth of them, within its limits.
+    """
+    turns = MOST if expected is None else max(LEAST, min(MOST, int(expected)))
+    command = [sys.executable, "-m", "grader.instructors.grade.speed", str(turns)]
     with suppress(OSError, ValueError, subprocess.TimeoutExpired):
         count = min(engines, len(os.sched_getaffinity(0)))
         running = [subprocess.Popen(command, cwd=COURSE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(count)]
@@ -64,4 +69,4 @@ def mean(spins):
 
 
 if __name__ == "__main__":
-    print(json.dumps(spin()))
+    print(json.dumps(spin(int(sys.argv[1]))))
