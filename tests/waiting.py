@@ -8,7 +8,10 @@ PATIENCE = 90  # seconds, on a busy machine
 def wait_until(condition, what, seconds=PATIENCE):
     """Wait for a true value of ``condition()`` and return it. what: the condition in words, or a function that gives them."""
     end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, f"waited {seconds} s in vain for: {what() if callable(what) else what}"
-        time.sleep(0.02)
-    return value
+    while True:
+        began = time.monotonic()
+        if value := condition():
+            return value
+        now = time.monotonic()
+        assert now < end, f"waited {seconds} s in vain for: {what() if callable(what) else what}"
+        time.sleep(min(0.5, max(0.02, 9 * (now - began))))  # what is waited for needs the cores, too

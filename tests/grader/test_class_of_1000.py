@@ -55,7 +55,7 @@ def undisturbed(handed_in, tmp_path_factory):
                 into[name] = max([into.get(name, 0), *(one.memory_info().rss for one in process)])
             except psutil.Error:
                 pass
-        time.sleep(0.2)
+        time.sleep(0.5)
     assert grader.returncode == 0
     return results(out), early, late
 
