@@ -6,8 +6,7 @@
 
 SHELL := bash
 export PYTHON SYSTEM_TORCH
-# Of what the caller has told Python. Without kept bytecode, every process would compile the course's modules again.
-unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
+unexport PYTHONPATH PYTHONHOME
 
 # The environment's commands come first on PATH, so that its mpiexec and qsub are used.
 IN_VENV := VIRTUAL_ENV="$(CURDIR)/.venv" PATH="$(CURDIR)/.venv/bin:$$PATH"
