@@ -39,7 +39,7 @@ class Run:
     def __init__(self, script, *options, ranks=None, folder):
         self.mark = f"HANDSON_TEST={uuid.uuid4().hex}"
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PBS_", "SLURM_"))}
-        environment |= {"PATH": f"{BIN}:{os.environ['PATH']}", "HANDSON_TEST": self.mark.split("=")[1]}
+        environment |= {"PATH": f"{BIN}:{os.environ['PATH']}", "HANDSON_TEST": self.mark.split("=")[1], "PYTHONFAULTHANDLER": "1"}
         command = [*PYTHON, str(SCRIPTS.get(script, script))]
         if ranks is None:
             words = [*command, *options]
@@ -55,7 +55,7 @@ class Run:
     def end(self):
         """Wait for its end, and for that of all that it started; itself, with `status`, `out` and `errors`."""
         try:
-            self.out, self.errors = self.process.communicate(timeout=PATIENCE)
+            self.out, self.errors = self._printed()
             self.status = self.process.returncode
             wait_until(lambda: not self.processes(), lambda: f"nothing is left running, but: {self.processes()}")
         finally:
@@ -63,6 +63,17 @@ class Run:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         return self
+
+    def _printed(self):
+        try:
+            return self.process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            running = self.processes()
+            for pid in [pid for pid, command in running.items() if command.startswith(sys.executable)]:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGABRT)  # Python prints where it stands
+            out, errors = self.process.communicate(timeout=PATIENCE)
+            raise AssertionError(f"it still ran after {PATIENCE} s: {running}; it had printed:\n{out}\n{errors}") from None
 
     def processes(self):
         """pid -> command line of all living processes of this run."""
