@@ -1,4 +1,5 @@
-"""Seeds: every known answer judged under 200 seeds of its inputs; none may get another verdict by luck.
+"""Seeds: every known answer judged under 200 seeds of its inputs; none may get another verdict by luck. And the typical mistakes in notebooks'
+functions under 2,000 seeds: none may look right, or like another one.
 
 ``python -m tests.bench.seeds UNIT [SEEDS]`` takes those of one unit.
 """
@@ -8,14 +9,17 @@ import time
 
 from grader.box import Server
 from grader.probes import FOR_NOTEBOOKS, FOR_SCRIPTS
-from tests.grader.known_under_seeds import entries, unexpected
+from tests.grader.known_under_seeds import alike, entries, unexpected
 
-SEEDS = 200
+SEEDS, OF_MISTAKES = 200, 2000
 
 
 def measure(folder, unit=None, seeds=SEEDS):
     """Rows (what, value, target). unit: whose answers are judged; None: those of all units."""
     begin, count, wrong = time.perf_counter(), 0, []
+    pairs = {(unit_of, gap, *names) for unit_of, gap, *names in alike(range(OF_MISTAKES)) if unit in (None, unit_of)}
+    for pair in pairs:
+        print("  " + ", ".join(pair), flush=True)
     servers = {True: Server(FOR_NOTEBOOKS), False: Server(FOR_SCRIPTS)}
     try:
         for of_unit, part, check, entry, is_wrong in entries():
@@ -30,6 +34,7 @@ def measure(folder, unit=None, seeds=SEEDS):
             server.stop()
     return [
         (f"known answers ({count}) that get another verdict than theirs under one of {seeds} seeds", f"{len(wrong)}", "0"),
+        (f"typical mistakes that look right, or like another one, under one of {OF_MISTAKES:,} seeds", f"{len(pairs)}", "0"),
         ("  minutes that took", f"{(time.perf_counter() - begin) / 60:.1f}", ""),
     ]
 

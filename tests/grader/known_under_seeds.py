@@ -1,12 +1,20 @@
 """Judges each known answer under many seeds: a verdict that depends on the seed is luck, and a mistake in the choice of cases."""
 
+import importlib
+from itertools import combinations
 from unittest import mock
 
 from grader import judging, observing
+from grader.checks.criteria import close
 from grader.course import UNITS
 from grader.instructors import hidden
 from grader.instructors.known_answers import LIMITS, TOGETHER, TOGETHER_WHOLE, known, may_fail, solved
+from grader.instructors.notebook_answers import Function
 from grader.verdict import FAILED, PASSED
+
+ALIKE = {  # the sentence of a mistake: that of another one, which has the same values. A speed-up is above every efficiency
+    "the speed-up is compared with `least`; the efficiency is in the last column": "that is the largest number of workers in the table, efficient or not"
+}
 
 
 def entries():
@@ -18,6 +26,17 @@ def entries():
                 for entry in of_kind:
                     if (name := entry.get("check", entry["gap"])) in checks:
                         yield unit, part, checks[name], entry, wrong
+
+
+def alike(seeds):
+    """(unit, gap, a typical mistake, another one or "right") of those that have the same values in all calls under one of the seeds."""
+    for unit in UNITS:
+        for gap, answer in importlib.import_module(f"grader.units.{unit}.instructors.notebook").ANSWERS.items():
+            for calls in (answer.calls(seed) for seed in seeds if isinstance(answer, Function)):
+                found = [{"right": call.right} | call.mistakes for call in calls]
+                for one, other in combinations(found[0], 2):
+                    if ALIKE.get(other) != one and all(close(values[one], values[other]) for values in found):
+                        yield unit, gap, other, one
 
 
 def unexpected(unit, part, check, entry, wrong, seeds, server):

@@ -93,7 +93,7 @@ ANSWERS = {
         },
     ),
     "sharded_bytes": Function(
-        lambda chance: {"method": chance.turn(["ddp", "zero", "fsdp"]), "parameters": 5040 * chance.randint(1, 999), "ranks": chance.randint(3, 10)},
+        lambda chance: {"method": chance.turn(["ddp", "zero", "fsdp"]), "parameters": 5040 * chance.randint(1, 999), "ranks": chance.randint(4, 10)},
         _sharded,
         {
             "DDP divides the images, not the state: each rank has all of it": _but(ddp=lambda n, ranks: 16 * n / ranks),

@@ -20,6 +20,13 @@ def _equal(blocks, tokens, width, parameters, part=2, all_reduces=4):
     return 4 * parameters / part / (all_reduces * blocks * 4 * tokens * width)
 
 
+def _step(chance):
+    """In turns, the ranks compute longer than they send, and send longer than they compute. Fewer ranks than bits of a byte."""
+    sent, ranks, rate = 1000 * chance.randint(200, 9000), chance.randint(2, 7), chance.randint(50, 1000)
+    share = chance.turn([chance.uniform(0.3, 0.8), chance.uniform(1.3, 3)])
+    return {"computing": share * 8 * ranks * sent / (rate * 1e6), "sent": sent, "ranks": ranks, "rate": rate}
+
+
 ANSWERS = {
     "products_bytes": Function(
         lambda chance: {
@@ -53,7 +60,7 @@ ANSWERS = {
         },
     ),
     "step_seconds": Function(
-        lambda chance: {"computing": chance.uniform(0.05, 0.5), "sent": 1000 * chance.randint(200, 9000), "ranks": chance.randint(2, 8), "rate": chance.randint(50, 1000)},
+        _step,
         lambda computing, sent, ranks, rate: computing + 8 * ranks * sent / (rate * 1e6),
         {
             "all ranks of a node send over its one network": lambda computing, sent, ranks, rate: computing + 8 * sent / (rate * 1e6),

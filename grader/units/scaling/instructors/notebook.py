@@ -67,15 +67,16 @@ def _but(**changes):
 
 
 def _offers(chance):
-    """In turns, throughput falls again before the budget is spent, grows beyond what it buys, and is the most where all of it is spent."""
+    """In turns, throughput falls again before the budget is spent, grows beyond what it buys, and is the most where all of it is spent. No two
+    offers have the same images/s, even numbers and odd ones: nothing says which of two equal ones is to be ordered."""
     falls, spent = chance.turn([(True, False), (False, False), (False, True)])
     prices = [chance.randint(40, 60), chance.randint(61, 90)]
     budget = chance.randint(5, 6) * prices[0] if spent else chance.randint(280, 360)
     throughputs = []
-    for price in prices:
+    for odd, price in enumerate(prices):
         peak = chance.randint(2, budget // price - 1) if falls else 9
         rate = chance.randint(80, 100) + 20 * (spent and not throughputs)
-        grown = [round(rate * nodes * (1 - 0.02 * nodes)) for nodes in range(1, 10)]  # so that one node has the most images/s for its price
+        grown = [2 * round(rate * nodes * (1 - 0.02 * nodes) / 2) + odd for nodes in range(1, 10)]  # so that one node has the most images/s for its price
         throughputs.append(grown[:peak] + [grown[peak - 1] - 20 * more for more in range(1, 10 - peak)])
     return {"budget": budget, "prices": prices, "throughputs": throughputs}
 
