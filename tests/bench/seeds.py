@@ -8,6 +8,7 @@ import sys
 import time
 
 from grader.box import Server
+from grader.course import UNITS
 from grader.probes import FOR_NOTEBOOKS, FOR_SCRIPTS
 from tests.grader.known_under_seeds import alike, entries, unexpected
 
@@ -17,7 +18,7 @@ SEEDS, OF_MISTAKES = 200, 2000
 def measure(folder, unit=None, seeds=SEEDS):
     """Rows (what, value, target). unit: whose answers are judged; None: those of all units."""
     begin, count, wrong = time.perf_counter(), 0, []
-    pairs = {(unit_of, gap, *names) for unit_of, gap, *names in alike(range(OF_MISTAKES)) if unit in (None, unit_of)}
+    pairs = set(alike(range(OF_MISTAKES), [unit] if unit else UNITS))
     for pair in pairs:
         print("  " + ", ".join(pair), flush=True)
     servers = {True: Server(FOR_NOTEBOOKS), False: Server(FOR_SCRIPTS)}
