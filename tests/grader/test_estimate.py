@@ -1,11 +1,12 @@
 """How long grading will take: a clock that only counts, against placings done by hand and by the Placer itself."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
 from grader.course import UNITS
-from grader.instructors.grade import estimate, record, remembered, work
+from grader.instructors.grade import estimate, record, remembered, speed, work
 from grader.instructors.grade.estimate import EstimateError
 from grader.instructors.grade.work import Cost
 from grader.probes import needs_frameworks
@@ -215,3 +216,16 @@ def test_the_course_knows_what_most_kinds_of_checks_of_each_unit_cost():
     for unit in UNITS:
         names = [estimate.name(kind) for kind in record.all_kinds() if kind[0] == unit]
         assert len(set(names) & set(known)) > len(names) / 2, f"{unit}: type python -m grader estimate --record"
+
+
+@pytest.mark.parametrize(("expected", "turns"), [(None, speed.MOST), (3, speed.LEAST), (60, 60), (5000, speed.MOST)])
+def test_the_longer_a_class_takes_the_longer_its_machine_is_measured(expected, turns, monkeypatch):
+    asked = []
+
+    def popen(command, **_):
+        asked.append(command)
+        return SimpleNamespace(communicate=lambda timeout: ("[1.0, 0.01]", None))
+
+    monkeypatch.setattr(speed.subprocess, "Popen", popen)
+    assert speed.here(1, expected) == (1.0, 0.01)
+    assert [command[-1] for command in asked] == [str(turns)]
