@@ -68,13 +68,17 @@ class Choice:
         return {"right": digest(gap, self.right), "mistakes": mistakes, "otherwise": self.otherwise}
 
 
+def answers(unit):
+    """A unit's ANSWERS."""
+    return importlib.import_module(f"grader.units.{unit}.instructors.notebook").ANSWERS
+
+
 def recorded_files():
     """{path of a unit's recorded.json, below the course's folder: its text}."""
     files = {}
     for path in sorted(FOLDER.glob("*/instructors/notebook.py")):
         unit = path.parents[1].name
-        answers = importlib.import_module(f"grader.units.{unit}.instructors.notebook").ANSWERS
-        files[Path("grader/units", unit, "recorded.json")] = _text({gap: answer.recorded(gap) for gap, answer in answers.items()})
+        files[Path("grader/units", unit, "recorded.json")] = _text({gap: answer.recorded(gap) for gap, answer in answers(unit).items()})
     return files
 
 

@@ -22,7 +22,7 @@ import numpy
 
 COURSE = Path(__file__).resolve().parent
 PACKAGES = ("grader", "handson")
-CALL = 0.15  # seconds that a call may take
+CALL = 0.3  # seconds that a call may take
 OFTEN, CALL_OF_SLOW = 3, 0.03  # after so many calls that took longer, a function's calls may take less
 FUNCTION = 10  # seconds that all calls of a function may take
 GAP = 1.5  # seconds that its calls for one gap may take, where that was too little

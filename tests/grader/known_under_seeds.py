@@ -1,7 +1,6 @@
 """Judges each known answer under many seeds: a verdict that depends on the seed is luck, and a mistake in the choice of cases."""
 
-import importlib
-from itertools import combinations
+from itertools import combinations, product
 from unittest import mock
 
 from grader import judging, observing
@@ -9,7 +8,7 @@ from grader.checks.criteria import close
 from grader.course import UNITS
 from grader.instructors import hidden
 from grader.instructors.known_answers import LIMITS, TOGETHER, TOGETHER_WHOLE, known, may_fail, solved
-from grader.instructors.notebook_answers import Function
+from grader.instructors.notebook_answers import Function, answers
 from grader.verdict import FAILED, PASSED
 
 ALIKE = {  # the sentence of a mistake: that of another one, which has the same values. A speed-up is above every efficiency
@@ -30,13 +29,12 @@ def entries():
 
 def alike(seeds, units=UNITS):
     """(unit, gap, a typical mistake, another one or "right") of those that have the same values in all calls under one of the seeds."""
-    for unit in units:
-        for gap, answer in importlib.import_module(f"grader.units.{unit}.instructors.notebook").ANSWERS.items():
-            for calls in (answer.calls(seed) for seed in seeds if isinstance(answer, Function)):
-                found = [{"right": call.right} | call.mistakes for call in calls]
-                for one, other in combinations(found[0], 2):
-                    if ALIKE.get(other) != one and all(close(values[one], values[other]) for values in found):
-                        yield unit, gap, other, one
+    functions = [(unit, gap, answer) for unit in units for gap, answer in answers(unit).items() if isinstance(answer, Function)]
+    for (unit, gap, answer), seed in product(functions, seeds):
+        found = [{"right": call.right} | call.mistakes for call in answer.calls(seed)]
+        for one, other in combinations(found[0], 2):
+            if ALIKE.get(other) != one and all(close(values[one], values[other]) for values in found):
+                yield unit, gap, other, one
 
 
 def unexpected(unit, part, check, entry, wrong, seeds, server):

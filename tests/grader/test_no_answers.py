@@ -5,7 +5,6 @@ other function is run in the place of a call that solves a gap. Predictions have
 """
 
 import ast
-import importlib
 import json
 import os
 import re
@@ -22,6 +21,7 @@ from sandbox_runs import needs_strong
 from grader import exercises, gaps
 from grader.course import UNITS
 from grader.instructors.bundle import TOP
+from grader.instructors import notebook_answers
 from grader.instructors.notebook_answers import Choice
 
 pytestmark = pytest.mark.slow
@@ -69,8 +69,7 @@ def test_no_function_or_constant_answers_a_gap_of_a_notebook(given, tmp_path):
 
 
 def choices():
-    answers = {unit: importlib.import_module(f"grader.units.{unit}.instructors.notebook").ANSWERS for unit in UNITS}
-    return [pytest.param(unit, gap, one.right, id=gap) for unit in UNITS for gap, one in answers[unit].items() if isinstance(one, Choice)]
+    return [pytest.param(unit, gap, one.right, id=gap) for unit in UNITS for gap, one in notebook_answers.answers(unit).items() if isinstance(one, Choice)]
 
 
 @pytest.mark.parametrize(("unit", "gap", "right"), choices())

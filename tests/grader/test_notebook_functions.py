@@ -1,6 +1,5 @@
 """The gaps of notebooks are judged alike by new inputs, as instructors grade, and by recorded ones, as students check."""
 
-import importlib
 import json
 import shutil
 
@@ -13,7 +12,7 @@ from grader.checks import notebook_functions
 from grader.course import UNITS
 from grader.gaps import GapError
 from grader.instructors.grade import work
-from grader.instructors.notebook_answers import Choice, Function, recorded_files
+from grader.instructors.notebook_answers import Choice, Function, answers, recorded_files
 from grader.instructors.release import release
 from grader.judging import judge
 from grader.instructors.known_answers import known, solved
@@ -35,7 +34,7 @@ NEVER_RIGHT = [  # formulas that agree with the right one in some calls
     ("profiling", "who_waits", lambda waits: (max(waits, key=lambda rank: sum(waits[rank].values())), 0)),
 ]
 ROUNDED = "the number is right, but rounded: return it as it is, and round where it is printed"
-ANSWERS = {unit: importlib.import_module(f"grader.units.{unit}.instructors.notebook").ANSWERS for unit in UNITS}
+ANSWERS = {unit: answers(unit) for unit in UNITS}
 CHECKS = {(unit, check.gap): check for unit, parts in UNITS.items() for part in parts for check in part.checks}
 
 
