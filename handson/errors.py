@@ -38,6 +38,15 @@ class WorkerError(OneSentence, RuntimeError):
     status = 1
 
 
+class Stopped(OneSentence):
+    """Somebody has pressed Ctrl-C in a training."""
+
+    status = 128 + signal.SIGINT  # as shells have it
+
+    def __init__(self):
+        super().__init__("stopped by Ctrl-C before the end, so it leaves no result")
+
+
 class EndTogether(SystemExit):
     """All ranks end, and rank 0 has said why."""
 
@@ -74,9 +83,11 @@ class OpenGap(OneSentence, NotImplementedError):
 
 def in_a_sentence(error):
     """DiskFull for an error that follows from a full disk, in this process or in a worker; GpuFull for one from a full GPU; OpenGap for a gap
-    without code; the error itself otherwise."""
+    without code; Stopped for Ctrl-C, and for what failed because Ctrl-C interrupted it; the error itself otherwise."""
     cause = error
     while cause is not None:
+        if isinstance(cause, KeyboardInterrupt) and not isinstance(error, OneSentence):
+            return Stopped()
         if (found := OPEN_GAP.search(str(cause))) and not isinstance(cause, OneSentence):
             return OpenGap(found[1] or found[2])
         if any(sign in str(cause) for sign in DISK_IS_FULL):

@@ -26,6 +26,7 @@ SERIES = (("#000000", "o", "-"), ("#D55E00", "^", "--"), ("#0072B2", "s", "-."),
 IDEAL = dict(color="0.3", linestyle="--", linewidth=1, label="ideal")
 CORES = dict(color="0.3", linestyle=":", linewidth=1.5, label="what the cores here allow")
 PREDICTED = "#D55E00"
+PICTURES = (".png", ".svg", ".pdf", ".eps", ".ps", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".gif")
 
 
 def part(name):
@@ -39,12 +40,12 @@ class FigureError(OneSentence, OSError):
 
 
 def save(drawing, path, description):
-    """Write a matplotlib Figure as `path` with .png and with .svg; returns both paths. Raises FigureError."""
+    """Write a matplotlib Figure as `path` with .png and with .svg, in place of another ending of pictures; returns both paths. Raises FigureError."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    stem = path.name.removesuffix(".png").removesuffix(".svg")
+    stem = path.stem if path.suffix.lower() in PICTURES else path.name
     paths = [path.with_name(f"{stem}.png"), path.with_name(f"{stem}.svg")]
     try:
         with matplotlib.rc_context({"svg.hashsalt": "handson"}), written_aside(paths[0]) as png, written_aside(paths[1]) as svg:

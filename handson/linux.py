@@ -162,13 +162,31 @@ def _sum(path, names):
         return None
 
 
-def loaded_libraries(word):
-    """The files of libraries that this process has loaded and whose path contains `word`."""
+def mapped_files(word, process="self"):
+    """The files that a process has mapped into its memory, such as libraries, and whose path contains `word`; none where it can't be looked into."""
     try:
-        with open("/proc/self/maps") as maps:
+        with open(f"/proc/{process}/maps") as maps:
             return sorted({line.split(maxsplit=5)[5].strip() for line in maps if word in line})
-    except OSError:  # no Linux
+    except OSError:  # it has ended, or is somebody else's; or no Linux
         return []
+
+
+def file_in_memory(process, name):
+    """The path at which the file in memory (memfd_create) called `name` of a process of this user can be opened; None if it has none, or has ended."""
+    try:
+        for number in os.listdir(f"/proc/{process}/fd"):
+            if os.readlink(path := f"/proc/{process}/fd/{number}").startswith(f"/memfd:{name} "):
+                return path
+    except OSError:
+        return None
+    return None
+
+
+def bytes_sent():
+    """Bytes that this node's network interfaces have sent so far, without loopback (source: proc_pid_net(5))."""
+    with open("/proc/net/dev") as file:
+        lines = [line.split(":") for line in file.readlines()[2:]]
+    return sum(int(numbers.split()[8]) for name, numbers in lines if name.strip() != "lo")
 
 
 def has_capability(number):

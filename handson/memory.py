@@ -8,8 +8,9 @@ from pathlib import Path
 
 from handson import figures
 from handson.errors import OneSentence
+from handson.sizes import bytes_of, words
 from handson.training import gpu_memory
-from handson.training.gpu_memory import PARTS, words
+from handson.training.gpu_memory import PARTS
 
 STYLES = {  # brightness and hatching differ as well as colour, so that they can be told apart in grey
     "parameters": dict(facecolor="#3A7CB8", hatch=""),
@@ -50,7 +51,7 @@ def parse(text):
     for word in filter(None, text.split(",")):
         part, _, size = word.partition("=")
         try:
-            found[part.strip()] = gpu_memory.bytes_of(size)
+            found[part.strip()] = bytes_of(size)
         except ValueError:
             raise NotCounted(f"--predicted: {word.strip()!r} is no size of a part: write it as in parameters=1.5MB,activations=20MB") from None
     return found

@@ -230,9 +230,10 @@ def drawn(results, path):
 
 @pytest.mark.slow
 def test_the_figure_is_written_as_png_and_svg_with_a_description(tmp_path):
-    for name in ("plot.png", "plot.svg", "plot"):
+    for name in ("plot.png", "plot.svg", "plot", "plot.PDF"):
         assert figure(lecture(), tmp_path / name) == [tmp_path / "plot.png", tmp_path / "plot.svg"]
-    assert sorted(os.listdir(tmp_path)) == ["plot.png", "plot.svg"]
+    assert figure(lecture(), tmp_path / "v1.5") == [tmp_path / "v1.5.png", tmp_path / "v1.5.svg"]
+    assert sorted(os.listdir(tmp_path)) == ["plot.png", "plot.svg", "v1.5.png", "v1.5.svg"]
     assert "multi_node, workers 4: 172.1 images/s, 3.37 times one worker" in drawn(lecture(), tmp_path / "plot")[0]
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from handson import memory
 from handson.errors import GpuFull, OneSentence, in_a_sentence
+from handson.sizes import bytes_of, words
 from handson.training import gpu_memory
-from handson.training.gpu_memory import OutOfMemory, bytes_of, words
+from handson.training.gpu_memory import OutOfMemory
 
 HELD = {"parameters": 3 * 2**20, "gradients": 2**20, "optimizer": 2 * 2**20, "activations": 20 * 2**20}
 

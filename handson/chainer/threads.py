@@ -10,7 +10,7 @@ def set_blas_threads(count):
 
     Returns None, and changes nothing, where NumPy uses another library: OMP_NUM_THREADS then sets the number of threads.
     """
-    for path in linux.loaded_libraries("openblas"):
+    for path in linux.mapped_files("openblas"):
         library = ctypes.CDLL(path)
         for form in ("scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}64_", "openblas_{}"):
             try:

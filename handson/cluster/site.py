@@ -11,6 +11,7 @@ from pathlib import Path
 
 from handson.errors import OneSentence
 from handson.files import COURSE
+from handson.sizes import bytes_of
 from handson.tables import known, table, text
 from handson.words import counted
 
@@ -213,7 +214,5 @@ def _rate(table, key, default):
 def _memory(table, key):
     value = table.get(key)
     if value is not None:
-        from handson.training.gpu_memory import bytes_of
-
         bytes_of(value)
     return value

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from handson import compare
+from handson.training.identity import OTHER_SYSTEMS
 from handson.training.results import ResultError, read
 
 
@@ -38,7 +39,7 @@ def like(run, exercises):
     """All Results of the same track and under the same conditions as `run`: those that it may be compared with.
 
     Scripts that train something else, and runs that were profiled, have other conditions. Of its own unit, only runs that communicated in
-    the same way are like `run`; those of other units need not, if they communicated in the usual way.
+    the same way are like `run`; those of other units need not, if they communicated in the usual way. Other systems' runs are like each other.
     """
     conditions, way = compare.conditions(run), compare.communication(run)
     usual = "", "", "", ""  # whether workers share cores follows from their number
@@ -46,6 +47,7 @@ def like(run, exercises):
         other
         for other in find(exercises, track=run.track)
         if compare.conditions(other) == conditions
+        and (other.unit == OTHER_SYSTEMS) == (run.unit == OTHER_SYSTEMS)
         and (compare.communication(other) == way or other.unit != run.unit and compare.communication(other)[:-1] == usual)
     ]
 

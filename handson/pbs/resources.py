@@ -3,6 +3,7 @@
 import re
 
 from handson.pbs.errors import PBSError, illegal_value, unknown_resource, walltime_limit
+from handson.sizes import bytes_of
 
 CHUNK = {  # resources of a node, allowed in a chunk of a select statement: name -> type
     "ncpus": "int", "ngpus": "int", "nmics": "int", "mpiprocs": "int", "ompthreads": "int", "naccelerators": "int",
@@ -64,8 +65,6 @@ def value_of(kind, text):
 
         return bits_per_second(text)
     if kind == "memory":
-        from handson.training.gpu_memory import bytes_of
-
         return bytes_of(text)
     return {"size": parse_size, "time": parse_time, "text": str}[kind](text)
 

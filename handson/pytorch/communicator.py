@@ -17,12 +17,11 @@ import torch
 import torch.distributed as dist
 
 from handson.cluster.nodes import current_node
-from handson.errors import EndTogether, OneSentence, TrackError, in_a_sentence, say
+from handson.errors import EndTogether, OneSentence, Stopped, TrackError, in_a_sentence, say
 from handson.pytorch import devices, problems
 from handson.pytorch.batches import division_problem
 from handson.pytorch.workers import Communicator, leave, loopback, lost_peer, stop_together
 from handson.training import data, mpi, options, supervisor, virtual_gpus, watchdog
-from handson.training.options import Stopped
 
 MEETING = timedelta(seconds=mpi.MEETING)  # for all ranks to start and to find each other
 NOT_COMPARED = {"out", "resume"}  # only rank 0 writes, and nodes may have their files in different places
@@ -75,8 +74,6 @@ def meet(args):
         watchdog.begin(args.patience)
         yield comm
         dist.barrier()
-    except KeyboardInterrupt:
-        leave(Stopped.status)
     except EndTogether as end:
         _finish(end.code)
     except SystemExit as end:
@@ -85,6 +82,8 @@ def meet(args):
             leave(end.code if isinstance(end.code, int) else 1)
     except BaseException as error:
         error = in_a_sentence(error)
+        if isinstance(error, Stopped):
+            leave(error.status)
         if isinstance(error, OneSentence):
             problems.say_once(error, comm)
             leave(error.status)

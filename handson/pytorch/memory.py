@@ -21,6 +21,7 @@ from handson import linux
 from handson.errors import TrackError
 from handson.pytorch import memory_formulas
 from handson.pytorch.tensor_counter import OutOfMemory, TensorCounter  # noqa: F401 - OutOfMemory for notebooks
+from handson.sizes import words
 from handson.training import gpu_memory
 from handson.training.options import launcher_rank
 
@@ -177,6 +178,6 @@ def _limit_gpu(device, gpu, limit):
     """Have CUDA refuse what is beyond the limit, in bytes; returns what the GPU has for this process."""
     whole = torch.cuda.get_device_properties(device).total_memory
     if math.inf > limit > whole:
-        raise TrackError(f"--gpu-memory: GPU {gpu} has {gpu_memory.words(whole)}, less than {gpu_memory.words(limit)}: give a smaller size")
+        raise TrackError(f"--gpu-memory: GPU {gpu} has {words(whole)}, less than {words(limit)}: give a smaller size")
     torch.cuda.set_per_process_memory_fraction(min(1.0, limit / whole), device)
     return min(limit, whole)

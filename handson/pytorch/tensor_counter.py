@@ -9,6 +9,7 @@ import weakref
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
+from handson import sizes
 from handson.training import gpu_memory
 from handson.training.gpu_memory import PARTS
 
@@ -74,7 +75,7 @@ class TensorCounter(TorchDispatchMode):
             refused = REFUSED.search(str(error))
             if not refused or self.limit == math.inf or isinstance(error, OutOfMemory):
                 raise
-            raise self.refusal(float(refused[1]) * 2 ** gpu_memory.UNITS[(refused[2] or "").lower()], function) from None
+            raise self.refusal(float(refused[1]) * 2 ** sizes.UNITS[(refused[2] or "").lower()], function) from None
         if kind := _kind(function):
             for tensor in made if isinstance(made, (tuple, list)) else (made,):
                 for storage in self._storages(tensor):

@@ -16,7 +16,7 @@ from handson.scaling.runs import RunsError, check
 DRAWS = 300
 KEPT = 500  # steps of each run that are resampled; more change nothing but the time
 WITHIN = network.Cluster.within  # between two processes of a node, where nothing was measured
-BAND = (0.0025, 0.9975)  # of the draws; a bootstrap of short runs is too narrow, and so wide a one held the truth in 95 of 100 synthetic cases
+BAND = (0.0025, 0.9975)  # of the draws: this wide, since a bootstrap of short runs is too narrow; it held the truth in 95 of 100 synthetic cases
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def serve(comm, args):
     cluster, role, index = meeting.read(os.environ["TF_CONFIG"])
     settings = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=4)  # with one of the latter, it would hang
     server = tf.distribute.Server(tf.train.ClusterSpec(cluster), job_name=role, task_index=index, protocol="grpc", config=settings, start=True)
-    watchdog.begin(patience=0)  # it waits for work as long as the chief lives
+    watchdog.begin(patience=0)  # no limit: it waits for work until the chief ends
     meeting.end_with_first()
     server.join()
 
@@ -59,7 +59,7 @@ def evaluator(strategy, model, test_set, batchsize):
     if not all(strategy.extended.variable_created_in_scope(variable.value) for variable in model.variables):
         raise TrackError("the model has variables that the strategy doesn't know of: make it inside `with strategy.scope():`, in `build` of replicas.py")
     total, number = batchsize * strategy.num_replicas_in_sync, len(test_set)
-    filled = number + -number % total  # with images that count nothing: no worker may be without
+    filled = number + -number % total  # images that count nothing are added, until each worker has as many
     of_all = [numpy.resize(one, (filled, *one.shape[1:])) for one in (test_set.images, test_set.labels)]
     counts = (numpy.arange(filled) < number).astype("float32")
     options = tf.data.Options().merge(UNTUNED)

@@ -13,9 +13,8 @@ import traceback
 from mpi4py import MPI
 
 from handson.cluster.nodes import current_node
-from handson.errors import OneSentence, in_a_sentence
+from handson.errors import OneSentence, Stopped, in_a_sentence
 from handson.training import watchdog
-from handson.training.options import Stopped
 
 COME = 5  # seconds in which all ranks come to a problem that one has come to, on a busy machine
 _exit_limit = None  # seconds; None until installed
@@ -46,9 +45,9 @@ def all_ranks_end_together():
 
 
 def _end_all(error):
-    if isinstance(error, KeyboardInterrupt) and watchdog.is_watched():
-        os._exit(Stopped.status)
     error = in_a_sentence(error)
+    if isinstance(error, Stopped) and watchdog.is_watched():
+        os._exit(error.status)
     world = MPI.COMM_WORLD
     here = f"rank {world.rank} of {world.size} on {current_node()}"
     of_all = getattr(error, "on_all_ranks", False)

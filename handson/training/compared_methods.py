@@ -2,8 +2,8 @@
 
 import copy
 import time
-from pathlib import Path
 
+from handson import linux
 from handson.profiling import recording
 from handson.training import gpu_memory, options, results, step_times
 
@@ -39,12 +39,6 @@ def one_run(args, method, seed):
     return args
 
 
-def interface_bytes():
-    """Bytes that this node's network interfaces have sent so far, without loopback (source: proc(5), /proc/net/dev)."""
-    lines = [line.split(":") for line in Path("/proc/net/dev").read_text().splitlines()[2:]]
-    return sum(int(numbers.split()[8]) for name, numbers in lines if name.strip() != "lo")
-
-
 class Progress:
     """Rank 0's table of a training, with the seconds of training alone and the bytes that its node has sent.
 
@@ -59,12 +53,12 @@ class Progress:
 
     def _go_on(self):
         self.barrier()
-        self.begin, self.sent = time.perf_counter(), interface_bytes()
+        self.begin, self.sent = time.perf_counter(), linux.bytes_sent()
 
     def add(self, loss, evaluate):
         """One more epoch is over. Rank 0 calls `evaluate`, which returns the accuracy, while the clock stands still. loss: a number, or a function."""
         self.seconds += time.perf_counter() - self.begin
-        self.bytes += interface_bytes() - self.sent
+        self.bytes += linux.bytes_sent() - self.sent
         if self.comm.rank == 0:
             row = {
                 "epoch": len(self.log) + 1,
@@ -96,7 +90,7 @@ class Losses(Progress):
         """One more epoch is over. All ranks call it. loss: of its last batch, a number or a tensor; only that of rank 0 counts."""
         self.barrier()
         self.seconds += time.perf_counter() - self.begin
-        self.bytes += interface_bytes() - self.sent
+        self.bytes += linux.bytes_sent() - self.sent
         if self.comm.rank == 0:
             self.log.append({"epoch": len(self.log) + 1, "main/loss": float(loss), "elapsed_time": self.seconds, "bytes": self.bytes})
             print(f"{len(self.log):<6} {float(loss):<9.4f}  {self.seconds:<12.2f}  {self.bytes / 1e6:.2f}", flush=True)

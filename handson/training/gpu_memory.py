@@ -5,21 +5,18 @@ tensors of a rank. Nothing is counted unless --gpu-memory asks for it.
 """
 
 import json
-import math
 import mmap
 import os
-import re
 import struct
 from pathlib import Path
 
+from handson import linux
 from handson.errors import OneSentence
 from handson.files import written_aside
+from handson.sizes import words
 
 PARTS = ("parameters", "gradients", "optimizer", "activations")
 VARIABLE = "HANDSON_GPU_MEMORY"  # what --gpu-memory is where a command line does not say; `qsub -l gpu_memory=300mb` sets it
-UNLIMITED = "unlimited"  # the size of a GPU whose tensors are counted, and never refused
-UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-SIZES = f"a number with KB, MB, GB or TB such as 300MB, or {UNLIMITED}"
 LARGEST_FILE = 16 * 2**20  # bytes
 LONGEST_STEP = 5_000  # moments of a step that a file keeps
 LIVE = "handson_gpu_memory"  # the name of a process's file in memory: bytes in use, and the limit
@@ -27,26 +24,6 @@ LIVE_FORMAT = struct.Struct("dd")
 
 limit = None  # bytes that this run gives each GPU; math.inf: unlimited; None: nothing is counted
 folder = None  # where its ranks write what they have counted
-
-
-def bytes_of(text):
-    """The bytes in ``300MB`` or ``1.5gb`` (a MB has 2**20 bytes, as in nvidia-smi and PBS); math.inf for ``unlimited``. Raises ValueError."""
-    text = str(text).strip().lower()
-    if text == UNLIMITED:
-        return math.inf
-    found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([kmgt]?)i?b", text)
-    size = int(float(found[1]) * 2 ** UNITS[found[2]]) if found else 0
-    if not 0 < size < 2**60:
-        raise ValueError(f"the memory of a GPU is {SIZES}, not {text[:40]!r}")
-    return size
-
-
-def words(size):
-    """Bytes for people: ``300.0 MB``."""
-    if size == math.inf:
-        return UNLIMITED
-    unit = next((unit for unit in ("GB", "MB", "KB") if size >= 2 ** UNITS[unit[0].lower()]), "B")
-    return f"{size / 2 ** UNITS[unit[:-1].lower()]:.1f} {unit}" if unit != "B" else f"{size:.0f} B"
 
 
 class OutOfMemory(OneSentence):
@@ -153,11 +130,10 @@ class Live:
 
 def live(process):
     """(bytes in use, limit in bytes) of a process that counts; None for any other. It looks at processes of this user alone."""
+    if (path := linux.file_in_memory(process, LIVE)) is None:
+        return None
     try:
-        for name in os.listdir(f"/proc/{process}/fd"):
-            if os.readlink(path := f"/proc/{process}/fd/{name}").startswith(f"/memfd:{LIVE} "):
-                with open(path, "rb") as file:
-                    return LIVE_FORMAT.unpack(file.read(LIVE_FORMAT.size))
+        with open(path, "rb") as file:
+            return LIVE_FORMAT.unpack(file.read(LIVE_FORMAT.size))
     except (OSError, struct.error):  # it has ended, or belongs to somebody else
         return None
-    return None

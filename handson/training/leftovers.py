@@ -39,11 +39,7 @@ def _old(folder, pattern):
 def _mapped(process):
     """The names of the files of MPICH that a process has in its memory. A process that can't be looked into keeps none from being removed:
     it is no rank of this user's."""
-    try:
-        with open(f"/proc/{process}/maps") as maps:
-            return {line.split()[5].rpartition("/")[2] for line in maps if "/mpich_shm_" in line}
-    except OSError:
-        return set()
+    return {Path(path.split()[0]).name for path in linux.mapped_files("/mpich_shm_", process)}  # " (deleted)" may follow a path
 
 
 def _starts_of_mpiexec():

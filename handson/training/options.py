@@ -9,20 +9,12 @@ import sys
 import time
 from pathlib import Path
 
-from handson.errors import OneSentence, in_a_sentence, say
+from handson import sizes
+from handson.errors import OneSentence, Stopped, in_a_sentence, say
 from handson.training import gpu_memory, identity, watchdog
 from handson.training.worker_processes import kill_all
 
 LEARNING_RATE = 0.02  # unless --lr says otherwise
-
-
-class Stopped(OneSentence):
-    """Somebody has pressed Ctrl-C."""
-
-    status = 128 + signal.SIGINT  # as shells have it
-
-    def __init__(self):
-        super().__init__("stopped by Ctrl-C before the end, so it leaves no result")
 
 
 class OneSentenceParser(argparse.ArgumentParser):
@@ -119,9 +111,9 @@ def share(text):
 def memory(text):
     """An argparse type: "300MB" -> bytes."""
     try:
-        return gpu_memory.bytes_of(text)
+        return sizes.bytes_of(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"must be {gpu_memory.SIZES}, not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be {sizes.SIZES}, not {text!r}") from None
 
 
 def training_parser(program, gpus, add_options=None):
@@ -191,13 +183,12 @@ def make_out(parser, out):
 
 def _one_sentence(kind, error, traceback):
     """The excepthook: where an error is a sentence for the user, print it instead of a traceback, clean up, and end with the error's status."""
-    if kind is KeyboardInterrupt:
+    error = in_a_sentence(error)
+    if isinstance(error, Stopped):
         if watchdog.is_watched():
-            os._exit(Stopped.status)
+            os._exit(error.status)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt the clean-up
         kill_all()
-        error = Stopped()
-    error = in_a_sentence(error)
     if not isinstance(error, OneSentence):
         return sys.__excepthook__(kind, error, traceback)
     for note in getattr(error, "__notes__", []):

@@ -56,7 +56,7 @@ class Result:
     lr: float = LEARNING_RATE
     network: str = ""  # the rate of each node's network, such as "100mbit"; "" where it is not limited
     communicator: str = ""  # what carries the gradients: "gloo", "nccl", "naive", ...; "" where no communicator does
-    gradients: str = ""  # the type in which they travel, such as "float16"; "": that of the parameters, each parameter by itself
+    gradients: str = ""  # the type in which they travel, such as "float16"; "": in that of the parameters, and each parameter alone
     double_buffering: bool = False  # the gradients of a step travel while the next one is computed
     versions: dict = field(default_factory=dict)  # software -> version
     usage: dict | None = None  # of devices during the run, as handson.profiling.usage.read has it

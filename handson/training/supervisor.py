@@ -14,13 +14,13 @@ import warnings
 
 from handson import linux
 from handson.cluster.nodes import current_node
-from handson.errors import say
+from handson.errors import Stopped, say
 from handson.training import watchdog
-from handson.training.options import Stopped, launcher_rank
+from handson.training.options import launcher_rank
 
 LOOK = 0.5  # seconds between two looks at the rank
 GRACE = 3  # seconds that a rank has to end by itself, and that other watchers have to report theirs, too
-LOOKS = 6  # looks in a row at which ranks are missing, and no more of them are there: mpiexec is not just starting them, they have ended
+LOOKS = 6  # so many looks in a row find ranks missing, and the same number: mpiexec is not still starting them, they have ended
 
 
 def name():

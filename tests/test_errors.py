@@ -1,0 +1,39 @@
+"""Which sentence stands for an error."""
+
+import os
+
+import pytest
+
+from handson.errors import DiskFull, Stopped, in_a_sentence
+
+
+def cleaning_up_fails():
+    try:
+        raise KeyboardInterrupt
+    finally:
+        os.close(-1)
+
+
+def the_disk_is_full():
+    try:
+        raise KeyboardInterrupt
+    finally:
+        raise DiskFull
+
+
+def an_error_was_handled_before():
+    try:
+        os.close(-1)
+    except OSError:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("fails, expected", [
+    (cleaning_up_fails, Stopped),
+    (an_error_was_handled_before, Stopped),
+    (the_disk_is_full, DiskFull),
+])  # fmt: skip
+def test_what_ctrl_c_interrupts_is_told_as_ctrl_c_unless_it_says_more_itself(fails, expected):
+    with pytest.raises(BaseException) as raised:
+        fails()
+    assert type(in_a_sentence(raised.value)) is expected
