@@ -199,7 +199,7 @@ plots.throughputs(rates)
 # Most curves rise steeply at first, then flatten: from some size on, the device has enough to do. On a core this comes soon, at 4 to 16
 # images; a GPU with thousands of cores needs many more. If yours falls at the end, the images of a step don't fit into the caches any more.
 #
-# The largest batch is not always the one to take: it needs more memory, and you will see in the next notebook what it does to the
+# The largest batch is not always the one to take: it needs more memory, and the notebook on several GPUs shows what it does to the
 # accuracy. So read from the table the *smallest* batch size that comes close to the best throughput.
 
 

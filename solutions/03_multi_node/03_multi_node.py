@@ -405,4 +405,4 @@ check("multi_node")
 # - Estimate from the number of parameters what a network costs in each step.
 # - Write a data-parallel training from an empty file.
 #
-# Go on with the next notebook; the file browser on the left has them in order. It shows *why* a training is slow.
+# Go on with the next notebook; the file browser on the left has them in order.

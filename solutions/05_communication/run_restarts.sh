@@ -16,6 +16,7 @@ run="cd '$PWD' && PATH='$PATH' PBS_JOBID='$PBS_JOBID' OMP_NUM_THREADS=1 TORCH_CP
     torchrun --nnodes $nodes --nproc-per-node 1 --max-restarts 3 --rdzv-backend c10d --rdzv-id '$PBS_JOBID' \
     --rdzv-endpoint '$first:29400' --rdzv-conf keep_alive_interval=2 pytorch/train_restarts.py $OPTIONS"
 
+# handson-agent starts a command on a node of this job, as pbsdsh, srun or ssh would. $PBS_NODEFILE is a file with the name of a node in each line.
 status=0 pids=""
 on() { handson-agent "$1" "$run" || { code=$?; [ $code -eq 137 ] && handson-agent "$1" "$run"; } || return $code; } # 137: the node was killed, and is back now
 for node in $(uniq "$PBS_NODEFILE"); do

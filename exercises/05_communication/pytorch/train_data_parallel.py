@@ -33,7 +33,7 @@ def train(comm, args, method, train_set, test_set):
     torch.manual_seed(args.seed + comm.rank)  # parameters of its own on each rank, until they are broadcast
     model = DeepNet(len(train_set.classes)).to(device)
     if method == "torch-ddp":
-        replica, in_flight = DistributedDataParallel(model, broadcast_buffers=False), []
+        replica, in_flight = DistributedDataParallel(model, broadcast_buffers=False), []  # no statistics from rank 0
     else:
         data_parallel.broadcast(model)
         buckets = data_parallel.fill_buckets(list(model.parameters()), METHODS[method])

@@ -38,7 +38,7 @@ def train(comm, args, method, train_set, test_set):
 
     torch.manual_seed(args.seed)
     model = WideNet(len(train_set.classes)).to(device)
-    replica = DistributedDataParallel(model, broadcast_buffers=False)  # or each forward pass would wait for statistics of rank 0
+    replica = DistributedDataParallel(model, broadcast_buffers=False)  # no statistics from rank 0
     hook, make_state = METHODS[method]
     state = make_state()
     replica.register_comm_hook(state, compared_methods.after_warm_up(hook, args.warm_up, hooks.plain))
