@@ -4,7 +4,7 @@ import numpy
 
 TOLERANCE = 1e-8  # relative; probes compute in double precision
 FEW = 20  # samples
-BESIDE = "right", "start", "losses", "hits"  # names in an oracle's dictionary that are no sentences on misconceptions
+BESIDE = "right", "start", "losses", "classes"  # names in an oracle's dictionary that are no sentences on misconceptions
 
 
 def close(one, other, tolerance=TOLERANCE):
@@ -34,6 +34,11 @@ def images_counted(images, right, misconceptions, who=""):
     """None if a run reports `right`, the number of images that it trained on; else a sentence on what is wrong with its number."""
     problem = explained(images, right, misconceptions)
     return problem if problem is None else because(f"{who}images = {images:g}, but {right} went through the network", problem)
+
+
+def on_each_rank(judge):
+    """A judge of what each rank does by itself, from one that judges the only rank."""
+    return lambda seen, case, expected: next(filter(None, (judge([of_rank], case, expected) for of_rank in seen)), None)
 
 
 def because(sentence, problem):

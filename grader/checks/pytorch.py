@@ -11,17 +11,11 @@ PROBES, ORACLES = "grader.probes.pytorch", "grader.oracles.pytorch"
 
 def new_order_every_epoch(seen, case, expected):
     for rank, of_rank in enumerate(seen):
-        who, part, orders = _who(rank, seen), of_rank["part"], of_rank["orders"]
-        if any(sorted(order) != part for order in orders):
-            return f"{who}an epoch does not contain each of the {len(part)} images of the shard once"
-        if all(order == orders[0] for order in orders):
-            number = next((number for number, order in enumerate(expected["orders"][rank]) if order == orders[0]), None)
-            which = f"images {_begin(orders[0])}, ..." if number is None else f"that of epoch {number}"
-            return f"{who}every epoch has the same order ({which}): the sampler is not told which epoch it is, or always the same"
-        if len(set(map(tuple, orders))) < len(orders):
-            later = next(epoch for epoch, order in enumerate(orders) if order in orders[:epoch])
-            return f"{who}epochs {orders.index(orders[later])} and {later} have the same order"
-    return None
+        part = of_rank["part"]
+        if any(sorted(order) != part for order in of_rank["orders"]):
+            return f"{_who(rank, seen)}an epoch does not contain each of the {len(part)} images of the shard once"
+    new = training.new_order_every_epoch("the sampler is not told which epoch it is, or always the same")
+    return new([{"parts": [of_rank["part"]], "orders": [of_rank["orders"]]} for of_rank in seen], case, expected)
 
 
 def order_follows_epoch(seen, case, expected):
@@ -130,14 +124,14 @@ def step_as_one_batch(seen, case, expected):
 
 def _reported(seen, expected, steps=None):
     """None, or a sentence on `loss` or `outputs` of one of the first `steps`, which the script reports after each."""
-    for number, (loss, hits) in enumerate(zip(expected["losses"][:steps], expected["hits"])):
+    for number, (loss, classes) in enumerate(zip(expected["losses"][:steps], expected["classes"])):
         found = numpy.mean([of_rank["losses"][number] for of_rank in seen])
         if not criteria.close(found, loss):
             mean = "the mean of the ranks' `loss`" if len(seen) > 1 else "`loss`"
             right = "the mean cross-entropy of the network's scores, over the images of all ranks," if len(seen) > 1 else "the mean cross-entropy of the network's scores"
             return f"in step {number + 1} {mean} is {found:.4g}; {right} is {loss:.4g}"
-        for rank, (of_rank, right) in enumerate(zip(seen, hits)):
-            if of_rank["hits"][number] != right:
+        for rank, (of_rank, right) in enumerate(zip(seen, classes)):
+            if of_rank["classes"][number] != right:
                 return f"{_who(rank, seen)}in step {number + 1} `outputs` are not the network's scores of the batch, from which the script computes the accuracy"
     return None
 
@@ -168,7 +162,7 @@ def shuffle(*cases):
 
 def _steps(case):
     steps = -(-max(case["lengths"]) // case["batchsize"]) * case["epochs"]
-    return {"parameters": Array((steps, None)), "losses": (float,) * steps, "passes": ([(int, bool)],) * steps, "hits": (int,) * steps}
+    return {"parameters": Array((steps, None)), "losses": (float,) * steps, "passes": ([(int, bool)],) * steps, "classes": ([int],) * steps}
 
 
 def replica(*cases):

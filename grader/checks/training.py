@@ -1,5 +1,6 @@
 """Judges for the gaps of training scripts, for both tracks: each judges what probes observed (see grader.checks.check.Criterion)."""
 
+import math
 import random
 import re
 
@@ -46,18 +47,21 @@ def right_gpu(seen, case, expected):
 def new_order_every_epoch(why):
     """A judge: each epoch has another order of the images. `why`: the most common reason why all epochs have the same order.
 
-    The observations: "parts", the images of each part, and "orders", for each part the order in each epoch.
+    The observations: "parts", the images of each part, and "orders", for each part the order in each epoch. The oracle's, where there is one:
+    "orders", for each rank the right order in each epoch.
     """
 
     def judge(seen, case, expected):
-        for part, orders in ((part, orders) for of_rank in seen for part, orders in zip(of_rank["parts"], of_rank["orders"])):
-            if all(order == part for order in orders):
-                return "in every epoch images come in the order of the data set: nothing shuffles them"
-            different = set(map(tuple, orders))
-            if len(different) == 1 < len(orders):
-                return f"every epoch has the same order (images {', '.join(map(str, orders[0][:3]))}, ...): {why}"
-            if len(different) < len(orders):
-                return "some epochs have the same order as others"
+        for rank, of_rank in enumerate(seen):
+            who, right = f"on rank {rank} " * (len(seen) > 1), expected["orders"][rank] if expected else ()
+            for part, orders in zip(of_rank["parts"], of_rank["orders"]):
+                if all(order == part for order in orders):
+                    return f"{who}in every epoch images come in the order of the data set: nothing shuffles them"
+                if all(order == orders[0] for order in orders):
+                    which = f"that of epoch {right.index(orders[0])}" if orders[0] in right else f"images {', '.join(map(str, orders[0][:3]))}, ..."
+                    return f"{who}every epoch has the same order ({which}): {why}"
+                if later := next((epoch for epoch, order in enumerate(orders) if order in orders[:epoch]), None):
+                    return f"{who}epochs {orders.index(orders[later])} and {later} have the same order"
         return None
 
     return judge
@@ -135,7 +139,7 @@ def images_a_second(seen, case, expected):
                 "these are images per minute": images / seconds * 60,
                 "these are images per millisecond": images / seconds / 1000,
                 "it is the time of an epoch's images": images / seconds / (case["epochs"] - case["first_epoch"]),
-            }
+            } if math.isfinite(images) else {}  # fmt: skip
             how = criteria.explained(throughput, images / seconds, wrong) or "it should be images / seconds"
             who = f"rank {rank} has " if len(seen) > 1 else ""
             return f"{who}throughput = {throughput:.4g} for {images:g} images in {seconds} seconds: {how}"

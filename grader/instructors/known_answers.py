@@ -25,7 +25,7 @@ UNITS = COURSE / "grader/units"
 SITE = "local"
 SEED = 0  # of the inputs; `make bench ARGS=seeds` judges under many
 TOGETHER, TOGETHER_WHOLE = 40, 6  # cases that run in the same processes, of a gap and of a whole script: a rank may answer a few megabytes
-LIMITS = Limits(cpu_seconds=120, wall_seconds=300, memory_bytes=2 << 30)  # of as many
+LIMITS = Limits(cpu_seconds=120, wall_seconds=300, memory_bytes=2 << 30)  # of so many cases together
 
 
 @functools.cache  # a file has a thousand lines, and is asked for again and again

@@ -16,8 +16,8 @@ from handson.training.data import enlarge
 
 def step(rank, ranks, case):
     """{"start": the parameters at first; "right": those (1, steps, numbers) after each step of one process on the whole batch; sentence on a
-    misconception: the parameters that it leads to; "losses", "hits": in each step the mean loss over the images, and how many of them each
-    rank gets right}."""
+    misconception: the parameters that it leads to; "losses", "classes": in each step the mean loss over the images, and the class that
+    the network gives each image of each rank}."""
     rules = {"right": {}}
     rules["the gradients are not cleared: those of the last step are still in them (`optimizer.zero_grad()`)"] = {"clear": False}
     rules["the gradients are cleared only once an epoch: each step begins with `optimizer.zero_grad()`"] = {"clear": "in an epoch's first step"}
@@ -46,7 +46,7 @@ def step(rank, ranks, case):
         rules["the sum is divided by args.batchsize, but batches can be smaller: divide by the number of images"] = {"weights": "batchsize"}
     found = {sentence: _train(case, **rule) for sentence, rule in rules.items()}
     traces = {sentence: trace[None] for sentence, (trace, _, _) in found.items()}
-    return traces | {"start": flat(_given(case)[0].parameters()), "losses": found["right"][1], "hits": found["right"][2]}
+    return traces | {"start": flat(_given(case)[0].parameters()), "losses": found["right"][1], "classes": found["right"][2]}
 
 
 def _given(case):
@@ -63,27 +63,27 @@ def _given(case):
 
 
 def _train(case, clear=True, update=1, scale=1.0, weights="total", softmax=False, ranks=None):
-    """(the parameters after each step, the mean losses, the hits of each rank), by one of the rules of `step`."""
-    (model, steps_of_epoch, steps), trace, losses, hits = _given(case), [], [], []
+    """(the parameters after each step, the mean losses, the classes for each rank's images), by one of the rules of `step`."""
+    (model, steps_of_epoch, steps), trace, losses, classes = _given(case), [], [], []
     optimizer = torch.optim.SGD(model.parameters(), lr=case["lr"], momentum=0.9)
     for number, of_ranks in enumerate(steps):
         total = sum(len(labels) for _, labels in of_ranks)
         if clear is True or clear and number % steps_of_epoch == 0:
             optimizer.zero_grad()
         losses.append(0.0)
-        hits.append([])
+        classes.append([])
         for images, labels in of_ranks[:ranks]:
             outputs, size, own = model(images), len(of_ranks), len(labels)
             loss = F.cross_entropy(outputs.softmax(dim=1) if softmax else outputs, labels, reduction="sum")
             losses[-1] += loss.item() / total
-            hits[-1].append(int((outputs.argmax(dim=1) == labels).sum()))
+            classes[-1].append(outputs.argmax(dim=1).tolist())
             divisors = {"total": total, "own": own * size, "twice": own * total, "mean": total * size, "epoch": sum(case["lengths"])}
             divisors["batchsize"] = case.get("batchsize", max(case["lengths"])) * size
             (loss / divisors[weights] * (total if scale == "total" else scale)).backward()
         for _ in range(update):
             optimizer.step()
         trace.append(flat(model.parameters()))
-    return numpy.stack(trace), losses, hits
+    return numpy.stack(trace), losses, classes
 
 
 def replica(rank, ranks, case):

@@ -303,8 +303,8 @@ def shuffle(rank, ranks, source, case):
 
 
 def step(rank, ranks, source, case):
-    """The parameters after each training step, the forward passes in it, its loss, and how many of its `outputs` are right ("hits")."""
-    trace, losses, passes, hits = [], [], [], []
+    """The parameters after each training step, the forward passes in it, its loss, and the class that its `outputs` give each image ("classes")."""
+    trace, losses, passes, classes = [], [], [], []
 
     def begin(names):
         names.model.passes.clear()
@@ -318,11 +318,11 @@ def step(rank, ranks, source, case):
         losses.append(float(names.loss.detach()))
         if tuple(names.outputs.shape) != (len(names.labels), 10):
             raise Wrong(f"`outputs` should have a row for each of the {len(names.labels)} images; its shape is {tuple(names.outputs.shape)}")
-        hits.append(int((names.outputs.argmax(dim=1) == names.labels).sum()))
+        classes.append(names.outputs.argmax(dim=1).tolist())
 
     whole_set = examples(sum(case["lengths"]), case["seed"])
     Place(rank, ranks, source, case, whole_set).run(see, begin=begin)
-    return {"parameters": numpy.stack(trace), "losses": losses, "passes": passes, "hits": hits}
+    return {"parameters": numpy.stack(trace), "losses": losses, "passes": passes, "classes": classes}
 
 
 def throughput(rank, ranks, source, case):

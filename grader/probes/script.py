@@ -27,10 +27,14 @@ FUNCTION = "train"
 OURS = "_of_the_check_"  # begins the names that a check puts into the script
 CAUSES = {  # words of an error that does not name its cause: the cause
     "modified by an inplace operation": "`optimizer.step()` changes parameters that `loss.backward()` still needs: backward comes first",
-    "does not have a grad_fn": "`loss` does not lead back to the parameters: it was computed under no_grad, or detached (.item(), .detach(), .data)",
+    "does not have a grad_fn": "the tensor that `backward` starts from, such as `loss`, does not lead back to the parameters: it was computed under "
+    "no_grad, as all is inside a backward pass, or detached (.item(), .detach(), .data)",
     "backward through the graph a second time": "backward goes through the same graph twice: call it once for each forward pass",
     "is not in list": "`index` looks for a value in a list; what stands at a place is in square brackets, as in args.gpu[0]",
     "'NoneType' object has no attribute 'flatten'": "at the all-reduce there are no gradients: `zero_grad` after `backward` removes them",
+    "'NoneType' object has no attribute 'get_future'": "a collective returns its work only with async_op=True; without it, it has waited, and returns None",
+    "'NoneType' object has no attribute 'wait'": "a collective returns its work only with async_op=True; without it, it has waited, and returns None",
+    "incompatible function arguments": "a function of PyTorch gets an argument of another kind than it takes; give optional ones by name, as in group=...",
     "mat1 and mat2 shapes": "the network gets images of another shape than those that the script prepares for it",
     "running_mean should contain": "the network gets images of another shape than those that the script prepares for it",
     "Network.forward() takes 2 positional": "the loss is computed by `model`, the classifier; its network (`model.predictor`) takes images alone",
@@ -46,9 +50,11 @@ class Enough(BaseException):
     """Ends the script: the probe has seen what it needs."""
 
 
-def options_of(program, workers, add_options=None):
-    """`args` of a training script that is called without options, as handson.training.options.training_parser takes them."""
-    return copy.deepcopy(_options_of(program, workers, add_options))  # a student's code may change them
+def options_of(program, workers, add_options=None, **values):
+    """`args` of a training script that is called without options, as handson.training.options.training_parser takes them, but with `values`."""
+    args = copy.deepcopy(_options_of(program, workers, add_options))  # a student's code may change them
+    vars(args).update(values)
+    return args
 
 
 @functools.lru_cache(16)  # making a parser takes longer than many a gap

@@ -67,13 +67,15 @@ def measure(folder):
     linux.adopt_orphans()  # see _cpu
     theirs, their_cpu = _nbgrader(folder / "nbgrader")
     rows = [("nbgrader 0.9.6: submissions a minute; CPU seconds of each", f"{theirs:.0f}; {their_cpu:.2f}", "")]
-    for name, file in (("notebook, 4 gaps", "notebooks/01_single_gpu.ipynb"), ("script, 5 gaps and a run", SCRIPT)):
+    for name, file, target in (("notebook, 4 gaps", "notebooks/01_single_gpu.ipynb", 20), ("script, 5 gaps and a run", SCRIPT, 12)):
         cpu = _cpu()
         seconds, first, _ = _ours(_class(folder / name / "handed_in", file), folder / name / "graded", 2)
         rows.append((f"ours ({name}), sandboxed, 2 engines: submissions a minute", f"{60 * STUDENTS / seconds:.0f}", ""))
-        rows.append((f"  of nbgrader's, {STUDENTS} submissions with the cluster's start", f"{60 * STUDENTS / seconds / theirs:.1f}", ">= 10, better 20"))
+        rows.append((f"  of nbgrader's, {STUDENTS} submissions with the cluster's start", f"{60 * STUDENTS / seconds / theirs:.1f}", f">= {target}"))
         rows.append(("  CPU seconds of each, the cluster's included", f"{(_cpu() - cpu) / STUDENTS:.2f}", ""))
         rows.append(("  seconds from the command to the first result", f"{first:.1f}", "<= 5"))
+        seconds, _, _ = _ours(_class(folder / f"{name}, many" / "handed_in", file, MANY), folder / f"{name}, many" / "graded", 2)
+        rows.append((f"  of nbgrader's, {MANY} submissions with the cluster's start", f"{60 * MANY / seconds / theirs:.1f}", f">= {target}"))
     alone, two, both = _steady(folder / "many")
     rows.append(("steady state, submissions (script) a minute: 2 engines over 2 x 1 engine", f"{two / alone / 2:.2f}", ">= 0.9"))
     rows.append(("  two graders of 1 engine at once, on half of the cores each, over 2 x 1", f"{both / alone / 2:.2f}", ""))

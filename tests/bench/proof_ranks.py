@@ -1,8 +1,7 @@
 """Known answers to the gaps of scripts that `proof_scripts` does not run, in real ranks: what they compute is compared with the solution's.
 
-These are the scripts of the units communication and model_parallel, hanging.py, mpi_accuracy.py and from_scratch.py, all other gaps filled by the
-solution. A right answer computes what the solution does. A wrong one computes something else, fails, waits for ever, sends other messages, or holds
-more memory.
+Its unit's instructors/proof.py says how each is run; all other gaps are filled by the solution. A right answer computes what the solution
+does. A wrong one computes something else, fails, waits for ever, sends other messages, or holds more memory.
 ``python -m tests.bench.proof_ranks UNIT [GAP...]`` takes some of them.
 """
 
@@ -15,118 +14,32 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 from grader import gaps
+from grader.course import UNITS
 from grader.instructors.known_answers import known, solved
+from grader.instructors.proofs import of_unit
 from handson.pipelines import simulate
 from handson.training import map_files
 from tests.bench import watched_script
 from tests.bench.proof_scripts import LIMIT, alike, difference, notes, ranks, run_in_processes
 from tests.bench.runs import ROOT
 
-IMAGES = "-e 4 -b 4 --size 16 --seed 3 --dataset {folder}/data.npz"
-FEW_STEPS = IMAGES.replace("-e 4", "-e 2")  # of signs, which later depend on rounding
-BUCKETS = "broadcast_buffers=False", "broadcast_buffers=False, bucket_cap_mb=0.1"  # several, also of a small network
-FILES = "-e 1 -b 100 --seed 3 --dataset {folder}/digits"  # whose images are in digits_files
-TRANSFORMER = "-e 3 -b {{batch}} --size 8 --width 16 --heads 2 --blocks 2 --seed 3 --dataset {folder}/data.npz --gpu-memory unlimited --method "
-OF_12, OF_4 = (TRANSFORMER.replace("{{batch}}", batch) for batch in ("12", "4"))
-FEWER = "1f1b --micro-batches 2"  # than stages
-OF_5_LAYERS = OF_12.replace("blocks 2", "blocks 3")
-TWO_EPOCHS = FILES.replace("-e 1", "-e 2")
-# in the second epoch, right after a checkpoint
-STOPPED = """            if step == 12 and not found:
-                return
-"""
-
-LAST_FIRST = ("schedules.py", "gpipe", """
-order = range(micro_batches)
-operations = [f"F{number}" for number in order] + [f"B{number}" for number in (order if stage else order[::-1])]
-""")  # with which stage 0 goes backward through another micro-batch first than the other stages
 MESSAGES = {"messages", "sent"}  # of an all-reduce, as the course's own functions count them
-
-
-class Run(NamedTuple):
-    """How the gaps of a file are run: by which script beside it, in how many ranks, with which options, one run after the other.
-
-    beside: (file, gap, its answer) of another script, in place of the solution's; replaced: text of the script, and what stands there
-    instead; printed: which lines that an MPI script prints are a result, a pattern; goes_on: later runs find what earlier ones have
-    written; in_any_order: the ranks' messages come in another order each time.
-    """
-
-    script: str
-    ranks: int
-    options: tuple = ("",)
-    mpi: bool = False
-    nodes: int = 1
-    beside: tuple = ()
-    replaced: tuple = ("", "")
-    printed: str = ""
-    goes_on: bool = False
-    in_any_order: bool = False
-
-
-RUNS = {
-    "hanging.py": Run("hanging.py", 3),
-    "mpi_accuracy.py": Run("mpi_accuracy.py", 4, mpi=True, printed="."),
-    "from_scratch.py": Run("from_scratch.py", 2, replaced=("SIZE = 2, 32, 0.02, 64", "SIZE = 1, 32, 0.02, 16")),
-    "pytorch/all_reduce.py": Run("all_reduce.py", 4, ("--largest 1024",)),
-    "pytorch/data_parallel.py": Run("train_data_parallel.py", 2, (IMAGES + " --method 1-KB 600-KB",)),
-    "pytorch/hooks.py": Run("train_hooks.py", 2, (FEW_STEPS + " --method 1-bit top-1-percent",), replaced=BUCKETS),
-    "pytorch/half_and_late.py": Run("train_hooks.py", 2, (IMAGES + " --method float16 bfloat16 float16-double-buffering",), replaced=BUCKETS),
-    "pytorch/local_sgd.py": Run("train_local_sgd.py", 2, (IMAGES + " --method local-sgd-4 block-momentum-4",)),
-    "pytorch/parameter_server.py": Run("train_parameter_server.py", 2, (IMAGES + " --method asynchronous",)),
-    "pytorch/train_restarts.py": Run(
-        "train_restarts.py", 2, (TWO_EPOCHS + " --every 4 --noise 60",) * 2, goes_on=True, replaced=("        table.add", STOPPED + "        table.add")
-    ),
-    "pytorch/train_cntk.py": Run("train_cntk.py", 2, (FILES, f"{FILES} --by-hand"), mpi=True),
-    "chainer/half_and_late.py": Run("train_hooks.py", 2, (IMAGES + " --method plain float16 float16-double-buffering",), mpi=True),
-    "pytorch/save_memory.py": Run("train_memory.py", 1, (OF_12.replace("-b 12", "-b 11") + "accumulate-4 checkpoint-and-accumulate-4",)),
-    "pytorch/zero.py": Run("train_sharded.py", 3, (OF_4 + "zero",)),
-    "pytorch/schedules.py": Run("train_pipeline.py", 3, (OF_12 + "gpipe 1f1b --micro-batches 4", OF_12 + FEWER)),
-    "pytorch/pipeline.py": Run("train_pipeline.py", 3, (OF_5_LAYERS + "gpipe 1f1b --micro-batches 4",), beside=LAST_FIRST),
-    "pytorch/torch_pipeline.py": Run("train_pipeline.py", 3, (OF_12 + "torch-gpipe torch-1f1b --micro-batches 4",)),
-    "pytorch/products.py": Run("train_mesh.py", 4, (OF_4 + "tensor-inside --dropout 0",), nodes=2),
-    "pytorch/products_dtensor.py": Run("products_dtensor.py", 2, ("--width 16 --heads 2",)),
-    "pytorch/mesh.py": Run("train_mesh.py", 4, (OF_4 + "tensor-inside data-inside --dropout 0",), nodes=2),
-    "chainer/chain_list.py": Run("train_pipeline.py", 3, (OF_12.replace(" --gpu-memory unlimited", "") + "naive gpipe --micro-batches 4",), mpi=True),
-}
-
-DIVIDED = ("my_layers",)  # gaps whose right answers may divide the network otherwise: what all ranks compute is compared, added up
-# Gradients of up to some 50,000: float16 holds each of them and their mean, but not their sum.
-LARGE = Run("train_hooks.py", 2, (IMAGES + " --method float16 --lr 1e-10",), replaced=("F.cross_entropy(", "120_000 * F.cross_entropy("))
-SLOW_WORKER = Run("train_parameter_server.py", 3, (IMAGES + " --method asynchronous-slow-worker",), in_any_order=True)
-CNTK, MESH = RUNS["pytorch/train_cntk.py"], RUNS["pytorch/mesh.py"]
-START = "    start = time.perf_counter()\n"
-SAVED = """    tell, save = (lambda line: comm.rank or print(line, flush=True)), trainer.save_checkpoint
-    trainer.save_checkpoint = lambda *arguments: (tell(f"A checkpoint after {trainer.total_number_of_samples_seen}"), save(*arguments))
-"""
-OF_GAP = {  # (file, gap): the runs for that gap, where others than those of its file show it
-    ("pytorch/half_and_late.py", "half"): (RUNS["pytorch/half_and_late.py"], LARGE),
-    ("pytorch/parameter_server.py", "serve"): (RUNS["pytorch/parameter_server.py"], SLOW_WORKER),
-    ("pytorch/mesh.py", "mesh"): (MESH, MESH._replace(ranks=2, nodes=1)),  # as many nodes as ranks on each hide which is which
-    ("pytorch/train_cntk.py", "source"): (CNTK._replace(options=(TWO_EPOCHS,)),),
-    ("pytorch/train_cntk.py", "learner"): (CNTK._replace(options=(FILES, f"{FILES} --bits 1 --warm-up 200", f"{FILES} --block-size 400")),),
-    ("pytorch/train_cntk.py", "session"): (
-        CNTK._replace(options=(FILES, f"{TWO_EPOCHS} --restore", FILES), goes_on=True, printed="Finished|A checkpoint", replaced=(START, SAVED + START)),
-    ),
-    ("pytorch/train_cntk.py", "loop"): (CNTK._replace(options=(f"{TWO_EPOCHS} --by-hand",)),),
-}
-RANDOM = ("dropout",)  # gaps whose right answers draw other random numbers than the solution: what they compute cannot be compared
 
 
 def measure(folder):
     """Rows (what, value, target) of all known answers to these gaps."""
-    for unit in ("multi_gpu", "multi_node", "communication", "model_parallel"):
+    for unit in UNITS:
         yield from rows(folder, unit)
 
 
 def rows(folder, unit, wanted=()):
     """Rows (what, value, target) of the known answers of a unit. wanted: names of gaps, all if there are none."""
-    for file, run in RUNS.items():
+    for file, run in of_unit(unit, "RUNS").items():
         for path in ROOT.glob(f"solutions/[0-9][0-9]_{unit}/{file}"):
-            names = {gap for gap in gaps.answers(path.read_text()) if gap not in RANDOM and (not wanted or gap in wanted)}
-            runs = {gap: OF_GAP.get((file, gap), (run,)) for gap in names}
+            names = {gap for gap in gaps.answers(path.read_text()) if gap not in of_unit(unit, "RANDOM") and (not wanted or gap in wanted)}
+            runs = {gap: of_unit(unit, "OF_GAP").get((file, gap), (run,)) for gap in names}
             of_runs = {one: see(folder, path, one) for one in set(runs.values())}
             right = {gap: of_runs[one] for gap, one in runs.items()}
             if failures := [seen["failure"] for seen in right.values() if seen["failure"]]:
@@ -134,16 +47,19 @@ def rows(folder, unit, wanted=()):
             for wrong, answers in zip((True, False), known(unit, path.parent.name if path.parent.name in ("pytorch", "chainer") else None)):
                 for answer in (answer for answer in answers if answer["gap"] in names):
                     gap = answer["gap"]
-                    problem = problem_of(right[gap], see(folder, path, runs[gap], {gap: answer["code"]}), wrong, gap)
+                    divided = not wrong and gap in of_unit(unit, "DIVIDED")
+                    problem = problem_of(right[gap], see(folder, path, runs[gap], {gap: answer["code"]}), wrong, divided)
                     value, target = "differs" if problem else "the same", "differs" if wrong else "the same"
                     yield f"{unit} {answer['gap']}: {answer['name']}"[:74], value, target if value == target else f"{target} <-- missed"
                     if problem:
                         yield f"    {problem}"[:150], "", ""
 
 
-def problem_of(right, found, wrong, gap=""):
-    """How what was seen differs from what the solution does, in words; "" if it does not. A right answer may send other messages."""
-    for what in ("failure", "total" if gap in DIVIDED and not wrong else "result", *["messages"] * wrong):
+def problem_of(right, found, wrong, divided=False):
+    """How what was seen differs from what the solution does, in words; "" if it does not. A right answer may send other messages.
+
+    divided: only what the ranks compute together has to be the same."""
+    for what in ("failure", "total" if divided else "result", *["messages"] * wrong):
         if not alike(found[what], right[what]):
             return difference(what, found[what], right[what])
     return ""

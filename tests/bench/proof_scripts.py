@@ -19,10 +19,10 @@ import tempfile
 import time
 import tomllib
 from pathlib import Path
-from typing import NamedTuple
 
 from grader import gaps
 from grader.instructors.known_answers import solved
+from grader.instructors.proofs import of_unit
 from tests.bench import watched_script
 from tests.bench.runs import ROOT
 
@@ -39,23 +39,6 @@ NODES = ("a", "b", "b")  # of the ranks of a multi-node run
 PARTS = ("forward", "backward", "all-reduce", "optimize")  # the ranges of the gap `mark`
 
 
-class Case(NamedTuple):
-    """What the scripts of a unit run with: the images don't divide, so that shards and last batches are uneven."""
-
-    gpus: str
-    images: int
-    batchsize: int
-
-
-CASES = {
-    ("single_gpu", "pytorch"): Case("2", 22, 8),
-    ("multi_gpu", "pytorch"): Case("2,0,1", 23, 4),
-    ("multi_node", "pytorch"): Case("2,1", 23, 4),
-    ("profiling", "pytorch"): Case("2,1", 22, 4),
-    ("single_gpu", "chainer"): Case("2", 22, 8),
-    ("multi_gpu", "chainer"): Case("2,0,1", 25, 4),  # Chainer's parts are equal: one image is left over
-    ("multi_node", "chainer"): Case("2,1", 26, 3),  # ChainerMN's parts are equal: one image is dealt twice
-}
 DEALS = ("split", "scatter", "iterators")  # gaps that may deal the images out at random in more than one way
 
 
@@ -93,7 +76,7 @@ def differences(folder, track, answers):
 
 def file_of(unit, gap, track):
     """The file below exercises/ of the training script that has this gap; None if none has, or there is no case for it."""
-    for path in () if (unit, track) not in CASES else sorted(ROOT.glob(f"solutions/[0-9][0-9]_{unit}/{track}/*.py")):
+    for path in () if track not in of_unit(unit, "CASES") else sorted(ROOT.glob(f"solutions/[0-9][0-9]_{unit}/{track}/*.py")):
         if gap in gaps.answers(path.read_text()):
             return f"exercises/{path.relative_to(ROOT / 'solutions')}"
     return None
@@ -104,7 +87,7 @@ class Script:
 
     def __init__(self, folder, file, track):
         self.folder, self.file, self.track, self.unit = folder, file, track, file.split("/")[1][3:]
-        self.case, self.texts = CASES[self.unit, track], 0
+        self.case, self.texts = of_unit(self.unit, "CASES")[track], 0
         for name, test_images in ("data", 5), ("few", 2):  # 2 are fewer than the ranks
             watched_script.write_images(folder / f"{name}.npz", self.case.images, test_images)
         self.solution = self.see([({}, sorted({*self.runs("evaluator"), *self.runs("split"), *self.runs("optimizer")}))])[0]

@@ -8,33 +8,34 @@ import sys
 import time
 
 from grader.box import Server
-from grader.course import UNITS
-from grader.probes import FOR_NOTEBOOKS, FOR_SCRIPTS
+from grader.course import ready
+from grader.probes import FOR_FRAMEWORKS, FOR_NOTEBOOKS, FOR_SCRIPTS, loaded_for
 from tests.grader.known_under_seeds import alike, entries, unexpected
 
 SEEDS, OF_MISTAKES = 200, 2000
 
 
 def measure(folder, unit=None, seeds=SEEDS):
-    """Rows (what, value, target). unit: whose answers are judged; None: those of all units."""
+    """Rows (what, value, target). unit: whose answers are judged; None: those of all units that can be checked here."""
     begin, count, wrong = time.perf_counter(), 0, []
-    pairs = set(alike(range(OF_MISTAKES), [unit] if unit else UNITS))
+    units = [unit] if unit else ready()
+    pairs = set(alike(range(OF_MISTAKES), units))
     for pair in pairs:
         print("  " + ", ".join(pair), flush=True)
-    servers = {True: Server(FOR_NOTEBOOKS), False: Server(FOR_SCRIPTS)}
+    servers = {libraries: Server(libraries) for libraries in (FOR_SCRIPTS, FOR_NOTEBOOKS, FOR_FRAMEWORKS)}
     try:
         for of_unit, part, check, entry, is_wrong in entries():
-            if unit not in (None, of_unit):
+            if of_unit not in units:
                 continue
             count += 1
-            for problem, seed in unexpected(of_unit, part, check, entry, is_wrong, range(seeds), servers[part.file.endswith(".ipynb")]).items():
+            for problem, seed in unexpected(of_unit, part, check, entry, is_wrong, range(seeds), servers[loaded_for([part.file])]).items():
                 wrong.append(entry)
                 print(f"  {of_unit} {part.track} {entry['gap']}, {entry['name']!r}, seed {seed}: {problem}", flush=True)
     finally:
         for server in servers.values():
             server.stop()
     return [
-        (f"known answers ({count}) that get another verdict than theirs under one of {seeds} seeds", f"{len(wrong)}", "0"),
+        (f"known answers of {', '.join(units)} ({count}) that get another verdict than theirs under one of {seeds} seeds", f"{len(wrong)}", "0"),
         (f"typical mistakes that look right, or like another one, under one of {OF_MISTAKES:,} seeds", f"{len(pairs)}", "0"),
         ("  minutes that took", f"{(time.perf_counter() - begin) / 60:.1f}", ""),
     ]

@@ -30,7 +30,7 @@ AT_ONCE = 8
 TOGETHER = 30  # functions that are tried in one process
 LARGEST = 200  # numbers of a value that is looked at
 DEEPEST = 12  # containers, closures and fields in one another
-late = []  # what a function's calls had to be ended by
+late = []  # an alarm for each call that it had to end
 
 
 def modules():
@@ -162,7 +162,7 @@ def _tried(groups, functions, calls, seconds):
             group, pid, rest, until, told = one
             if reading in ready and (piece := os.read(reading, 1 << 16)):
                 *lines, one[2] = (rest + piece).split(b"\n")
-                told += map(json.loads, lines)
+                told += [_line(line, group) for line in lines]
                 one[3] = time.monotonic() + seconds if lines else until
             elif reading in ready or time.monotonic() > until:
                 del running[reading]
@@ -177,6 +177,13 @@ def _tried(groups, functions, calls, seconds):
                     unfinished.add(left.pop()[0])
                 waiting += [left] if left else []
     return values, unfinished
+
+
+def _line(line, group):
+    try:
+        return json.loads(line)
+    except ValueError:
+        raise ValueError(f"one of {', '.join(name for name, _ in group)} has written {line[:100]!r} where results are told") from None
 
 
 def _sign(calls):
@@ -211,7 +218,8 @@ def _begin(functions, group, calls):
             late.clear()
             for gap, way in forms:
                 with contextlib.suppress(BaseException):
-                    if (answers := [_called(functions[name], _decoded(call), way) for call in calls[gap]]) and None not in answers:
+                    answers = [_called(functions[name], _decoded(call), way) for call in calls[gap]]
+                    if answers and None not in answers and os.getpid() == pid_here:  # two processes that write would mix their lines
                         os.write(writing, json.dumps([gap, name, answers]).encode() + b"\n")
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 _end_children()

@@ -53,6 +53,7 @@ def test_the_same_course_has_the_same_digests(before):
         ("grader/units/multi_gpu/instructors/hidden_pytorch.toml", {"multi_gpu"}),
         ("grader/units/multi_node/probes/pytorch.py", {"multi_node"}),
         ("grader/units/multi_node/oracles/chainer.py", {"multi_node"}),
+        ("solutions/02_multi_gpu/pytorch/train_cifar_multi_gpu.py", {"multi_gpu"}),
         ("frameworks.txt", {"frameworks"}),
     ],
 )
@@ -70,6 +71,7 @@ def test_a_change_of_what_a_verdict_depends_on_changes_its_digest(file, units, b
         "grader/instructors/gradebook.py",
         "grader/instructors/reports/pages.py",
         "grader/units/multi_gpu/instructors/known_pytorch.toml",
+        "grader/units/multi_gpu/instructors/proof.py",
         "handson/compare.py",
         "handson/notebook/plots.py",
         "handson/cluster/doctor.py",

@@ -60,7 +60,7 @@ def graded(engines):
     unit, (place, part) = "multi_gpu", next((place, part) for place, part in enumerate(UNITS["multi_gpu"]) if part.track == "pytorch")
     mutant = next(one for one in known(unit, "pytorch")[0] if one.get("status") == DEADLOCK)
     gaps = tuple({check.gap for check in part.checks if any(case.get("ranks") for case in check.cases)} & {mutant["gap"], "split"})
-    texts = {"ann": solved(part.file), "bob": solved(part.file, **{mutant["gap"]: mutant["code"]})}
+    texts = {"bob": solved(part.file, **{mutant["gap"]: mutant["code"]}), "ann": solved(part.file)}  # the deadlock first: it takes seconds
     pieces = [work.Piece(student, "", unit, place, gaps, RANKS, text.encode()) for student, text in texts.items()]
     return {piece.student: [(one.gap, one.status, one.message) for one in found] for piece, found in Placer(engines, pieces).results()}
 

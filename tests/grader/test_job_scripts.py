@@ -50,12 +50,15 @@ def test_the_solution_fitted_to_a_site_gets_full_marks_there(unit, here):
 @pytest.mark.parametrize("unit", PARTS)
 def test_an_exercise_asks_for_what_its_site_needs_and_no_more(unit, here):
     given = exercises.given_out(PARTS[unit].file).text
-    words = {"single_gpu": ["one node"], "multi_gpu": ["one node", "{gpus} processes"], "multi_node": ["{nodes} nodes", "{gpus} MPI processes"]}[unit]
+    [(_, _, of_solution)] = gaps.BEGIN.findall(solution(PARTS[unit].file).read_text())
+    numbers = re.findall("one node|two nodes|two (?:MPI )?processes", of_solution)  # as they are where a node has two GPUs
+    assert numbers
     hint = " ".join(given.partition("#PBS")[0].replace("# ", "").split())
     assert ("(group: " in given, "the group" in hint) == (bool(here.group),) * 2
     assert ("GPU" in hint) == bool(here.gpus)
-    for word in words:
-        assert word.format(nodes={2: "two", 3: "three"}[here.exercise_nodes], gpus={2: "two", 4: "four"}[here.exercise_gpus]) in hint
+    for words in numbers:
+        here_are = {2: "two", 3: "three"}[here.exercise_nodes] if "nodes" in words else {2: "two", 4: "four"}[here.exercise_gpus]
+        assert words.replace("two", here_are) in hint
     assert {verdict.status for verdict in verdicts(unit, given).values()} == {NOT_ATTEMPTED}
 
 

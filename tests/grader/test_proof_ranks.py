@@ -4,6 +4,7 @@ import pytest
 
 from grader import exercises, gaps
 from grader.course import UNITS
+from grader.instructors.proofs import of_unit
 from tests.bench import proof_ranks, proof_scripts
 
 WRONG = """
@@ -19,27 +20,27 @@ else:
 RIGHT = WRONG.replace("tensor + 1", "tensor")
 
 
-WITHOUT = ("frameworks",)  # its probes run each gap in a real strategy, Trainer or Accelerator already, and tests/frameworks holds the scripts to an oracle
+RUNS = {unit: of_unit(unit, "RUNS") for unit in UNITS}
 
 
-def test_every_gap_of_a_script_can_be_run():
+def test_every_gap_of_a_script_can_be_run_where_its_unit_says_how_any_is():
     for unit, parts in UNITS.items():
-        if unit in WITHOUT:
-            continue
-        for part in (part for part in parts if part.file.endswith(".py")):
-            for gap in gaps.answers(exercises.solution(part.file).read_text()):
-                known = proof_scripts.file_of(unit, gap, part.track or "pytorch") or part.file.split("/", 2)[2] in proof_ranks.RUNS
-                assert known, f"{part.file}: {gap}"
+        if RUNS[unit] or of_unit(unit, "CASES"):
+            for part in (part for part in parts if part.file.endswith(".py")):
+                for gap in gaps.answers(exercises.solution(part.file).read_text()):
+                    known = proof_scripts.file_of(unit, gap, part.track or "pytorch") or part.file.split("/", 2)[2] in RUNS[unit]
+                    assert known, f"{part.file}: {gap}"
 
 
 def test_runs_of_a_gap_belong_to_it_and_what_they_replace_is_in_the_script():
-    for file, gap in proof_ranks.OF_GAP:
-        [path] = proof_ranks.ROOT.glob(f"solutions/*/{file}")
-        assert file in proof_ranks.RUNS and gap in gaps.answers(path.read_text())
-    of_files = [(file, run) for file, run in proof_ranks.RUNS.items()] + [(file, run) for (file, _), runs in proof_ranks.OF_GAP.items() for run in runs]
-    for file, run in of_files:
-        [path] = proof_ranks.ROOT.glob(f"solutions/*/{file}")
-        assert run.replaced[0] in (path.parent / run.script).read_text(), (file, run.replaced[0])
+    for unit in UNITS:
+        of_gap = of_unit(unit, "OF_GAP")
+        for file, gap in of_gap:
+            [path] = proof_ranks.ROOT.glob(f"solutions/??_{unit}/{file}")
+            assert file in RUNS[unit] and gap in gaps.answers(path.read_text())
+        for file, run in [*RUNS[unit].items(), *((file, run) for (file, _), runs in of_gap.items() for run in runs)]:
+            [path] = proof_ranks.ROOT.glob(f"solutions/??_{unit}/{file}")
+            assert run.replaced[0] in (path.parent / run.script).read_text(), (file, run.replaced[0])
 
 
 def test_a_parameter_server_that_waits_for_the_slow_worker_is_told_by_its_staleness():
@@ -51,7 +52,7 @@ def test_a_parameter_server_that_waits_for_the_slow_worker_is_told_by_its_stalen
 @pytest.mark.slow
 def test_a_wrong_answer_differs_from_the_solution_and_a_right_one_does_not(tmp_path):
     [path] = proof_ranks.ROOT.glob("solutions/*/pytorch/all_reduce.py")
-    runs = (proof_ranks.RUNS["pytorch/all_reduce.py"]._replace(options=("--largest 64",)),)
+    runs = (RUNS["communication"]["pytorch/all_reduce.py"]._replace(options=("--largest 64",)),)
     right = proof_ranks.see(tmp_path, path, runs)
     assert not right["failure"] and [row["algorithm"] for row in right["result"][0]] == ["naive", "ring", "doubling", "gloo"]
     assert not proof_ranks.problem_of(right, proof_ranks.see(tmp_path, path, runs, {"naive": RIGHT}), wrong=False)

@@ -14,14 +14,14 @@ from handson.files import COURSE
 
 JUDGING = ("grader.judging", "grader.box.server", "grader.box.forkserver", "grader.instructors.grade.work")
 FRONTS = {"grader", "grader.instructors.grade.digest", "handson.cluster.job_scripts"}  # no verdict depends on these, nor on what only they import
-KNOWN = "known_"  # files with known answers, which are only for testing the checks
+KNOWN, PROOF = "known_", "proof"  # the names of files with known answers and their proofs, which are only for testing the checks
 LIBRARIES = ("torch", "numpy", "chainer", "mpi4py", "pytorch-pfn-extras")
 PACKAGES = ("grader", "handson")
 
 
 def of_unit(unit):
     """The digest of everything that a unit's verdicts depend on: the modules that judge, the unit's checks, probes, oracles and hidden
-    cases, what its scripts import, the exercises given out, the libraries, and for job scripts the chosen site. Raises SiteError."""
+    cases, what its scripts import, the exercises given out and their solutions, the libraries, and for job scripts the chosen site. Raises SiteError."""
     digest = hashlib.sha256(repr(_versions()).encode())
     for name in sorted(_modules(unit)):
         digest.update(_content(_file(name)))
@@ -30,6 +30,7 @@ def of_unit(unit):
             digest.update(_content(path))
     for part in UNITS[unit]:
         digest.update(exercises.given_out(part.file).text.encode())
+        digest.update(_content(exercises.solution(part.file)))  # a check that fails for the solution, too, is the grader's fault
         if part.file.endswith(".sh"):
             digest.update(repr(sites.read(sites.chosen())).encode())
     if uses_frameworks(unit):
@@ -47,7 +48,7 @@ def _folder(unit):
 
 def _modules(unit):
     """The modules of the course that are imported, directly or indirectly, where the unit's files are judged and run."""
-    wanted = [*JUDGING, *(".".join(path.relative_to(COURSE).with_suffix("").parts) for path in _folder(unit).rglob("*.py"))]
+    wanted = [*JUDGING, *(".".join(path.relative_to(COURSE).with_suffix("").parts) for path in _folder(unit).rglob("*.py") if path.stem != PROOF)]
     for part in UNITS[unit]:
         wanted += loaded_for([part.file])
         for check in part.checks:

@@ -2,8 +2,8 @@
 
 So nobody can know the inputs beforehand, a table of answers for the inputs of one attempt is worth nothing in the next, and the same
 files graded again get the same inputs. Where an oracle computes what is right, which takes as long as the check itself, the inputs are
-one of SETS sets, so that a class shares the oracles' work. A table for all sets would have to hold the parameters after every step of
-every case in each of them: more than the longest file that is judged (grader.judging.LONGEST_FILE).
+one of SETS sets, which follow from the secret, too, so that a class shares the oracles' work. Of a training, a table for all sets would have
+to hold the parameters after every step of every case in each of them: more than the longest file that is judged (grader.judging.LONGEST_FILE).
 """
 
 import hmac

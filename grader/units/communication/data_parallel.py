@@ -179,15 +179,15 @@ CHECKS = (
         ), ORACLES + "ready", observed=lambda case: {"steps": (STEP,) * case["steps"]},
     ),
     Check(
-        "hook", PROBES + "hook", ({"buckets": [1, 2, 1]},),
-        (Criterion("`ready` is called for each gradient", 2, every_gradient, "The function that you register gets the parameter as its only argument."),),
+        "hook", PROBES + "hook", ({"ranks": 2, "buckets": [1, 2, 1]},),
+        (Criterion("`ready` is called for each gradient", 2, criteria.on_each_rank(every_gradient), "The function that you register gets the parameter as its only argument."),),
         observed=lambda case: {"calls": ([(int, int, bool)],) * 2},
     ),
     Check(
-        "wait", PROBES + "wait", ({"buckets": [2, 1, 1]},),
+        "wait", PROBES + "wait", ({"ranks": 2, "buckets": [2, 1, 1]},),
         (
-            Criterion("the means are the gradients", 2, means_in_place, "work.wait(); then mean.split(...) and view_as(parameter)."),
-            Criterion("nothing is left in flight", 1, emptied, "in_flight.clear()", needs="the means are the gradients"),
+            Criterion("the means are the gradients", 2, criteria.on_each_rank(means_in_place), "work.wait(); then mean.split(...) and view_as(parameter)."),
+            Criterion("nothing is left in flight", 1, criteria.on_each_rank(emptied), "in_flight.clear()", needs="the means are the gradients"),
         ), ORACLES + "wait", observed=lambda case: {"steps": (DONE,) * 2},
     ),
 )  # fmt: skip

@@ -35,8 +35,9 @@ CHECKS = (
         "half", PROBE,
         (
             {"function": "half", "dtype": "float16", "ranks": 2, "lengths": [5, 9], "steps": 2},
-            {"function": "half", "dtype": "float16", "ranks": 2, "lengths": [4], "steps": 1, "large": 60_000},
-            {"function": "half", "dtype": "bfloat16", "ranks": 2, "lengths": [3], "steps": 1, "large": 3_000_000},
+            {"function": "half", "dtype": "float16", "ranks": 2, "lengths": [4], "steps": 1, "large": [60_000, 60_000]},
+            {"function": "half", "dtype": "float16", "ranks": 2, "lengths": [3], "steps": 1, "large": [100_000, -8]},
+            {"function": "half", "dtype": "bfloat16", "ranks": 2, "lengths": [3], "steps": 1, "large": [3_000_000, 3_000_000]},
         ), HALF, ORACLE, observed=observed,
     ),
     Check(

@@ -48,6 +48,12 @@ def other_images(seen, case, expected):
     return f"{len(missing)} of {case['images']} images are on no rank" if missing else None
 
 
+def at_random(seen, case, expected):
+    if all(of_rank[seed] == sorted(of_rank[seed]) for of_rank in seen for seed in ("images", "other")):
+        return "the images come in the order of the data set: nothing shuffles them"
+    return "the order is the same with another seed: give the sampler `seed`" if all(of_rank["images"] == of_rank["other"] for of_rank in seen) else None
+
+
 def means_of_the_same_part(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if not criteria.close(of_rank["parameters"], expected["parameters"][rank]):
@@ -100,8 +106,8 @@ CHECKS = (
         "sampler", f"{PROBES}sampler", (LAYOUT | {"images": 12}, OTHER | {"images": 12}),
         (
             Criterion(SAME, 1, same_images, "The part follows from the place in the dimension \"data\", not from the rank.", needs="other images where they do not"),
-            Criterion("other images where they do not", 1, other_images, "As many parts as the dimension \"data\" is long.", needs=SAME),
-        ), observed=lambda case: {"images": [int]},
+            Criterion("other images where they do not", 1, lambda *all: other_images(*all) or at_random(*all), "As many parts as the dimension \"data\" is long.", needs=SAME),
+        ), observed=lambda case: {"images": [int], "other": [int]},
     ),
     Check(
         "replica", f"{PROBES}replica", (LAYOUT, OTHER),

@@ -1,7 +1,5 @@
 """The checks of the gaps on networks that are split in their products."""
 
-import numpy
-
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
@@ -93,7 +91,7 @@ def outputs_of_the_whole(seen, case, expected):
 
 
 def gradient_of_the_whole(seen, case, expected):
-    found, right, ranks = seen[0]["of_tokens"], expected["of_tokens"], case["size"]
+    found, right, ranks = seen[0]["of_tokens"], expected["of_tokens"], case["ranks"]
     if criteria.close(found, right):
         return None if criteria.close(seen[0]["of_bias"], expected["of_bias"]) else "the gradient of the bias is not that of the whole MLP"
     if criteria.close(found, right / ranks):
@@ -104,19 +102,20 @@ def gradient_of_the_whole(seen, case, expected):
 
 
 def one_in_each_direction(seen, case, expected):
+    right = [(1, 1), (0, 0)] if case["ranks"] == 1 else [(1, 1)]  # one rank has nothing to add up
     entered, left = seen[0]["entered"], seen[0]["left"]
-    return None if (entered, left) == (1, 1) else f"Enter is applied {entered} times, and Leave {left} times: each time costs an all-reduce; once each is enough"
+    return None if (entered, left) in right else f"Enter is applied {entered} times, and Leave {left} times: each time costs an all-reduce; once each is enough"
 
 
 def terms_of_the_whole(seen, case, expected):
-    found = sum(numpy.asarray(term) for term in seen[0]["terms"])
+    found = sum(of_rank["term"] for of_rank in seen)
     problem = criteria.explained_by(found, expected["terms"])
     return "what the ranks' attentions give does not add up to what the whole one gives, without its bias" if problem == "" else problem
 
 
 def bias_of_the_whole(seen, case, expected):
-    for rank, bias in enumerate(seen[0]["biases"]):
-        if not criteria.close(bias, expected["bias"]):
+    for rank, of_rank in enumerate(seen):
+        if not criteria.close(of_rank["bias"], expected["bias"]):
             return f"on rank {rank}, `bias` is not that of the whole attention.out"
     return None
 
@@ -144,7 +143,7 @@ def _outputs(case):
 
 
 def _terms(case):
-    return {"terms": (Array((*TOKENS, case["width"])),) * case["size"], "biases": (Array((case["width"],)),) * case["size"]}
+    return {"term": Array((*TOKENS, case["width"])), "bias": Array((case["width"],))}
 
 
 SUM, WHOLE, TERMS = "the sum of all ranks", "the outputs of the whole", "terms of the whole"
@@ -168,15 +167,15 @@ CHECKS = {
         ), True),
         _layer("rows", (Criterion("this rank's inputs", 2, its_part("weight", "inputs"), "Dimension 1 of layer.weight has the inputs."),), False),
         Check(
-            "split_forward", f"{PROBES}whole", ({"size": 2, "width": 4},),
+            "split_forward", f"{PROBES}whole", ({"ranks": 2, "width": 4},),
             (
-                Criterion(WHOLE, 2, outputs_of_the_whole, "Leave adds up the ranks' terms; the bias belongs to the sum."),
-                Criterion("the gradients of the whole", 1, gradient_of_the_whole, "Enter belongs in front of self.part.", needs=WHOLE),
-                Criterion("one all-reduce in each direction", 1, one_in_each_direction, "Apply Enter once and Leave once.", needs=WHOLE),
+                Criterion(WHOLE, 2, criteria.on_each_rank(outputs_of_the_whole), "Leave adds up the ranks' terms; the bias belongs to the sum."),
+                Criterion("the gradients of the whole", 1, criteria.on_each_rank(gradient_of_the_whole), "Enter belongs in front of self.part.", needs=WHOLE),
+                Criterion("one all-reduce in each direction", 1, criteria.on_each_rank(one_in_each_direction), "Apply Enter once and Leave once.", needs=WHOLE),
             ), f"{ORACLES}whole", observed=_outputs,
         ),
         Check(
-            "split_attention", f"{PROBES}attention", ({"size": 2, "width": 8, "heads": 4},),
+            "split_attention", f"{PROBES}attention", ({"ranks": 2, "width": 8, "heads": 4},),
             (
                 Criterion(TERMS, 2, terms_of_the_whole, "query, key and value: columns; out: rows; heads: those of this rank."),
                 Criterion("the bias, once", 1, bias_of_the_whole, "bias = attention.out.bias, before `rows` replaces the layer.", needs=TERMS),

@@ -215,7 +215,10 @@ UNEVEN_WORK = _fixed(
 )
 WAITING_EVERY_STEP = _fixed(
     "losses",
-    ({"ranks": 2, "images": 46, "epochs": 2, "batchsize": 1},),  # so many steps that waiting in every tenth shows
+    (
+        {"ranks": 2, "images": 46, "epochs": 2, "batchsize": 1},  # so many steps that waiting in every tenth shows
+        {"ranks": 2, "images": 7, "epochs": 1, "batchsize": 3},  # each rank has a last batch of one image
+    ),
     Criterion(MEETINGS, 2, meets_once_an_epoch, "Which calls let all ranks meet? The profile counts them.", needs=SAME),
     Criterion(
         "no waiting for the device in every step", 1, fetches_once_an_epoch, "A loss may stay a tensor until the epoch is over; detach() frees its graph.",

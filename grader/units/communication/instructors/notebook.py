@@ -1,6 +1,6 @@
 """The answers to the gaps in notebook 05_communication: inputs, what is right, and typical mistakes. recorded.json is made of them."""
 
-import numpy
+from statistics import linear_regression
 
 from grader.instructors.notebook_answers import Function
 
@@ -33,6 +33,12 @@ def _messages(chance):
 def _alpha_beta(sizes, seconds):
     beta = (sizes[-1] - sizes[0]) / (seconds[-1] - seconds[0]) / 1e6
     return [1e6 * seconds[0] - sizes[0] / beta, beta]
+
+
+def _nearest_line(sizes, seconds):
+    """Of the standard library: NumPy's digits depend on the processor."""
+    line = linear_regression(sizes, [1e6 * each for each in seconds])
+    return [line.intercept, 1 / line.slope]
 
 
 def _ring_wins_from(alpha, beta, ranks, more=lambda ranks: 2 * (ranks - 1) - _rounds(ranks), fewer=lambda ranks: _rounds(ranks) - 2 * (ranks - 1) / ranks):
@@ -83,9 +89,7 @@ ANSWERS = {
                 1e6 * seconds[0] - sizes[0] * 1e6 * seconds[-1] / sizes[-1], sizes[-1] / seconds[-1] / 1e6,
             ],
             "beta comes first, then alpha: return [alpha, beta]": lambda sizes, seconds: _alpha_beta(sizes, seconds)[::-1],
-            "that is the line nearest to all messages; it should go through the first and the last": lambda sizes, seconds: [
-                numpy.polyfit(sizes, 1e6 * numpy.array(seconds), 1)[1], 1 / numpy.polyfit(sizes, 1e6 * numpy.array(seconds), 1)[0],
-            ],
+            "that is the line nearest to all messages; it should go through the first and the last": _nearest_line,
             "the first and the last message count, not the first two": lambda sizes, seconds: _alpha_beta(sizes[:2], seconds[:2]),
             "alpha is in seconds; return microseconds": lambda sizes, seconds: [_alpha_beta(sizes, seconds)[0] / 1e6, _alpha_beta(sizes, seconds)[1]],
             "alpha is in seconds and beta in bytes/s; return microseconds and MB/s": lambda sizes, seconds: [

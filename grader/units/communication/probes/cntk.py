@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from unittest import mock
 
 import numpy
@@ -14,6 +13,7 @@ from PIL import Image
 from grader.box.rank import Wrong
 from grader.probes.communicator import Group
 from grader.probes.pytorch import Network, flat, join, network
+from grader.probes.script import options_of
 from grader.probes.student import Student
 from grader.units.communication.numbers import CLASSES, pixels
 from handson import cntk
@@ -22,6 +22,7 @@ from handson.cntk.learners import Learner
 from handson.errors import OneSentence
 
 sessions = itertools.count()  # the same numbers on all ranks
+SCRIPT = "05_communication/pytorch/train_cntk.py"
 CRITERION = cntk.cross_entropy_with_softmax, cntk.classification_error
 
 
@@ -86,7 +87,7 @@ def learner(rank, ranks, source, case):
     """The parameters after each minibatch with the student's learner."""
     with together(rank, ranks, case) as folder:
         model = network(case["seed"] % 1000, PixelNet)
-        args = SimpleNamespace(bits=case["bits"], warm_up=case["warm_up"], block_size=case["block_size"], lr=case["lr"])
+        args = options_of(SCRIPT, ranks, workers.add_options, samples=case["samples"], bits=case["bits"], warm_up=case["warm_up"], block_size=case["block_size"], lr=case["lr"])
         made = Student(source).run(local=local_learner(model, case), parameters=list(model.parameters()), args=args).returned
         if not isinstance(made, Learner):
             raise Wrong(f"create_learner should return a learner; it returns {type(made).__name__}")
@@ -155,7 +156,7 @@ def session(rank, ranks, source, case):
             given = {
                 "trainer": trainer, "source": train, "test_source": test, "checkpoint": out / "model.ckpt",
                 "streams": {"features": train.streams.features, "labels": train.streams.labels},
-                "args": SimpleNamespace(batchsize=case["batchsize"], samples=case["samples"], restore=restore, out=out, epoch=sweeps),
+                "args": options_of(SCRIPT, ranks, workers.add_options, batchsize=case["batchsize"], samples=case["samples"], restore=restore, out=out, epoch=sweeps),
             }  # fmt: skip
             Student(source).run(**given)
             [printer] = trainer.progress_writers

@@ -149,12 +149,15 @@ def ready(rank, ranks, source, case):
 @precision()
 def hook(rank, ranks, source, case):
     """The calls of `ready` in two backward passes: (place of the parameter, number of the bucket, whether its gradient was complete)."""
+    join(rank, ranks)
     model, calls = network(case["seed"]), []
     made = parts(list(model.parameters()), case["buckets"])
     parameters = [one for bucket in made for one in bucket]
     places = {id(one): place for place, one in enumerate(parameters)}
 
     def note(number, parameter):
+        if not calls:
+            raise Wrong("`ready` is called at once, before any backward pass: register a function that calls it, such as partial(ready, number)")
         if id(parameter) not in places:
             raise Wrong("`ready` gets something that is no parameter: its second argument is the parameter")
         calls[-1].append((places[id(parameter)], number, None if parameter.grad is None else parameter.grad.clone()))
@@ -179,6 +182,7 @@ def means(case, step):
 @precision()
 def wait(rank, ranks, source, case):
     """For each of two steps: the gradients afterwards, whether parameters changed, how many all-reduces nobody waited for, and what is left."""
+    join(rank, ranks)
     parameters = list(network(case["seed"]).parameters())
     made, before, student, steps, in_flight = parts(parameters, case["buckets"]), flat(parameters), Student(source), [], []
     for step in range(2):

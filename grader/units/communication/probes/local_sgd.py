@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from grader.probes.pytorch import batch, flat, join, network, precision
 from grader.probes.script import Script
-from grader.units.communication.probes.pytorch import Wire
+from grader.probes.wire import Wire
 
 RATE = 0.5  # the learning rate
 IMAGES = 3  # of a rank in a step

@@ -8,9 +8,10 @@ import torch
 import torch.distributed as dist
 
 from grader.box.rank import Wrong
+from grader.probes.exact import numbers
 from grader.probes.pytorch import batch, network, precision
 from grader.probes.script import Script
-from grader.units.communication.numbers import LENGTH, RATE, numbers
+from grader.units.communication.numbers import LENGTH, RATE
 from handson.pytorch import wire
 
 
@@ -63,6 +64,8 @@ def messages(ranks, rank, send, receive):
         "irecv": lambda *arguments, **options: Message(receive=lambda: received(*arguments, **options)),
         "get_world_size": lambda *_: ranks,
         "get_rank": lambda *_: rank,
+        "P2POp": lambda op, tensor, peer=None, group=None, tag=0, group_peer=None: (op, tensor, group_peer if peer is None else peer),
+        "batch_isend_irecv": lambda operations: [op(tensor, peer) for op, tensor, peer in operations],
     }
     with contextlib.ExitStack() as stack:
         for name, function in instead.items():
@@ -126,7 +129,7 @@ def work(rank, ranks, source, case):
         steps[-1]["sent"] = tensor.clone()
 
     def receive(tensor, source):
-        steps[-1]["events"].append(["receive", -1 if source is None else int(source)])
+        steps[-1]["events"].append(["receive", 0 if source is None else int(source)])  # only rank 0 sends
         more = len(steps) < case["steps"]
         generator = torch.Generator().manual_seed(case["seed"] + len(steps))
         answers.append(torch.cat([torch.randn(tensor.numel() - 1, dtype=tensor.dtype, generator=generator), tensor.new_tensor([float(more)])]))
@@ -138,7 +141,7 @@ def work(rank, ranks, source, case):
         one["gradient"] = one["sent"] is not None and torch.equal(one.pop("sent"), names.gradient)
         one["parameters"] = bool(answers) and isinstance(names.parameters, torch.Tensor) and torch.equal(names.parameters, answers[-1])
 
-    with messages(2, 1, send, receive):
+    with messages(4, 2, send, receive):
         Script(source, {}, function="work").run(see, model, batches())
     found = [{"events": one["events"], "gradient": one.get("gradient", False), "parameters": one.get("parameters", False)} for one in steps]
     return {"steps": (found + [{"events": [], "gradient": False, "parameters": False}] * case["steps"])[: case["steps"]]}

@@ -1,6 +1,5 @@
 """Probes of all_reduce.py and hooks.py: the functions run on real ranks, and what they send is noted where it leaves the process."""
 
-import contextlib
 from unittest import mock
 
 import torch
@@ -9,58 +8,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from grader.box.rank import Wrong
+from grader.probes.exact import numbers
 from grader.probes.pytorch import join
 from grader.probes.script import Script
-from grader.units.communication.numbers import numbers
-
-COLLECTIVES = (
-    "allgather", "_allgather_base", "allgather_coalesced", "allgather_into_tensor_coalesced", "allreduce", "allreduce_coalesced", "alltoall",
-    "alltoall_base", "broadcast", "gather", "reduce", "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "scatter",
-)  # fmt: skip
-
-
-class Wire:
-    """Notes what a rank gives to its process group: messages [to, numbers, bytes], and collectives [name, bytes]."""
-
-    def __init__(self):
-        self.messages, self.collectives, self.works = [], [], []
-
-    @contextlib.contextmanager
-    def noted(self):
-        """Note the calls of torch.distributed's process group inside this block: every way of communicating goes through it."""
-        with contextlib.ExitStack() as patches:
-            for name in ("send", *COLLECTIVES):
-                if hasattr(dist.ProcessGroup, name):
-                    patches.enter_context(mock.patch.object(dist.ProcessGroup, name, self._noting(name)))
-            yield self
-
-    def _noting(self, name):
-        original = getattr(dist.ProcessGroup, name)
-
-        def call(group, *arguments, **options):
-            sent = _first_tensors(arguments[1] if "gather" in name or "scatter" in name else arguments[0]) if arguments else []
-            size = sum(tensor.numel() * tensor.element_size() for tensor in sent)
-            if name == "send":
-                self.messages.append([int(arguments[1]), sum(tensor.numel() for tensor in sent), size])
-            else:
-                self.collectives.append([name, size])
-            self.works.append(original(group, *arguments, **options))
-            return self.works[-1]
-
-        return call
-
-    def hand_over(self):
-        """[name, bytes] of what was sent since the last call."""
-        sent = [*map(list, self.collectives), *(["send", size] for _, _, size in self.messages)]
-        self.messages, self.collectives, self.works = [], [], []
-        return sent
-
-
-def _first_tensors(thing):
-    """The tensors in an argument of a process group's method."""
-    if isinstance(thing, torch.Tensor):
-        return [thing]
-    return [tensor for one in thing for tensor in _first_tensors(one)] if isinstance(thing, (list, tuple)) else []
+from grader.probes.wire import Wire
 
 
 def all_reduce(rank, ranks, source, case):
@@ -99,13 +50,13 @@ class Vectors(nn.Module):
 
 
 def gradients(case, step, rank):
-    """The gradients of a rank in a step, for each parameter. case["large"]: the first, so large that it, or a sum, overflows in
+    """The gradients of a rank in a step, for each parameter. case["large"]: the first of each rank, so large that it, or a sum, overflows in
     float16; case["zeros"]: some are 0."""
     generator = torch.Generator().manual_seed(case["seed"] + 7919 * step + 31 * rank)
     made = [torch.randn(length, generator=generator) for length in case["lengths"]]
     for one in made:
         if case.get("large"):
-            one[0] = case["large"]
+            one[0] = case["large"][rank]
         if case.get("zeros"):
             one[::3] = 0
     return made

@@ -12,10 +12,12 @@ from torch import nn
 
 from grader.box.rank import Wrong
 from grader.probes.pytorch import dataset, join, samples, seed_of
+from grader.probes.script import options_of
 from grader.probes.student import Student
 from grader.units.frameworks.numbers import CLASSES, FEATURES, RATE, parts, start
 from handson.pytorch.batches import EpochBatches
 
+LIGHTNING, ACCELERATE = "07_frameworks/lightning/train_cifar_lightning.py", "07_frameworks/accelerate/train_cifar_accelerate.py"
 NOTHING = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "logger": False, "num_sanity_val_steps": 0}
 
 
@@ -92,7 +94,7 @@ def shard(rank, ranks, source, case):
     module.trainer, module.sets, found = trainer(rank, ranks, case["ranks_per_node"]), (whole, dataset(9, case["seed"] + 1)), []
     for another in (0, 1):
         torch.manual_seed(another + 2 * rank)  # an order that does not follow from args.seed changes, too
-        module.args = SimpleNamespace(seed=seed_of(case) + another, batchsize=4)
+        module.args = options_of(LIGHTNING, ranks, seed=seed_of(case) + another, batchsize=4)
         names = student.run(self=module, train_set=whole)
         if not hasattr(names.shard, "__len__") or not hasattr(names.shard, "__getitem__"):
             raise Wrong(f"`shard` is a {type(names.shard).__name__}, not the images of this rank")
@@ -115,7 +117,7 @@ def average(rank, ranks, source, case):
         def __init__(self):
             super().__init__()
             self.model, self.batches = linear(case), SimpleNamespace(totals=[case["total"]] * case["steps"])
-            self.args = SimpleNamespace(batchsize=case["batchsize"], size=1, seed=seed_of(case), lr=RATE)
+            self.args = options_of(LIGHTNING, ranks, batchsize=case["batchsize"], size=1, seed=seed_of(case), lr=RATE)
 
         def configure_optimizers(self):
             return torch.optim.SGD(self.model.parameters(), RATE)
@@ -145,7 +147,7 @@ def validation(rank, ranks, source, case):
         def __init__(self):
             super().__init__()
             self.model, self.sets = linear(case), (range(5), range(case["steps"] * case["total"]))
-            self.args = SimpleNamespace(batchsize=case["total"], size=1, seed=seed_of(case), lr=RATE)
+            self.args = options_of(LIGHTNING, ranks, batchsize=case["total"], size=1, seed=seed_of(case), lr=RATE)
 
         def validation_step(self, batch, number):
             images, labels = batch
@@ -178,7 +180,8 @@ def prepare(rank, ranks, source, case):
     whole, model = dataset(case["images"], case["seed"]), linear(case)
     mine = torch.utils.data.Subset(whole, range(begin, begin + lengths[rank]))
     given = {"batches": order, "shard": mine, "train_loader": torch.utils.data.DataLoader(mine, batch_sampler=order)}
-    args = SimpleNamespace(lr=RATE, seed=seed_of(case), batchsize=3, size=1)
+    given |= {"train_set": whole, "test_set": dataset(9, case["seed"] + 1)}
+    args = options_of(ACCELERATE, ranks, lr=RATE, seed=seed_of(case), batchsize=3, size=1)
     names = Student(source).run(comm=comm, accelerator=accelerator, args=args, model=model, **given)
     if not isinstance(names.replica, nn.Module) or not hasattr(names.optimizer, "step"):
         kinds = (type(one).__name__ for one in (names.replica, names.optimizer))
@@ -199,10 +202,11 @@ def step(rank, ranks, source, case):
     comm, accelerator = join(rank, ranks, ranks), accelerator_of(rank, ranks)
     model, student, weights, losses = linear(case), Student(source), [], []
     replica, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), RATE))
-    args = SimpleNamespace(batchsize=case["batchsize"], size=1, seed=seed_of(case), lr=RATE)
+    args = options_of(ACCELERATE, ranks, batchsize=case["batchsize"], size=1, seed=seed_of(case), lr=RATE)
     for images, labels in batches(case, rank):
         given = {"comm": comm, "accelerator": accelerator, "args": args, "model": model, "replica": replica, "optimizer": optimizer}
-        names = student.run(**given, images=images, labels=labels, total=case["total"])
+        totals = SimpleNamespace(totals=[case["total"]] * case["steps"])
+        names = student.run(**given, images=images, labels=labels, total=case["total"], batches=totals, epoch=0)
         losses.append(float(a_loss(names).detach()))
         if getattr(names.outputs, "shape", None) != (len(labels), CLASSES):
             raise Wrong(f"`outputs` should have a row of scores for each of the {len(labels)} images")

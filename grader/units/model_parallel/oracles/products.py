@@ -17,7 +17,7 @@ def operator(rank, ranks, case):
 
 def whole(rank, ranks, case):
     """`outputs`: {"right" or the sentence of a mistake: the outputs}, and the right gradients `of_tokens` and `of_bias`."""
-    (mlp, tokens, upstream), ranks = network(case, MLP, case["width"]), case["size"]
+    (mlp, tokens, upstream), ranks = network(case, MLP, case["width"]), case["ranks"]
     bias = mlp.down.bias.detach()
     term = F.linear(F.gelu(mlp.up(tokens)), mlp.down.weight)
     term.backward(upstream)
@@ -34,7 +34,7 @@ def whole(rank, ranks, case):
 
 def attention(rank, ranks, case):
     """{"right" or the sentence of a mistake: the sum of the ranks' terms}, and the `bias` of the whole."""
-    size, width, heads = case["size"], case["width"], case["heads"]
+    size, width, heads = case["ranks"], case["width"], case["heads"]
     made, tokens, _ = network(case, Attention, width, heads)
     mine, bias = width // size, made.out.bias.detach()
     with torch.no_grad():

@@ -128,6 +128,9 @@ class Neighbours:
         to = dst if group_dst is None else group_dst
         if self.operation is None:
             raise Wrong("something is sent outside of the operations")
+        what, right = "the outputs" if self.operation[0] == "F" else "the gradient of the inputs", random(self.case, "activation", 0).shape
+        if tensor.shape != right:
+            raise Wrong(f"stage {self.stage} sends a tensor of the shape {tuple(tensor.shape)} in {self.operation}; {what} should have {tuple(right)}")
         self.sent.append([self.operation, int(to), int(tag)])
         self.numbers.append(tensor.detach().double().numpy().copy())
         work = Work(self)

@@ -10,7 +10,7 @@ from torch import nn
 from grader.box.rank import Wrong
 from grader.probes.pytorch import join
 from grader.probes.student import Student
-from grader.units.communication.probes.pytorch import Wire
+from grader.probes.wire import Wire
 from handson.pytorch.transformer import MLP, Attention
 
 SHAPE = 3, 4  # of what goes through an operator
@@ -18,8 +18,12 @@ TOKENS = 2, 3  # images, and tokens of each
 
 
 def numbers(case, rank):
-    """What a rank gives to an operator: a tensor of whole numbers, whose sums are exact."""
-    return torch.randint(-99, 100, SHAPE, generator=torch.Generator().manual_seed(case["seed"] + 31 * rank)).double()
+    """What a rank gives to an operator: a tensor of whole numbers, whose sums are exact. Each rank has the largest one at some places, so that no
+    rank's own numbers are the largest ones of all."""
+    places = SHAPE[0] * SHAPE[1]
+    ascending = torch.randint(-99, 100, (case["ranks"], places), generator=torch.Generator().manual_seed(case["seed"])).sort(0).values
+    which = (torch.arange(places) + rank) % case["ranks"]
+    return ascending.gather(0, which[None]).view(SHAPE).double()
 
 
 def group_of(rank, groups):
@@ -36,7 +40,7 @@ def operator(rank, ranks, source, case):
     join(rank, ranks)
     group, mine, wire = group_of(rank, case.get("groups")), numbers(case, rank), Wire()
     given = {"context": SimpleNamespace(group=group), "group": group, case["gives"]: mine}
-    with wire.noted():
+    with wire.noted(all_ended=True):
         found = getattr(Student(source).run(**given), case["gets"])
     if not isinstance(found, torch.Tensor):
         raise Wrong(f"`{case['gets']}` is a {type(found).__name__}, not a tensor")
@@ -74,15 +78,17 @@ def network(case, kind, *arguments):
 
 
 class OfEqualRanks:
-    """In place of Enter and Leave: some ranks with equal parts, in one process. What they all have adds up to so many times one of them."""
+    """In place of Enter and Leave: all ranks have equal parts, so that what they have adds up to so many times the own one."""
 
-    def __init__(self, forward, backward):
+    def __init__(self, name, forward, backward, right):
         outer = self
         self.calls = 0
 
         class Operator(torch.autograd.Function):
             @staticmethod
             def forward(context, x, group):
+                if group is not right:
+                    raise Wrong(f"{name}.apply gets the group {group!r}, not self.group: other ranks may have other images, and their terms don't belong to the sum")
                 outer.calls += 1
                 return forward * x
 
@@ -95,10 +101,12 @@ class OfEqualRanks:
 
 def whole(rank, ranks, source, case):
     """`outputs`, the gradients of the tokens and of the bias, and how often each operator was applied."""
+    join(rank, ranks)
+    group = dist.new_group(list(range(ranks)))
     mlp, tokens, upstream = network(case, MLP, case["width"])
     bias, mlp.down.bias = mlp.down.bias, None
-    enter, leave = OfEqualRanks(1, case["size"]), OfEqualRanks(case["size"], 1)
-    block = SimpleNamespace(part=mlp, bias=bias, group=None)
+    enter, leave = OfEqualRanks("Enter", 1, ranks, group), OfEqualRanks("Leave", ranks, 1, group)
+    block = SimpleNamespace(part=mlp, bias=bias, group=group)
     outputs = Student(source).run(self=block, tokens=tokens, Enter=enter, Leave=leave).outputs
     if not isinstance(outputs, torch.Tensor) or outputs.shape != tokens.shape:
         raise Wrong(f"`outputs` should have the shape of `tokens`, {tuple(tokens.shape)}")
@@ -137,16 +145,13 @@ class Rows(nn.Module):
 
 
 def attention(rank, ranks, source, case):
-    """What the attention of each of case["size"] ranks gives, which is a term, and `bias`."""
-    student, terms, biases = Student(source), [], []
-    for place in range(case["size"]):
-        made, tokens, _ = network(case, Attention, case["width"], case["heads"])
-        names = student.run(attention=made, group=None, rank=place, size=case["size"], columns=Columns, rows=Rows)
-        if not isinstance(names.bias, torch.Tensor):
-            raise Wrong("`bias` is None: `rows` has none; keep that of the whole `attention.out` before you replace it")
-        if not isinstance(made.heads, int):
-            raise Wrong(f"`attention.heads` is {made.heads!r}, not a whole number")
-        with torch.no_grad():
-            terms.append(made(tokens).numpy().copy())
-        biases.append(names.bias.detach().numpy().copy())
-    return {"terms": terms, "biases": biases}
+    """What the attention of this rank gives, which is a term, and `bias`."""
+    join(rank, ranks)
+    made, tokens, _ = network(case, Attention, case["width"], case["heads"])
+    names = Student(source).run(attention=made, group=dist.new_group(list(range(ranks))), rank=rank, size=ranks, columns=Columns, rows=Rows)
+    if not isinstance(names.bias, torch.Tensor):
+        raise Wrong("`bias` is None: `rows` has none; keep that of the whole `attention.out` before you replace it")
+    if not isinstance(made.heads, int):
+        raise Wrong(f"`attention.heads` is {made.heads!r}, not a whole number")
+    with torch.no_grad():
+        return {"term": made(tokens).numpy().copy(), "bias": names.bias.detach().numpy().copy()}

@@ -1,6 +1,7 @@
 """The probe of products_dtensor.py: PyTorch splits a block by the student's plan, on real ranks."""
 
-import torch
+import fnmatch
+
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.debug import CommDebugMode
@@ -24,7 +25,7 @@ def plan(rank, ranks, source, case):
     if not isinstance(made, dict) or not all(isinstance(style, ParallelStyle) for style in made.values()):
         raise Wrong("`plan` should be a dictionary: the name of a module, and its style")
     modules = dict(block.named_modules())
-    if missing := [name for name in made if name not in modules]:
+    if missing := [pattern for pattern in made if not fnmatch.filter(modules, pattern)]:  # parallelize_module takes patterns
         raise Wrong(f"a block has no module {missing[0]!r}; it has {', '.join(name for name in modules if '.' in name)}")
     block.attention.heads //= ranks
     parallelize_module(block, init_device_mesh("cpu", (ranks,)), made)

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import torch
 
 from grader.box.rank import Wrong
+from grader.probes.exact import numbers
 from grader.probes.pytorch import flat, join, network, seed_of
 from grader.probes.script import Script
-from grader.units.communication.numbers import numbers
-from grader.units.communication.probes.pytorch import Wire
+from grader.probes.wire import Wire
 
 
 def shard(rank, ranks, source, case):
@@ -55,7 +55,7 @@ def reduce_scatter(rank, ranks, source, case):
     shards = _shards(case, rank, see)
     for number in range(case["steps"]):
         shards.gradients.copy_(rows(case, rank, number + 1))
-        with wire.noted():
+        with wire.noted(all_ended=True):
             script.run(lambda names: None, shards)
         sent.append([list(one) for one in wire.collectives])
         wire.collectives.clear()
@@ -69,7 +69,7 @@ def all_gather(rank, ranks, source, case):
     script = Script(source, {"reduce_scatter": ("", lambda: None)}, function="step")
     shards = _shards(case, rank, lambda: shards.shard.data.add_(rows(case, rank, len(found) + 1)[rank]))
     for _ in range(case["steps"]):
-        with wire.noted():
+        with wire.noted(all_ended=True):
             script.run(lambda names: None, shards)
         sent.append([list(one) for one in wire.collectives])
         wire.collectives.clear()

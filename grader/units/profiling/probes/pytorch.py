@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import functools
 import mmap
 import zlib
 from unittest import mock
@@ -31,6 +32,8 @@ FETCHES = {
 }  # fmt: skip
 OPERATIONS = {"allreduce": "all_reduce", "allgather": "all_gather", "allreduce_coalesced": "all_reduce_coalesced", "allgather_base": "all_gather"}
 MARKS = 4096  # marks are below this; images hold them divided by it, so that a network can train on them
+LRU_CACHE, USUAL_CACHE = functools.lru_cache, 128  # what it keeps unless it is told
+TRAINING_SET = 1500  # images that the script trains on
 LR = 0.002  # low, so that rounding errors stay small
 
 
@@ -202,6 +205,12 @@ class Counts:
         self.meetings.append(collections.Counter())
         self.fetched.append(0)
 
+    def _small_cache(self, maxsize=USUAL_CACHE, typed=False):
+        """lru_cache, whose usual size is as small for the images of a case as it is for those of the training set."""
+        if callable(maxsize):
+            return self._small_cache()(maxsize)
+        return LRU_CACHE(max(1, USUAL_CACHE * self.case["images"] // TRAINING_SET) if maxsize == USUAL_CACHE else maxsize, typed)
+
     @contextlib.contextmanager
     def counting(self):
         decompress, decompressobj = zlib.decompress, zlib.decompressobj
@@ -233,6 +242,7 @@ class Counts:
         with contextlib.ExitStack() as patches:
             patches.enter_context(mock.patch.object(zlib, "decompress", lambda *arguments, **options: noted(decompress(*arguments, **options))))
             patches.enter_context(mock.patch.object(zlib, "decompressobj", Decompress))
+            patches.enter_context(mock.patch.object(functools, "lru_cache", self._small_cache))
             patches.enter_context(mock.patch.object(devices, "use", lambda gpu: DEVICE))
             for name in ("wait", "get"):
                 patches.enter_context(mock.patch.object(dist.Store, name, self._waiting(getattr(dist.Store, name))))

@@ -1,0 +1,54 @@
+"""What a unit's instructors/proof.py says: how its known answers are proved right or wrong, by tests/bench/proof_*.py. All of it may be missing.
+
+INPUTS    {gap of the notebook: function(chance) -> the arguments of a call, by name}; other gaps get those that their check draws
+WHOLE     gaps of the notebook that are functions whose results must be of type int
+EXPECTED  {prediction: the range (lowest, highest) of what one can reasonably expect}
+NAMED     {prediction: the names of which it has each once, in any order}
+CASES     {track: the Case that the training script of this track runs with}
+RUNS      {file below solutions/NN_topic/: the Run that shows what its gaps do}
+OF_GAP    {(file, gap): the runs for that gap, where others than those of its file show it}
+DIVIDED   gaps whose right answers may divide the network otherwise: what all ranks compute is compared, added up
+RANDOM    gaps whose right answers draw other random numbers than the solution: what they compute cannot be compared
+"""
+
+import importlib
+from typing import NamedTuple
+
+from handson.files import COURSE
+
+NOTHING = {"INPUTS": {}, "WHOLE": (), "EXPECTED": {}, "NAMED": {}, "CASES": {}, "RUNS": {}, "OF_GAP": {}, "DIVIDED": (), "RANDOM": ()}
+
+
+class Case(NamedTuple):
+    """What the scripts of a unit run with: the images don't divide, so that shards and last batches are uneven."""
+
+    gpus: str
+    images: int
+    batchsize: int
+
+
+class Run(NamedTuple):
+    """How the gaps of a file are run: by which script beside it, in how many ranks, with which options, one run after the other.
+
+    beside: (file, gap, its answer) of another script, in place of the solution's; replaced: text of the script, and what stands there
+    instead; printed: which lines that an MPI script prints are a result, a pattern; goes_on: later runs find what earlier ones have
+    written; in_any_order: the ranks' messages come in another order each time. In the options, {folder} is where data sets are.
+    """
+
+    script: str
+    ranks: int
+    options: tuple = ("",)
+    mpi: bool = False
+    nodes: int = 1
+    beside: tuple = ()
+    replaced: tuple = ("", "")
+    printed: str = ""
+    goes_on: bool = False
+    in_any_order: bool = False
+
+
+def of_unit(unit, name):
+    """One of the values above, of a unit."""
+    if not (COURSE / "grader/units" / unit / "instructors/proof.py").is_file():
+        return NOTHING[name]
+    return getattr(importlib.import_module(f"grader.units.{unit}.instructors.proof"), name, NOTHING[name])

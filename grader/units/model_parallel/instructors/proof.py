@@ -1,0 +1,102 @@
+"""How its known answers are proved right or wrong: see grader.instructors.proofs."""
+
+from grader.instructors.proofs import Run
+
+EXPECTED = {
+    "prediction_slower": (0.5, 10),
+    "prediction_ranks": (1, 64),
+    "prediction_pipeline": (0.2, 2),  # times one process
+    "prediction_forward": (0, 1000),  # all-reduces
+    "prediction_times": (0.01, 1000),
+}
+WHOLE = ("largest_batch",)
+
+TRANSFORMER = "-e 3 -b {{batch}} --size 8 --width 16 --heads 2 --blocks 2 --seed 3 --dataset {folder}/data.npz --gpu-memory unlimited --method "
+OF_12, OF_4 = (TRANSFORMER.replace("{{batch}}", batch) for batch in ("12", "4"))
+FEWER = "1f1b --micro-batches 2"  # than stages
+OF_5_LAYERS = OF_12.replace("blocks 2", "blocks 3")
+LAST_FIRST = ("schedules.py", "gpipe", """
+order = range(micro_batches)
+operations = [f"F{number}" for number in order] + [f"B{number}" for number in (order if stage else order[::-1])]
+""")  # with which stage 0 goes backward through another micro-batch first than the other stages
+
+RUNS = {
+    "pytorch/save_memory.py": Run("train_memory.py", 1, (OF_12.replace("-b 12", "-b 11") + "accumulate-4 checkpoint-and-accumulate-4",)),
+    "pytorch/zero.py": Run("train_sharded.py", 3, (OF_4 + "zero",)),
+    "pytorch/schedules.py": Run("train_pipeline.py", 3, (OF_12 + "gpipe 1f1b --micro-batches 4", OF_12 + FEWER)),
+    "pytorch/pipeline.py": Run("train_pipeline.py", 3, (OF_5_LAYERS + "gpipe 1f1b --micro-batches 4",), beside=LAST_FIRST),
+    "pytorch/torch_pipeline.py": Run("train_pipeline.py", 3, (OF_12 + "torch-gpipe torch-1f1b --micro-batches 4",)),
+    "pytorch/products.py": Run("train_mesh.py", 4, (OF_4 + "tensor-inside --dropout 0",), nodes=2),
+    "pytorch/products_dtensor.py": Run("products_dtensor.py", 2, ("--width 16 --heads 2",)),
+    "pytorch/mesh.py": Run("train_mesh.py", 4, (OF_4 + "tensor-inside data-inside --dropout 0",), nodes=2),
+    "chainer/chain_list.py": Run("train_pipeline.py", 3, (OF_12.replace(" --gpu-memory unlimited", "") + "naive gpipe --micro-batches 4",), mpi=True),
+}
+
+MESH = RUNS["pytorch/mesh.py"]
+OF_GAP = {("pytorch/mesh.py", "mesh"): (MESH, MESH._replace(ranks=2, nodes=1))}  # as many nodes as ranks on each hide which is which
+DIVIDED = ("my_layers",)
+RANDOM = ("dropout",)
+
+
+def block_parameters(chance):
+    return {"width": chance.randint(1, 512)}
+
+
+def state_bytes(chance):
+    return {"parameters": chance.randint(1, 10**10)}
+
+
+def activation_bytes(chance):
+    return {name: chance.randint(1, 256) for name in ("batch", "tokens", "width", "blocks")}
+
+
+def largest_batch(chance):
+    of_an_image, network = chance.randint(1, 10**7), chance.randint(0, 10**9)
+    return {"limit": network + chance.randint(0, 100) * of_an_image + chance.choice((0, chance.randrange(of_an_image))), "network": network, "of_an_image": of_an_image}
+
+
+def sharded_bytes(chance):
+    return {"method": chance.choice(["ddp", "zero", "fsdp"]), "parameters": chance.randint(1, 10**10), "ranks": chance.randint(1, 1024)}
+
+
+def bubble(chance):
+    return {"stages": chance.randint(2, 64), "micro_batches": chance.randint(1, 256)}
+
+
+def held_bytes(chance):
+    stages = chance.randint(2, 16)
+    sizes = {"micro_batches": chance.randint(1, 32), "activations": chance.randint(1, 10**9)}
+    return {"schedule": chance.choice(["gpipe", "1f1b"]), "stage": chance.randrange(stages), "stages": stages, **sizes}
+
+
+def products_bytes(chance):
+    return {name: chance.randint(1, 256) for name in ("blocks", "images", "tokens", "width", "ranks")}
+
+
+def images_bytes(chance):
+    return {"parameters": chance.randint(1, 10**8), "model_ranks": chance.randint(1, 16), "image_ranks": chance.randint(1, 16)}
+
+
+def step_seconds(chance):
+    return {"computing": chance.uniform(0.001, 10), "sent": chance.randint(1, 10**8), "ranks": chance.randint(1, 16), "rate": chance.uniform(1, 10_000)}
+
+
+def images_of_equal_bytes(chance):
+    return {"blocks": chance.randint(1, 100), "tokens": chance.randint(1, 1000), "width": chance.randint(1, 4096), "parameters": chance.randint(1, 10**8)}
+
+
+checkpointed_bytes = activation_bytes
+INPUTS = {
+    "block_parameters": block_parameters,
+    "state_bytes": state_bytes,
+    "activation_bytes": activation_bytes,
+    "checkpointed_bytes": checkpointed_bytes,
+    "largest_batch": largest_batch,
+    "sharded_bytes": sharded_bytes,
+    "bubble": bubble,
+    "held_bytes": held_bytes,
+    "products_bytes": products_bytes,
+    "images_bytes": images_bytes,
+    "step_seconds": step_seconds,
+    "images_of_equal_bytes": images_of_equal_bytes,
+}

@@ -1,0 +1,50 @@
+"""How its known answers are proved right or wrong: see grader.instructors.proofs."""
+
+from grader.instructors.proofs import Case, Run
+
+EXPECTED = {"prediction_efficiency": (0.01, 1)}
+WHOLE = ("intra_rank",)
+CASES = {"pytorch": Case("2,1", 23, 4), "chainer": Case("2,1", 26, 3)}  # ChainerMN's parts are equal: one image is dealt twice
+
+RUNS = {
+    "mpi_accuracy.py": Run("mpi_accuracy.py", 4, mpi=True, printed="."),
+    "from_scratch.py": Run("from_scratch.py", 2, replaced=("SIZE = 2, 32, 0.02, 64", "SIZE = 1, 32, 0.02, 16")),
+}
+
+
+def intra_rank(chance):
+    per_node = chance.randint(1, 8)
+    return {"rank": chance.randrange(per_node * 8), "per_node": per_node}
+
+
+def total_accuracy(chance):
+    images = [chance.randint(1, 100) for _ in range(chance.randint(1, 8))]
+    return {"correct": [chance.randint(0, count) for count in images], "images": images}
+
+
+def scaling(chance):
+    workers = [1, *chance.sample(range(2, 65), chance.randint(1, 5))]
+    chance.shuffle(workers)
+    return {"throughputs": {count: chance.uniform(0.2, 1) * 50 * count for count in workers}}
+
+
+def most_workers(chance):
+    """A table of `scaling`. In some, an efficiency is exactly the least, or rises again with more workers."""
+    table = [[1, 50.0, 1.0, 1.0]]
+    for workers in sorted(chance.sample(range(2, 65), chance.randint(1, 5))):
+        efficiency = chance.randint(10, 64) / 64
+        table.append([workers, 50 * workers * efficiency, workers * efficiency, efficiency])
+    return {"table": table, "least": chance.choice((chance.uniform(0.2, 1), chance.choice(table)[3]))}
+
+
+def allreduce_seconds(chance):
+    return {"parameters": chance.randint(1, 10**8), "workers": chance.randint(1, 64), "megabits": chance.choice((10_000, 1_000, 100, 20))}
+
+
+INPUTS = {
+    "intra_rank": intra_rank,
+    "total_accuracy": total_accuracy,
+    "scaling": scaling,
+    "most_workers": most_workers,
+    "allreduce_seconds": allreduce_seconds,
+}

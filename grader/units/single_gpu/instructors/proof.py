@@ -1,0 +1,31 @@
+"""How its known answers are proved right or wrong: see grader.instructors.proofs."""
+
+from grader.instructors.proofs import Case
+
+EXPECTED = {"prediction_backward": (0.5, 10)}
+CASES = {"pytorch": Case("2", 22, 8), "chainer": Case("2", 22, 8)}
+
+
+def throughput(chance):
+    return {"batchsize": chance.choice((1, 8, 32, 100, 256)), "step_seconds": [chance.lognormvariate(-2, 0.5) for _ in range(chance.randint(1, 30))]}
+
+
+def smallest_batch(chance):
+    """In some, a rate is exactly the share of the best one."""
+    sizes = chance.sample([2**power for power in range(10)], chance.randint(2, 8))
+    best, share = 16 * chance.randint(10, 60), chance.choice((0.5, 0.75, 0.875))
+    rates = {size: chance.choice((chance.uniform(0.2, 1) * best, share * best)) for size in sizes}
+    rates[chance.choice(sizes)] = float(best)
+    return {"rates": rates} if chance.random() < 0.3 else {"rates": rates, "share": share}
+
+
+def limit(chance):
+    seconds = {part: chance.lognormvariate(0, 1) for part in ("load", "enlarge", "forward", "backward", "optimize", "evaluate")}
+    return {"seconds": seconds, "part": chance.choice(list(seconds))}
+
+
+INPUTS = {
+    "throughput": throughput,
+    "smallest_batch": smallest_batch,
+    "limit": limit,
+}
