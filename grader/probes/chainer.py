@@ -209,12 +209,12 @@ class Place:
             return of_ranks.setup(model)
 
         def reading(optimizer, train_iterators):
-            return Reading({"main" if not number else f"gpu{number}": one for number, one in enumerate(train_iterators)}, optimizer)
+            return Reading(dict(zip(banner.device_names(len(train_iterators)), train_iterators)), optimizer)
 
         several_devices = self.case["unit"] == "multi_gpu"
         return {
             "device": ("device", lambda: CPU),
-            "devices": ("gpus", lambda args: banner.name_devices(args.gpu)),
+            "devices": ("gpus", lambda args: dict(zip(banner.device_names(len(args.gpu)), args.gpu))),
             "iterators": ("parts train_iterators", lambda: (parts(), [serial(one, self.case) for one in parts()])),
             "scatter": ("train_set test_set", scattered),
             "iterator": ("train_iterator", lambda train_set: serial(train_set, self.case)),

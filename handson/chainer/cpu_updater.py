@@ -21,6 +21,7 @@ from handson.chainer.worker_handle import WorkerHandle, end_workers
 from handson.errors import TrackError
 from handson.profiling import recording
 from handson.training import virtual_gpus, watchdog
+from handson.training.banner import device_names
 from handson.training.worker_processes import deaf_to_ctrl_c
 
 
@@ -163,7 +164,7 @@ def _undo(limit, workers, cores, blas_threads):
 def _read_devices(devices):
     """name -> id, main first. Raises TrackError."""
     if isinstance(devices, (list, tuple)) and devices:
-        devices = {"main" if index == 0 else f"gpu{index}": gpu for index, gpu in enumerate(devices)}
+        devices = dict(zip(device_names(len(devices)), devices))
     if not isinstance(devices, dict):
         raise TrackError(f"devices must be names and ids such as {{'main': 0, 'gpu1': 1}}, not {devices!r}")
     if "main" not in devices:

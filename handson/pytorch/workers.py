@@ -19,7 +19,7 @@ from handson.errors import EndTogether, OneSentence, WorkerError, in_a_sentence,
 from handson.profiling import recording
 from handson.pytorch.batches import check_division
 from handson.training import gpu_memory, step_times, watchdog
-from handson.training.banner import name_devices
+from handson.training.banner import device_names
 from handson.training.worker_processes import deaf_to_ctrl_c, end_with_parent, kill_all
 
 TIMEOUT = timedelta(minutes=5)  # for any one collective; a step takes well under a second
@@ -41,7 +41,7 @@ def spawn(worker, args, train_set, test_set):
     images can't be shared out.
     """
     size = len(args.gpu)
-    print(name_devices(args.gpu))
+    print(dict(zip(device_names(size), args.gpu)))
     check_division(len(train_set), size, args.batchsize)
     loopback()
     logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # it would print a line for each process that it stops

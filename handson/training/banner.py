@@ -75,9 +75,9 @@ def beyond_the_job(workers, gpus, comm=None):
     return ""
 
 
-def name_devices(gpus):
-    """GPU ids as the dictionary that MultiprocessParallelUpdater takes: [0, 1] -> {'main': 0, 'gpu1': 1}."""
-    return {"main" if rank == 0 else f"gpu{rank}": gpu for rank, gpu in enumerate(gpus)}
+def device_names(count):
+    """What MultiprocessParallelUpdater calls so many devices: 2 -> ['main', 'gpu1']."""
+    return ["main", *(f"gpu{number}" for number in range(1, count))]
 
 
 class LossTable:

@@ -97,7 +97,8 @@ def test_no_code_in_it_is_that_of_a_solution(given, tmp_path):
     assert code.count("decoded") == 2 and code.count("train_loader") == 1
     hidden = code.replace("decoded", "kept").replace("train_loader", "batches_of_it")
     (tmp_path / "course/handson/planted.py").write_text(f"def work():\n    first = 1\n{textwrap.indent(hidden, '    ')}\n    return first\n")
-    assert same_code(tmp_path / "course") == {("loader", "handson/planted.py")}
+    every_training_has_it = ("optimizer", "grader/units/profiling/oracles/pytorch.py")
+    assert same_code(tmp_path / "course") == {("loader", "handson/planted.py"), every_training_has_it}
 
 
 def answers(file):
@@ -109,17 +110,26 @@ def same_code(folder):
     wanted = {}
     for part in [part for parts in UNITS.values() for part in parts if not part.file.endswith(".sh")]:
         for gap, code in answers(part.file).items():
-            statements = ast.parse(f"def gap():\n{textwrap.indent(code, '    ')}").body[0].body
+            statements = _Plain().visit(ast.parse(f"def gap():\n{textwrap.indent(code, '    ')}")).body[0].body
             last = getattr(statements[-1], "value", None)
             wanted |= {_normal(nodes): gap for nodes in (statements, [last] if last else []) if _size(nodes) >= PHRASE}
     shapes, found = {key[:2] for key in wanted}, set()
     for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".ipynb")):
-        tree = _tree(path)
+        tree = _Plain().visit(_tree(path))
         size = _sizes(tree)
         for nodes in _pieces(tree, max(len(kinds) for kinds, _ in shapes)):
             if (_kinds(nodes), sum(map(size.get, nodes))) in shapes and (key := _normal(nodes)) in wanted:
                 found.add((wanted[key], str(path.relative_to(folder))))
     return found
+
+
+class _Plain(ast.NodeTransformer):
+    """Code that takes an option from `args` is like code that is given it."""
+
+    def visit_Attribute(self, node):
+        if isinstance(node.value, ast.Name) and node.value.id == "args":
+            return ast.Name(id=f"args_{node.attr}", ctx=node.ctx)
+        return self.generic_visit(node)
 
 
 def _tree(path):

@@ -3,6 +3,7 @@
 from grader.checks import criteria, training
 from grader.checks.chainer import IN_BATCHES, MOMENTUM_SGD, PROBES, converted, every_image_in_batches, in_order, optimizer, passes, run, throughput, updater
 from grader.checks.check import Check, Criterion
+from handson.training.banner import device_names
 
 
 def main_first(seen, case, expected):
@@ -12,7 +13,7 @@ def main_first(seen, case, expected):
     found = ids[names.index("main")]
     if found != gpu[0]:
         return f"with args.gpu = {gpu}, 'main' is GPU {found}, not the first of them"
-    right = {"main" if number == 0 else f"gpu{number}": one for number, one in enumerate(gpu)}
+    right = dict(zip(device_names(len(gpu)), gpu))
     wrong = sorted(ids) == sorted(gpu) and dict(zip(names, ids)) != right
     return f"with args.gpu = {gpu}, `gpus` is {dict(zip(names, ids))}; it should be {right}" if wrong else None
 
