@@ -24,7 +24,7 @@ from handson.training import meeting
 meeting.LIMIT = float(sys.argv[1])
 try:
     comm = meeting.meet(argparse.Namespace(gpu=None, lr=float(sys.argv[2]), patience=60), None, sys.argv[3].split(","))
-except meeting.ClusterError as error:
+except meeting.MeetingError as error:
     sys.exit(str(error))
 if "end" in sys.argv:
     meeting.end_with_first() if comm.rank else meeting.end_together()
@@ -93,7 +93,7 @@ def test_two_processes_of_one_index_on_different_nodes_are_named(monkeypatch):
     of = cluster(worker=3)
     tasks = [("worker", index) for index in range(3)]
     monkeypatch.setattr(meeting, "LIMIT", 20)
-    with pytest.raises(meeting.ClusterError, match="two processes say that they are worker 1"), socket.create_server(("", 0)) as listening:
+    with pytest.raises(meeting.MeetingError, match="two processes say that they are worker 1"), socket.create_server(("", 0)) as listening:
         of["worker"][0] = f"127.0.0.1:{listening.getsockname()[1]}"
         for _ in range(2):
             threading.Thread(target=reports, args=(of,), daemon=True).start()
@@ -127,7 +127,7 @@ def test_processes_with_different_options_are_named():
     ],
 )
 def test_a_missing_or_malformed_tf_config_is_named(text, words):
-    with pytest.raises(meeting.ClusterError, match=words):
+    with pytest.raises(meeting.MeetingError, match=words):
         meeting.read(text)
 
 

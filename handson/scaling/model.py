@@ -167,7 +167,7 @@ def _line(rounds, rests):
 def predict(model, workers, plan=Plan(), draws=None, rest=True):
     """The Prediction for a number of workers. draws: indices of the model's draws, all by default; rest: with overhead and latency.
 
-    Raises NetworkError where the workers do not fill their nodes.
+    Raises TopologyError where the workers do not fill their nodes.
     """
     draws = range(len(model.compute)) if draws is None else draws
     batchsize = plan.batchsize or model.batchsize

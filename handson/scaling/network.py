@@ -16,7 +16,7 @@ DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a number on the
 BACKWARD = 2 / 3  # of a step's computation: for each product of the forward pass, backward computes two
 
 
-class NetworkError(OneSentence, ValueError):
+class TopologyError(OneSentence, ValueError):
     """A network or a number of ranks that cannot be."""
 
 
@@ -29,7 +29,7 @@ class Link:
 
     def __post_init__(self):
         if self.latency < 0 or not self.rate > 0:
-            raise NetworkError(f"a link of {self.rate:g} bytes/s and a latency of {self.latency:g} s cannot be: the rate is above 0, the latency not below")
+            raise TopologyError(f"a link of {self.rate:g} bytes/s and a latency of {self.latency:g} s cannot be: the rate is above 0, the latency not below")
 
     def seconds(self, size):
         """Seconds of a message of `size` bytes."""
@@ -46,20 +46,20 @@ class Cluster:
 
 
 def rate(text):
-    """bytes/s of data in ``25gbit`` or ``100mbit``, without headers. Raises NetworkError."""
+    """bytes/s of data in ``25gbit`` or ``100mbit``, without headers. Raises TopologyError."""
     found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)(mbit|gbit)", str(text).strip().lower())
     if not found:
-        raise NetworkError(f"the network {text!r} is no rate: give a number with mbit or gbit, such as 25gbit")
+        raise TopologyError(f"the network {text!r} is no rate: give a number with mbit or gbit, such as 25gbit")
     if float(found[1]) == 0:
-        raise NetworkError(f"the network {text!r} carries nothing: give a rate above 0, such as 25gbit")
+        raise TopologyError(f"the network {text!r} carries nothing: give a rate above 0, such as 25gbit")
     return float(found[1]) * UNITS[found[2]] / 8 * FRAMES
 
 
 def nodes(ranks, per_node):
-    """The number of nodes of `ranks` ranks. Raises NetworkError where they do not fill them."""
+    """The number of nodes of `ranks` ranks. Raises TopologyError where they do not fill them."""
     if ranks > per_node and ranks % per_node:
         fitting = ranks // per_node * per_node
-        raise NetworkError(f"{ranks} workers do not fill nodes of {per_node}: give {fitting} or {fitting + per_node} in --workers, or another --per-node")
+        raise TopologyError(f"{ranks} workers do not fill nodes of {per_node}: give {fitting} or {fitting + per_node} in --workers, or another --per-node")
     return max(1, ranks // per_node)
 
 
@@ -93,15 +93,15 @@ ALGORITHMS = {"ring": ring, "tree": tree, "hierarchical": hierarchical, "two_dim
 
 
 def all_reduce(size, ranks, cluster, algorithm="ring"):
-    """Seconds of an all-reduce of `size` bytes over `ranks` ranks; 0 for one rank. Raises NetworkError."""
+    """Seconds of an all-reduce of `size` bytes over `ranks` ranks; 0 for one rank. Raises TopologyError."""
     nodes(ranks, cluster.per_node)
     return named(algorithm, ALGORITHMS)(size, ranks, cluster) if ranks > 1 else 0.0
 
 
 def named(algorithm, algorithms):
-    """The function of this name. Raises NetworkError."""
+    """The function of this name. Raises TopologyError."""
     if algorithm not in algorithms:
-        raise NetworkError(f"there is no algorithm {algorithm!r}: choose from {', '.join(algorithms)}")
+        raise TopologyError(f"there is no algorithm {algorithm!r}: choose from {', '.join(algorithms)}")
     return algorithms[algorithm]
 
 

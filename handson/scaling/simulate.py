@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy
 
-from handson.scaling.network import Cluster, NetworkError, named
+from handson.scaling.network import Cluster, TopologyError, named
 
 
 @dataclass
@@ -29,14 +29,14 @@ class Topology:
 
     def __post_init__(self):
         if self.ranks < 1:
-            raise NetworkError(f"a topology of {self.ranks} ranks cannot be: give at least one")
+            raise TopologyError(f"a topology of {self.ranks} ranks cannot be: give at least one")
         self.node = numpy.arange(self.ranks) // self.cluster.per_node
         self.nodes = int(self.node[-1]) + 1
         below = self.nodes_per_switch or self.nodes
         if self.oversubscription < 1 or below < 1 or any(not 0 < share <= 1 for share in self.slow.values()):
-            raise NetworkError("a topology has at least one node below a switch, an oversubscription of 1 or more, and shares of slow links above 0 and up to 1")
+            raise TopologyError("a topology has at least one node below a switch, an oversubscription of 1 or more, and shares of slow links above 0 and up to 1")
         if unknown := [node for node in self.slow if not 0 <= node < self.nodes]:
-            raise NetworkError(f"there is no node {unknown[0]} that could be slow: the {self.nodes} nodes have the numbers from 0 to {self.nodes - 1}")
+            raise TopologyError(f"there is no node {unknown[0]} that could be slow: the {self.nodes} nodes have the numbers from 0 to {self.nodes - 1}")
         self.switch = numpy.arange(self.nodes) // below
         self.card = numpy.full(self.nodes, float(self.cluster.between.rate))
         for node, share in self.slow.items():
@@ -129,10 +129,10 @@ def two_dimensional(topology, size, begin):
 
 
 def _grid(topology):
-    """(ranks of a node, nodes). Raises NetworkError where the ranks do not fill the nodes."""
+    """(ranks of a node, nodes). Raises TopologyError where the ranks do not fill the nodes."""
     each = min(topology.ranks, topology.cluster.per_node)
     if topology.ranks % each:
-        raise NetworkError(f"{topology.ranks} ranks do not fill nodes of {each}: give a multiple of {each}")
+        raise TopologyError(f"{topology.ranks} ranks do not fill nodes of {each}: give a multiple of {each}")
     return each, topology.nodes
 
 
@@ -151,10 +151,10 @@ ALGORITHMS = {"ring": ring, "tree": tree, "hierarchical": hierarchical, "two_dim
 
 def all_reduce(topology, size, begin=None, algorithm="ring"):
     """Moments (s) at which each rank has the sum of `size` bytes; begin: when each has its own gradients, 0 by default.
-    Raises NetworkError."""
+    Raises TopologyError."""
     begin = numpy.zeros(topology.ranks) if begin is None else numpy.asarray(begin, float)
     if begin.shape != (topology.ranks,):
-        raise NetworkError(f"`begin` has the shape {begin.shape}: give a moment for each of the {topology.ranks} ranks")
+        raise TopologyError(f"`begin` has the shape {begin.shape}: give a moment for each of the {topology.ranks} ranks")
     return named(algorithm, ALGORITHMS)(topology, size, begin) if topology.ranks > 1 else begin
 
 

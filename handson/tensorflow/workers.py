@@ -45,7 +45,7 @@ def parameter_server_strategy(comm, args):
 
 @contextlib.contextmanager
 def named_losses():
-    """Around the work of a process: what TensorFlow says at length of another one that has died becomes a sentence. Raises ClusterError."""
+    """Around the work of a process: what TensorFlow says at length of another one that has died becomes a sentence. Raises MeetingError."""
     try:
         yield
         meeting.part()

@@ -20,13 +20,13 @@ GRACE = 3  # seconds that a process has for an error of its own before it ends b
 FIRST_PORT, PORTS = 20000, 10000
 
 
-class ClusterError(OneSentence, RuntimeError):
+class MeetingError(OneSentence, RuntimeError):
     """Why a cluster of TensorFlow's does not come together, or ends."""
 
 
 def lost(name):
-    """A ClusterError that says which process, in words, can't be reached any more."""
-    return ClusterError(f"the connection to {name} is lost: it has died, or its node can't be reached; all processes end")
+    """A MeetingError that says which process, in words, can't be reached any more."""
+    return MeetingError(f"the connection to {name} is lost: it has died, or its node can't be reached; all processes end")
 
 
 @dataclass
@@ -49,32 +49,32 @@ def port():
 
 def of_job(make):
     """The TF_CONFIG, a dictionary, that make(lines, rank, port) returns for this process of a batch job; lines: those of $PBS_NODEFILE. None where
-    TF_CONFIG is set already, by whoever started the processes. Raises ClusterError where there is neither."""
+    TF_CONFIG is set already, by whoever started the processes. Raises MeetingError where there is neither."""
     if os.environ.get("TF_CONFIG"):
         return None
     if not (nodes := os.environ.get("PBS_NODEFILE")):
-        raise ClusterError("there is neither TF_CONFIG nor $PBS_NODEFILE to make it of: submit this script in a job, as run_script.sh does, or set TF_CONFIG")
+        raise MeetingError("there is neither TF_CONFIG nor $PBS_NODEFILE to make it of: submit this script in a job, as run_script.sh does, or set TF_CONFIG")
     try:
         lines = Path(nodes).read_text().splitlines(keepends=True)
     except OSError as error:
-        raise ClusterError(f"$PBS_NODEFILE, {nodes}, cannot be read ({error.strerror}): submit this script in a job") from None
+        raise MeetingError(f"$PBS_NODEFILE, {nodes}, cannot be read ({error.strerror}): submit this script in a job") from None
     return make(lines, options.launcher_rank(), port())
 
 
 def with_parameter_server(config):
     """The TF_CONFIG, a dictionary, of a process of a cluster with a chief, a parameter server and workers; config: that of a cluster of workers
-    alone, of which the first two get the other roles. Raises ClusterError if there are fewer than three."""
+    alone, of which the first two get the other roles. Raises MeetingError if there are fewer than three."""
     addresses, rank = config["cluster"]["worker"], config["task"]["index"]
     if len(addresses) < 3:
-        raise ClusterError(f"a chief, a parameter server and a worker are three ranks, and the job has {len(addresses)}: start it with mpiexec -n 4")
+        raise MeetingError(f"a chief, a parameter server and a worker are three ranks, and the job has {len(addresses)}: start it with mpiexec -n 4")
     role, index = [("chief", 0), ("ps", 0), *(("worker", number) for number in range(len(addresses) - 2))][rank]
     return {"cluster": {"chief": addresses[:1], "ps": addresses[1:2], "worker": addresses[2:]}, "task": {"type": role, "index": index}}
 
 
 def read(text):
-    """({role: addresses}, role, index) of a TF_CONFIG's text. Raises ClusterError with what is wrong with it."""
+    """({role: addresses}, role, index) of a TF_CONFIG's text. Raises MeetingError with what is wrong with it."""
     if not text:
-        raise ClusterError('TF_CONFIG is not set: it should be {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}')
+        raise MeetingError('TF_CONFIG is not set: it should be {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}')
     try:
         content = json.loads(text)
         cluster, role, index = content["cluster"], content["task"]["type"], content["task"]["index"]
@@ -87,18 +87,18 @@ def read(text):
             raise ValueError(f"there is no {role} {index}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-        raise ClusterError(f"TF_CONFIG is malformed ({what}): {text[:200]}") from None
+        raise MeetingError(f"TF_CONFIG is malformed ({what}): {text[:200]}") from None
     return cluster, role, index
 
 
 def meet(args, config=None, roles=("worker",)):
     """Meet the other processes of the cluster `config` (a dictionary; by default TF_CONFIG's), and set TF_CONFIG. Call it before TensorFlow
     computes anything. roles: those that the cluster must have. Returns a Communicator; args.gpu becomes the ids of the GPUs of this node.
-    From now on, another process watches over this one, and says so if it is killed or makes no progress. Raises ClusterError."""
+    From now on, another process watches over this one, and says so if it is killed or makes no progress. Raises MeetingError."""
     os.environ["TF_CONFIG"] = json.dumps(config) if config else os.environ.get("TF_CONFIG", "")
     cluster, role, index = read(os.environ["TF_CONFIG"])
     if sorted(cluster) != sorted(roles):
-        raise ClusterError(f"TF_CONFIG has tasks of the kinds {', '.join(sorted(cluster))}; this script needs {', '.join(sorted(roles))}")
+        raise MeetingError(f"TF_CONFIG has tasks of the kinds {', '.join(sorted(cluster))}; this script needs {', '.join(sorted(roles))}")
     cluster = {of_role: list(map(_reachable, addresses)) for of_role, addresses in cluster.items()}
     os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})  # TensorFlow reads it, too
     supervisor.watch()
@@ -107,11 +107,11 @@ def meet(args, config=None, roles=("worker",)):
     lines = _exchange(cluster, tasks, rank, {"node": current_node(), "options": {name: str(value) for name, value in vars(args).items() if name != "out"}})
     nodes = [line["node"] for line in lines]
     if difference := options.difference([line["options"] for line in lines]):
-        raise ClusterError(difference)
+        raise MeetingError(difference)
     intra_rank = nodes[:rank].count(nodes[rank])
     args.gpu = args.gpu or list(range(nodes.count(nodes[rank])))
     if len(args.gpu) <= intra_rank:
-        raise ClusterError(f"-g names {len(args.gpu)} GPUs, but there are {nodes.count(nodes[rank])} ranks on {nodes[rank]}: name one for each")
+        raise MeetingError(f"-g names {len(args.gpu)} GPUs, but there are {nodes.count(nodes[rank])} ranks on {nodes[rank]}: name one for each")
     watchdog.begin(args.patience)
     return Communicator(rank, len(tasks), intra_rank, len(set(nodes)), "gRPC", "")
 
@@ -138,13 +138,13 @@ def _address(cluster, task):
 
 
 def _exchange(cluster, tasks, rank, mine):
-    """Everybody's `mine`, a list in the order of the tasks. Raises ClusterError."""
+    """Everybody's `mine`, a list in the order of the tasks. Raises MeetingError."""
     role, index = tasks[rank]
     host, number = _address(cluster, tasks[rank])
     try:
         listening = socket.create_server(("", number), backlog=len(tasks))
     except OSError as error:
-        raise ClusterError(f"port {number} of {host}, which TF_CONFIG gives {role} {index}, can't be used ({os.strerror(error.errno)}): "
+        raise MeetingError(f"port {number} of {host}, which TF_CONFIG gives {role} {index}, can't be used ({os.strerror(error.errno)}): "
                            "two tasks may have one index, or another program has the port; MASTER_PORT chooses others") from None  # fmt: skip
     with listening:
         end = time.monotonic() + LIMIT
@@ -173,7 +173,7 @@ def _collect(listening, cluster, tasks, mine, end):
         with contextlib.suppress(OSError):
             connection.sendall((json.dumps(answer) + "\n").encode())
     if problem:
-        raise ClusterError(problem)
+        raise MeetingError(problem)
     _kept.update(connections)
     return answer
 
@@ -186,14 +186,14 @@ def _report(cluster, tasks, rank, mine, end):
             connection = socket.create_connection(first, timeout=5)
         except OSError as error:
             if time.monotonic() > end:
-                raise ClusterError(f"{where} did not come within {LIMIT:g} s ({error}): look at its output, and whether its node can be reached") from None
+                raise MeetingError(f"{where} did not come within {LIMIT:g} s ({error}): look at its output, and whether its node can be reached") from None
             time.sleep(0.1)
     try:
         connection.settimeout(max(1.0, end - time.monotonic() + 5))
         connection.sendall((json.dumps([rank, mine]) + "\n").encode())
         answer = json.loads(connection.makefile().readline())
     except (OSError, ValueError):
-        raise ClusterError(f"{where} ended before all processes had met: look at its output") from None
+        raise MeetingError(f"{where} ended before all processes had met: look at its output") from None
     if isinstance(answer, str):
         time.sleep(1)  # task 0 prints it
         raise SystemExit(2)

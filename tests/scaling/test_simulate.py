@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from handson.scaling import failures, network, simulate
-from handson.scaling.network import Cluster, Link, NetworkError
+from handson.scaling.network import Cluster, Link, TopologyError
 
 SIZE = 1e8  # bytes
 CLUSTERS = [Cluster(Link(1e-4, 1e9), Link(1e-5, 1e10), per_node) for per_node in (1, 2, 4)]
@@ -94,20 +94,20 @@ def test_buckets_overlap_as_the_formula_says(compute):
 
 
 def test_bad_topologies_are_refused():
-    with pytest.raises(NetworkError, match="6 ranks do not fill nodes of 4"):
+    with pytest.raises(TopologyError, match="6 ranks do not fill nodes of 4"):
         simulate.all_reduce(simulate.Topology(CLUSTERS[2], 6), SIZE, algorithm="hierarchical")
-    with pytest.raises(NetworkError, match="oversubscription of 1 or more"):
+    with pytest.raises(TopologyError, match="oversubscription of 1 or more"):
         simulate.Topology(CLUSTERS[0], 4, oversubscription=0.5)
-    with pytest.raises(NetworkError, match="a topology of 0 ranks"):
+    with pytest.raises(TopologyError, match="a topology of 0 ranks"):
         simulate.Topology(CLUSTERS[0], 0)
-    with pytest.raises(NetworkError, match="no node 99 that could be slow: the 4 nodes have the numbers from 0 to 3"):
+    with pytest.raises(TopologyError, match="no node 99 that could be slow: the 4 nodes have the numbers from 0 to 3"):
         simulate.Topology(CLUSTERS[0], 4, slow={99: 0.1})
-    with pytest.raises(NetworkError, match="the rate is above 0"):
+    with pytest.raises(TopologyError, match="the rate is above 0"):
         Link(1e-5, 0)
     for all_reduce in (lambda: simulate.all_reduce(simulate.Topology(CLUSTERS[0], 4), SIZE, algorithm="star"), lambda: network.all_reduce(SIZE, 4, CLUSTERS[0], "star")):
-        with pytest.raises(NetworkError, match="no algorithm 'star': choose from ring, tree"):
+        with pytest.raises(TopologyError, match="no algorithm 'star': choose from ring, tree"):
             all_reduce()
-    with pytest.raises(NetworkError, match="a moment for each of the 4 ranks"):
+    with pytest.raises(TopologyError, match="a moment for each of the 4 ranks"):
         simulate.all_reduce(simulate.Topology(CLUSTERS[0], 4), SIZE, begin=[0, 1])
 
 
