@@ -2,7 +2,7 @@
 
 import numpy
 
-from grader.checks import criteria
+from grader.checks import criteria, training
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 from grader.units.frameworks.numbers import CLASSES, FEATURES, RATE, parts, samples, start
@@ -100,11 +100,8 @@ def each_once(seen, case, expected):
 
 def new_order(seen, case, expected):
     orders = [[image for step in epoch for part in step for image in part] for epoch in seen[0]["epochs"]]
-    if any(order == sorted(order) for order in orders):
-        return "the images come in the order of the file: shuffle them"
-    if orders[0] == orders[1]:
-        return "all epochs have the same order: shuffle anew in each (shuffle does so unless it is told not to, or comes before `cache`)"
-    return None
+    new = training.new_order_every_epoch("shuffle does so anew unless it is told not to, or comes before `cache`")
+    return new([{"parts": [sorted(orders[0])], "orders": [orders]}], case, None)
 
 
 def also_between_processes(seen, case, expected):

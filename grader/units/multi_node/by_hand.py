@@ -4,7 +4,7 @@ import re
 
 import numpy
 
-from grader.checks import criteria
+from grader.checks import criteria, training
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 
@@ -73,11 +73,7 @@ def _epochs(of_rank, case):
 
 def new_order(seen, case, expected):
     orders = _epochs(seen[0], case)
-    if all(order == sorted(order) for order in orders):
-        return "rank 0 has its images in the order of the data set in each epoch: nothing shuffles them"
-    if len(set(map(tuple, orders))) < len(orders):
-        return "rank 0 has its images in the same order in several epochs: does the sampler know the epoch (set_epoch)?"
-    return None
+    return training.new_order_every_epoch("does the sampler know the epoch (set_epoch)?")([{"parts": [sorted(orders[0])], "orders": [orders]}], case, None)
 
 
 def trained_together(seen, case, expected):
