@@ -78,7 +78,8 @@ def start(job, directory):
     environment = job_environment(job, directory) | (launcher.refusing(directory) if len(nodes) > 1 else {})
     (directory / "environment.json").write_text(json.dumps(environment))
     streams = {stream: new_output(path) for path, _, stream in ending.spool_files(job)}
-    (directory / "job.json").write_text(json.dumps(job | {"started": True}))  # for store.recover
+    job["started"] = True
+    (directory / "job.json").write_text(json.dumps(job))  # for store.recover
     out = streams.get("o") or streams["e"]
     command = job["command"] or interpreter(job, script)
     command = processes.module_command("handson.cluster.nodes", job["allocation"][0]["node"], *command)
@@ -86,6 +87,7 @@ def start(job, directory):
         command = virtual_nodes.inside(holder.inside, job["home"], *command)
     if note:
         (streams.get("e") or out).write(f"handson: {note}; the nodes of this job are groups of plain processes\n".encode())
+    _store(job, tmpdir=job["tmpdir"], started=True)  # before the script begins: a job without this begins anew
     os.umask(ending.umask(job))
     try:
         process = subprocess.Popen(
@@ -101,13 +103,18 @@ def start(job, directory):
         os.umask(0o077)
         for file in streams.values():
             file.close()
-    with store.transaction() as db:
-        stored = store.get(db, job["id"])
-        stored.update(session=process.pid, session_started=linux.start_time(process.pid), tmpdir=job["tmpdir"], started=True)
-        store.put(db, stored)
-    job.update(stored)
+    job.update(_store(job, session=process.pid, session_started=linux.start_time(process.pid)))
     process.returncode = 0  # `reap` collects it, not this object
     return process.pid, holder
+
+
+def _store(job, **changes):
+    """Change a job in the database; returns it as it is there now."""
+    with store.transaction() as db:
+        stored = store.get(db, job["id"])
+        stored.update(changes)
+        store.put(db, stored)
+    return stored
 
 
 def new_output(path):

@@ -13,7 +13,7 @@ import pytest
 from pbs_harness import PATIENCE, ROOT, SERVER
 from waiting import wait_until
 
-from handson.pbs import runner
+from handson.pbs import ending, runner, scheduler, store
 
 # A job with all that is hard to kill: a daemon in a session of its own, one that was forked twice, one that ignores TERM.
 TREE = """
@@ -170,6 +170,31 @@ def test_a_job_whose_runner_is_killed_fails_with_the_reason(pbs, also_the_schedu
     assert not left_over(pbs)
     assert (pbs.directory / "a.sh.o0").exists(), "its output so far is delivered"
     assert pbs.finish(waiting)["Exit_status"] == "0"
+
+
+def test_that_a_job_has_started_is_stored_before_its_script_begins(pbs, monkeypatch):
+    """Or it would begin twice, if its runner were killed between the two."""
+    monkeypatch.setenv("HANDSON_PBS_HOME", str(pbs.home))
+    monkeypatch.setenv("HANDSON_SITE", str(pbs.site))
+    job_id = pbs.submit("-h", pbs.script("exit\n"))
+    with store.transaction() as db:
+        [job] = scheduler.plan(db, [store.get(db, job_id) | {"state": "Q", "hold": "n"}], 0)
+    directory = store.job_directory(job_id)
+    directory.mkdir()
+
+    def begin(*words, **options):
+        with store.reading() as db:
+            seen.append(store.get(db, job_id))
+        raise OSError
+
+    seen = []
+    with monkeypatch.context() as patched, pytest.raises(OSError):
+        patched.setattr(runner.subprocess, "Popen", begin)
+        runner.start(job, directory)
+    last = seen[-1]  # the login shell, which says the PATH, comes before
+    assert last["started"] and Path(last["tmpdir"]).is_dir()
+    ending.remove_files(last)
+    pbs("qdel", "-W", "force", job_id)
 
 
 def test_a_killed_job_shell_is_an_exit_status(pbs):
