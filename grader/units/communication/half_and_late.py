@@ -3,6 +3,8 @@
 from grader.checks.check import Check, Criterion
 from grader.units.communication.hooks import ORACLE, PROBE, as_simulated, observed
 
+BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
+
 
 def half_the_bytes(seen, case, expected):
     most = 2 * sum(case["lengths"])
@@ -23,11 +25,25 @@ def in_flight(seen, case, expected):
         for number, sent in enumerate(of_rank["sent"]):
             if len(sent) != len(case["lengths"]):
                 return f"in step {number + 1} rank {rank} starts {len(sent)} all-reduces for {len(case['lengths'])} buckets: one for each, in every step"
+        if problem := as_dtype(rank, of_rank["sent"], case):
+            return problem
     return None
 
 
+def as_dtype(rank, steps, case):
+    """None if in each of the `steps` a rank sends as many bytes as `dtype` needs; else a sentence."""
+    dtype = case.get("dtype", "float32")
+    right = BYTES[dtype] * sum(case["lengths"])
+    for number, sent in enumerate(steps):
+        total = sum(size for _, size in sent)
+        if total != right:
+            return f"in step {number + 1} rank {rank} hands {total} bytes to the all-reduce of {sum(case['lengths'])} gradients; as `dtype`, {dtype} here, they have {right}"
+    return None
+
+
+LATE = {"function": "late", "ranks": 2, "lengths": [4, 7], "steps": 4}
 HALF = (
-    Criterion("the mean of the gradients", 2, as_simulated(2e-2, "the mean"), "Divide by dist.get_world_size(), convert with .to(dtype), and back when it has come."),
+    Criterion("the mean of the gradients", 2, as_simulated("the mean"), "Divide by dist.get_world_size(), convert with .to(dtype), and back when it has come."),
     Criterion("half the bytes", 1, half_the_bytes, "What goes into dist.all_reduce must have the short type already.", needs="the mean of the gradients"),
 )
 CHECKS = (
@@ -41,9 +57,14 @@ CHECKS = (
         ), HALF, ORACLE, observed=observed,
     ),
     Check(
-        "late", PROBE, ({"function": "late", "ranks": 2, "lengths": [4, 7], "steps": 4},),
+        "late", PROBE,
         (
-            Criterion("the mean of the step before", 2, as_simulated(1e-5, "the mean"), "pending[index] has what was started in the step before."),
+            LATE,
+            LATE | {"dtype": "float16"},
+            {"function": "late", "dtype": "float16", "ranks": 2, "lengths": [4], "steps": 2, "large": [100_000, -8]},
+        ),
+        (
+            Criterion("the mean of the step before", 2, as_simulated("the mean"), "pending[index] has what was started in the step before."),
             Criterion("an all-reduce for each bucket, in every step", 1, in_flight, "dist.all_reduce(tensor, async_op=True) starts one.", needs="the mean of the step before"),
         ), ORACLE, observed=observed,
     ),

@@ -93,12 +93,21 @@ def _top_k(case):
 
 
 def _late(case):
-    means = [_flat([sum(parts) / case["ranks"] for parts in zip(*_given(case, step))]) for step in _steps(case)]
+    dtype = case.get("dtype", "float32")
+    means, rounded = _means(case, getattr(torch, dtype)), _means(case, torch.float16)
     zeros = [numpy.zeros_like(means[0])]
-    return {
-        "right": numpy.stack((zeros + means)[: len(means)]),
-        "each step uses its own mean, not that of the step before: then it has to wait for it": numpy.stack(means),
-        "each step uses the mean of two steps before": numpy.stack((2 * zeros + means)[: len(means)]),
-        "the gradients are summed, not averaged: divide by the number of ranks": case["ranks"] * numpy.stack((zeros + means)[: len(means)]),
-        "the first step uses its own mean; there is none yet, so it uses zeros": numpy.stack((means[:1] + means)[: len(means)]),
+    found = {
+        "right": zeros + means,
+        "each step uses its own mean, not that of the step before: then it has to wait for it": means,
+        "each step uses the mean of two steps before": 2 * zeros + means,
+        "the gradients are summed, not averaged: divide by the number of ranks": zeros + [case["ranks"] * mean for mean in means],
+        "the first step uses its own mean; there is none yet, so it uses zeros": means[:1] + means,
     }
+    if dtype == "float32":
+        found["the gradients travel as float16; `dtype` is float32 here"] = zeros + rounded
+    return {sentence: numpy.stack(steps[: case["steps"]]) for sentence, steps in found.items()}
+
+
+def _means(case, dtype):
+    """The mean of all ranks' gradients in each step, which travel as `dtype`."""
+    return [_flat([sum((one / case["ranks"]).to(dtype) for one in of_ranks) for of_ranks in zip(*_given(case, step))]) for step in _steps(case)]

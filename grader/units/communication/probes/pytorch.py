@@ -67,8 +67,9 @@ def hook(rank, ranks, source, case):
     waited for what it had just started."""
     join(rank, ranks)
     replica = DistributedDataParallel(Vectors(case["lengths"]), bucket_cap_mb=1e-5)
-    state = getattr(torch, case["dtype"]) if "dtype" in case else {}
-    extra = [case["share"]] if "share" in case else []
+    given = [getattr(torch, case["dtype"])] if "dtype" in case else []
+    given += [case["share"]] if "share" in case else []
+    state, extra = (given[0], []) if case["function"] == "half" else ({}, given)
     script = Script(source, {}, function=case["function"])
     wire, steps, sent, waited, wait = Wire(), [], [], [], dist.Work.wait
 
@@ -94,6 +95,7 @@ def hook(rank, ranks, source, case):
         steps.append(torch.cat([parameter.grad.flatten() for parameter in replica.parameters()]).double().numpy())
         sent.append(wire.hand_over())
     if case["function"] == "late":
-        for mean, work in state.values():
-            work.wait()
+        for one in state.values():
+            if isinstance(one, (tuple, list)):  # (tensor, work)
+                one[1].wait()
     return {"steps": steps[2:], "sent": sent[2:], "waited": waited[2:]}
