@@ -62,14 +62,63 @@ def gradients(case, step, rank):
     return made
 
 
+class Kept(dict):
+    """The state of a hook: notes which bucket finds what which bucket has kept. turn: (step, bucket) of the call of the hook that uses it."""
+
+    def __init__(self):
+        super().__init__()
+        self.turn, self.kept_in, self.found = None, {}, {}  # key -> the turn in which it was kept; bucket -> the buckets of what it has found
+
+    def _look_up(self, key):
+        found = self.found.setdefault(self.turn[1], set())
+        if super().__contains__(key) and (kept_in := self.kept_in.get(key)) != self.turn:
+            found.add(kept_in[1] if kept_in else self.turn[1])
+
+    def __contains__(self, key):
+        self._look_up(key)
+        return super().__contains__(key)
+
+    def __getitem__(self, key):
+        self._look_up(key)
+        return super().__getitem__(key)
+
+    def get(self, key, *default):
+        self._look_up(key)
+        return super().get(key, *default)
+
+    def pop(self, key, *default):
+        self._look_up(key)
+        return super().pop(key, *default)
+
+    def setdefault(self, key, *default):
+        self._look_up(key)
+        if not super().__contains__(key):
+            self.kept_in[key] = self.turn
+        return super().setdefault(key, *default)
+
+    def __setitem__(self, key, value):
+        self.kept_in[key] = self.turn
+        super().__setitem__(key, value)
+
+    def wrong_keys(self, name, steps):
+        """A sentence on keys of the dictionary, called `name`, that mix up buckets, or that are never found again in `steps` steps; or ""."""
+        if any(found and bucket not in found for bucket, found in self.found.items()):
+            return f"buckets have the same key in `{name}`, so a bucket finds what another one has kept: the key of each bucket is bucket.index()"
+        keep = {bucket for _, bucket in self.kept_in.values()}
+        if steps > 1 and any(not found and bucket in keep for bucket, found in self.found.items()):
+            return f"a bucket has another key in `{name}` in each step, so it never finds what it has kept: its key is bucket.index(), the same in all steps"
+        return ""
+
+
 def hook(rank, ranks, source, case):
     """The gradients after backward in each step, [steps][all numbers]; for each step what this rank sent, [name, bytes], and whether the hook
-    waited for what it had just started."""
+    waited for what it had just started; a sentence on wrong keys of the hook's state, or ""."""
     join(rank, ranks)
-    replica = DistributedDataParallel(Vectors(case["lengths"]), bucket_cap_mb=1e-5)
+    replica, kept = DistributedDataParallel(Vectors(case["lengths"]), bucket_cap_mb=1e-5), Kept()
     given = [getattr(torch, case["dtype"])] if "dtype" in case else []
     given += [case["share"]] if "share" in case else []
-    state, extra = (given[0], []) if case["function"] == "half" else ({}, given)
+    state, extra = (given[0], []) if case["function"] == "half" else (kept, given)
+    name_of_state = "pending" if case["function"] == "late" else "residuals"
     script = Script(source, {}, function=case["function"])
     wire, steps, sent, waited, wait = Wire(), [], [], [], dist.Work.wait
 
@@ -80,6 +129,7 @@ def hook(rank, ranks, source, case):
     def registered(_, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if len(steps) < 2:  # DistributedDataParallel fills its buckets anew after the first step
             return dist.all_reduce(bucket.buffer().div_(ranks), async_op=True).get_future().then(lambda future: future.value()[0])
+        kept.turn = len(steps), bucket.index()
         with wire.noted(), mock.patch.object(dist.Work, "wait", waiting):
             wire.works.clear()  # those of the buckets before
             future = script.run(lambda names: None, state, bucket, *extra)
@@ -91,11 +141,16 @@ def hook(rank, ranks, source, case):
     for step in range(2 + case["steps"]):
         replica.zero_grad()
         waited.append(False)
-        replica(gradients(case, step, rank)).backward()
+        try:
+            replica(gradients(case, step, rank)).backward()
+        except RuntimeError as error:  # tensors of two buckets don't fit together
+            if problem := kept.wrong_keys(name_of_state, 0):
+                raise Wrong(problem) from error
+            raise
         steps.append(torch.cat([parameter.grad.flatten() for parameter in replica.parameters()]).double().numpy())
         sent.append(wire.hand_over())
     if case["function"] == "late":
         for one in state.values():
             if isinstance(one, (tuple, list)):  # (tensor, work)
                 one[1].wait()
-    return {"steps": steps[2:], "sent": sent[2:], "waited": waited[2:]}
+    return {"steps": steps[2:], "sent": sent[2:], "waited": waited[2:], "keys": kept.wrong_keys(name_of_state, case["steps"])}
