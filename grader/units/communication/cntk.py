@@ -148,7 +148,7 @@ _RUN = {"steps": [[int]], "saved": [int], "tested": [int], "lines": int, "parame
 CHECKS = (
     Check(
         "source", f"{PROBES}:source",
-        (SOURCE | {"randomize": True, "max_samples": 50}, SOURCE | {"randomize": False, "max_samples": 20}),
+        (SOURCE | {"classes": 7, "randomize": True, "max_samples": 50}, SOURCE | {"classes": 13, "randomize": False, "max_samples": 20}),
         (
             Criterion(LABELS, 1, right_labels, 'StreamDef(field="image") and StreamDef(field="label", shape=classes).'),
             Criterion("as many as asked for", 1, as_many, "max_samples goes on to the MinibatchSource.", LABELS),

@@ -55,7 +55,7 @@ OF_GAP = {
     ("pytorch/half_and_late.py", "half"): (RUNS["pytorch/half_and_late.py"], LARGE),
     ("pytorch/half_and_late.py", "late"): (LATE, LARGE_AND_LATE),
     ("pytorch/parameter_server.py", "serve"): (RUNS["pytorch/parameter_server.py"], SLOW_WORKER),
-    ("pytorch/train_cntk.py", "source"): (CNTK._replace(options=(TWO_EPOCHS,)),),
+    ("pytorch/train_cntk.py", "source"): (CNTK._replace(options=(TWO_EPOCHS,)), CNTK._replace(options=(FILES,), replaced=("CLASSES = 10", "CLASSES = 12"))),
     ("pytorch/train_cntk.py", "learner"): (CNTK._replace(options=(FILES, f"{FILES} --bits 1 --warm-up 200", f"{FILES} --block-size 400")),),
     ("pytorch/train_cntk.py", "session"): (
         CNTK._replace(options=(FILES, f"{TWO_EPOCHS} --restore", FILES), goes_on=True, printed="Finished|A checkpoint", replaced=(START, SAVED + START)),

@@ -66,8 +66,9 @@ def local_learner(model, case):
 def source(rank, ranks, source, case):
     """What the student's source gives: the numbers of the images in their order, and their labels."""
     with together(rank, ranks, case) as folder:
-        given = {"map_file": folder / "train.txt", "classes": CLASSES, "randomize": case["randomize"], "max_samples": case["max_samples"]}
-        made = Student(source).run(**given).returned
+        classes = case["classes"]
+        given = {"map_file": folder / "train.txt", "classes": classes, "randomize": case["randomize"], "max_samples": case["max_samples"]}
+        made = Student(source).run(**given, CLASSES=classes).returned  # the script's own CLASSES is what its data have, too
         if not isinstance(made, cntk.MinibatchSource):
             raise Wrong(f"create_source should return a MinibatchSource; it returns {type(made).__name__}")
         for name in ("features", "labels"):
@@ -76,8 +77,10 @@ def source(rank, ranks, source, case):
         numbers, labels = [], []
         while len(numbers) <= 10 * case["samples"] and (minibatch := made.next_minibatch(case["minibatch"])):
             images, one_hot = minibatch[made.streams.features], minibatch[made.streams.labels]
-            if images.shape[1:] != (1, 2, 2) or one_hot.shape != (len(images), CLASSES):
-                raise Wrong(f"`features` should be images and `labels` vectors of {CLASSES} numbers; their shapes are {tuple(images.shape)} and {tuple(one_hot.shape)}")
+            if one_hot.ndim == 2 and one_hot.shape[1] != classes:
+                raise Wrong(f"`labels` are vectors of {one_hot.shape[1]} numbers; these data have {classes} classes: the shape of `labels` is `classes`")
+            if images.shape[1:] != (1, 2, 2) or one_hot.shape != (len(images), classes):
+                raise Wrong(f"`features` should be images and `labels` vectors of {classes} numbers; their shapes are {tuple(images.shape)} and {tuple(one_hot.shape)}")
             numbers += [int(image[0, 0, 0]) for image in images]
             labels += one_hot.argmax(dim=1).tolist()
         return {"numbers": numbers, "labels": labels}
