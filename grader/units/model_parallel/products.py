@@ -66,17 +66,22 @@ def its_part(name, along):
     """A judge of columns and rows: the parts of the weight or of the bias. along: the dimension in which it is divided, in words."""
 
     def judge(seen, case, expected):
-        parts, right = [part[name] for part in seen[0]["parts"]], expected["parts"][name]
-        for rank, (found, of_rank) in enumerate(zip(parts, right)):
+        groups = case.get("groups") or [range(case["ranks"])]
+        for number, of_process in enumerate(seen):
+            group = next(group for group in groups if number in group)
+            found, rank, size = of_process[name], group.index(number), len(group)
+            of_rank = expected["parts"][name][rank]
             if criteria.close(found, of_rank):
                 continue
-            who = f"on rank {rank} of {case['size']}, `{name}`"
-            if found.shape == expected["whole"][name].shape and case["size"] > 1:
+            who = f"on rank {rank} of {size}, `{name}`"
+            if len(groups) > 1 and criteria.close(found, expected["of_all"][name][number]):
+                return f"{who} is the part of rank {number} of all {case['ranks']}; the layer is split among a group, in which this rank is `rank`, and which has `size` ranks"
+            if found.shape == expected["whole"][name].shape and size > 1:
                 return f"{who} is all of layer.{name}: take this rank's part of it"
             if criteria.close(found, expected["other"][name][rank]):
                 return f"{who} is divided in the other dimension: layer.weight is (outputs, inputs), and the {along} are divided"
             if criteria.close(found, expected["strided"][name][rank]):
-                return f"{who} has every {criteria.ordinal(case['size'])} number; the parts must be next to each other, or heads are torn apart"
+                return f"{who} has every {criteria.ordinal(size)} number; the parts must be next to each other, or heads are torn apart"
             if found.shape != of_rank.shape:
                 return f"{who} has the shape {found.shape}; it should be {of_rank.shape}: tensor_split gives one more to the first ranks"
             return f"{who} is not this rank's part of layer.{name}"
@@ -128,13 +133,10 @@ def _operator(gap, gives, gets, criteria, group=True):
 
 
 def _layer(gap, criteria, bias):
-    cases = {"size": 2, "inputs": 6, "outputs": 4, "bias": bias}, {"size": 3, "inputs": 5, "outputs": 7, "bias": bias}
-    return Check(gap, f"{PROBES}part", cases, criteria, f"{ORACLES}part", observed=_parts)
-
-
-def _parts(case):
-    form = {"weight": Array((None, None))} | ({"bias": Array((None,))} if case["bias"] else {})
-    return {"parts": (form,) * case["size"]}
+    case = {"ranks": 2, "inputs": 6, "outputs": 4, "bias": bias}
+    cases = case, case | {"ranks": 3, "inputs": 5, "outputs": 7}, case | {"groups": [[0], [1]]}
+    form = {"weight": Array((None, None))} | ({"bias": Array((None,))} if bias else {})
+    return Check(gap, f"{PROBES}part", cases, criteria, f"{ORACLES}part", observed=lambda case: form)
 
 
 def _outputs(case):

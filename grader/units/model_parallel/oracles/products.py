@@ -57,8 +57,9 @@ def attention(rank, ranks, case):
 
 
 def part(rank, ranks, case):
-    """The `parts` of the weight and of the bias for each rank; `whole`: both as they are; and parts as typical mistakes give them."""
-    made, size = layer(case), case["size"]
+    """The `parts` of the weight and of the bias for each rank of a group; `whole`: both as they are; and parts as typical mistakes give them,
+    `of_all`: those of each rank, if all were one group."""
+    made, size = layer(case), len(case["groups"][0]) if case.get("groups") else case["ranks"]
     tensors = {"weight": made.weight.detach(), "bias": made.bias.detach()}
     dimension = {"weight": 0 if case["bias"] else 1, "bias": 0}
 
@@ -72,5 +73,6 @@ def part(rank, ranks, case):
         "parts": parts(lambda tensor, along: tensor.tensor_split(size, along)),
         "other": parts(lambda tensor, along: tensor.tensor_split(size, (1 - along) % tensor.ndim)),
         "strided": parts(strided),
+        "of_all": parts(lambda tensor, along: tensor.tensor_split(case["ranks"], along)),
         "whole": {name: tensor.numpy() for name, tensor in tensors.items()},
     }

@@ -1,4 +1,4 @@
-"""Probes of products.py: the two operators on real ranks; layers, attention and the whole in one process, which plays all ranks in turn."""
+"""Probes of products.py: operators, layers, attention and the whole on real ranks, in groups."""
 
 import copy
 from types import SimpleNamespace
@@ -56,16 +56,15 @@ def layer(case):
 
 
 def part(rank, ranks, source, case):
-    """The weight, and the bias where case["bias"] asks for it, of each of case["size"] ranks."""
-    student, whole, found = Student(source), layer(case), []
-    for place in range(case["size"]):
-        names = student.run(layer=whole, rank=place, size=case["size"])
-        values = {name: getattr(names, name) for name in ("weight", "bias")[: 1 + case["bias"]]}
-        for name, value in values.items():
-            if not isinstance(value, torch.Tensor):
-                raise Wrong(f"`{name}` is a {type(value).__name__}, not a tensor")
-        found.append({name: value.detach().numpy().copy() for name, value in values.items()})
-    return {"parts": found}
+    """The weight of this rank, and the bias where case["bias"] asks for it."""
+    join(rank, ranks)
+    group = group_of(rank, case.get("groups"))
+    names = Student(source).run(layer=layer(case), rank=dist.get_rank(group), size=dist.get_world_size(group))
+    values = {name: getattr(names, name) for name in ("weight", "bias")[: 1 + case["bias"]]}
+    for name, value in values.items():
+        if not isinstance(value, torch.Tensor):
+            raise Wrong(f"`{name}` is a {type(value).__name__}, not a tensor")
+    return {name: value.detach().numpy().copy() for name, value in values.items()}
 
 
 def network(case, kind, *arguments):
