@@ -70,7 +70,7 @@ def means_of_the_same_part(seen, case, expected):
 
 def of_its_own(seen, case, expected):
     """A judge: each rank draws other numbers."""
-    drawn = seen[0]["first"]
+    drawn = [of_rank["first"] for of_rank in seen]
     for rank, numbers in enumerate(drawn):
         if numbers in drawn[:rank]:
             return f"ranks {drawn.index(numbers)} and {rank} draw the same random numbers: unit i of each part would always be dropped together"
@@ -78,19 +78,14 @@ def of_its_own(seen, case, expected):
 
 
 def by_the_seed(seen, case, expected):
-    found = seen[0]
-    if found["first"] != found["again"]:
+    if any(of_rank["first"] != of_rank["again"] for of_rank in seen):
         return "the same seed gives other numbers each time: then no run can be repeated"
-    both = [rank for rank, numbers in enumerate(found["first"]) if numbers == found["second"][rank]]
+    both = [rank for rank, of_rank in enumerate(seen) if of_rank["first"] == of_rank["second"]]
     return f"on rank {both[0]}, the numbers do not follow from `seed`: another --seed changes nothing" if both else None
 
 
 def _four(inside):
     return {"ranks": 4, "nodes": 2, "ranks_of_a_node": 2, "inside": inside}
-
-
-def _drawn(case):
-    return {name: ((float,) * 4,) * case["of"] for name in ("first", "second", "again")}
 
 
 LAYOUT = {"ranks": 4, "layout": [[0, 1], [2, 3]], "names": ["data", "tensor"]}
@@ -115,10 +110,10 @@ CHECKS = (
         f"{ORACLES}replica", observed=lambda case: {"parameters": Array((None,)), "gradients": Array((None,))},
     ),
     Check(
-        "dropout", f"{PROBES}dropout", ({"of": 4},),
+        "dropout", f"{PROBES}dropout", ({"ranks": 4},),
         (
             Criterion(OWN, 1, of_its_own, "The rank must be in the number."),
             Criterion("they follow from the seed", 1, by_the_seed, "`seed` must be in the number, too.", needs=OWN),
-        ), observed=_drawn,
+        ), observed=lambda case: dict.fromkeys(("first", "second", "again"), (float,) * 4),
     ),
 )  # fmt: skip
