@@ -22,6 +22,6 @@ def late(pending, bucket, dtype=torch.float32):
     """
     gradients, index = bucket.buffer(), bucket.index()
     # PUT YOUR CODE: wait for the all-reduce of the step before, whose mean is `mean` (zeros at first);
-    # start that of these gradients, divided by the number of ranks first, and then as `dtype`
+    # start that of these gradients, divided by the number of ranks and as `dtype`
     raise NotImplementedError("PUT YOUR CODE: late")
     return done(mean.to(gradients.dtype))

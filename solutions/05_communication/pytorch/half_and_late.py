@@ -22,7 +22,7 @@ def late(pending, bucket, dtype=torch.float32):
     pending: bucket.index() -> (tensor, work) of the all-reduce that was started last. In the first step there is none: zeros.
     """
     gradients, index = bucket.buffer(), bucket.index()
-    ### BEGIN SOLUTION late: wait for the all-reduce of the step before, whose mean is `mean` (zeros at first); start that of these gradients, divided by the number of ranks first, and then as `dtype`
+    ### BEGIN SOLUTION late: wait for the all-reduce of the step before, whose mean is `mean` (zeros at first); start that of these gradients, divided by the number of ranks and as `dtype`
     mean, work = pending.get(index, (torch.zeros_like(gradients), None))
     if work:
         work.wait()
