@@ -44,7 +44,7 @@ def _overflow(case):
 
 def observed(case):
     steps = case["steps"]
-    return {"steps": (Array((sum(case["lengths"]),)),) * steps, "sent": ([(str, int)],) * steps, "waited": (bool,) * steps, "keys": str}
+    return {"steps": (Array((sum(case["lengths"]),)),) * steps, "sent": ([(str, int)],) * steps, "waited": (bool,) * steps, "forgotten": bool, "keys": str}
 
 
 def only_its_message(what):

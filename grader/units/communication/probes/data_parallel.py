@@ -11,6 +11,7 @@ from grader.box.rank import Wrong
 from grader.probes.pytorch import batch, flat, join, network, precision
 from grader.probes.script import Script
 from grader.probes.student import Student, filled
+from grader.probes.wire import Wire
 
 class Work:
     """An all-reduce that happens when it is waited for."""
@@ -82,7 +83,8 @@ def broadcast(rank, ranks, source, case):
     """The parameters of this rank afterwards."""
     join(rank, ranks)
     model = network(case["seed"] + rank)
-    Student(source).run(model=model)
+    with Wire().noted(all_ended=True):
+        Student(source).run(model=model)
     dist.barrier()
     return {"parameters": flat(model.parameters())}
 

@@ -42,7 +42,7 @@ def blocks(rank, ranks, source, case):
     script, wire, found, sent = Script(source, stand_ins, function="after_step"), Wire(), [], []
     for number in range(case["period"] * case["blocks"]):
         step(model, case, number, rank)
-        with wire.noted():
+        with wire.noted(all_ended=True):
             script.run(lambda names: None, model, block)
         if (number + 1) % case["period"] == 0:
             found.append(flat(model.parameters()))

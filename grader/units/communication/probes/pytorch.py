@@ -31,7 +31,7 @@ def all_reduce(rank, ranks, source, case):
         stand_ins = {"reduce_scatter": ("", reduced), "all_gather": ("", lambda: None), "naive": ("", lambda: None), "doubling": ("distance", lambda size: 2 * size)}
         stand_ins.pop(source["gap"], None)
         wire = Wire()
-        with wire.noted():
+        with wire.noted(all_ended=True):
             Script(source, stand_ins, function=case["function"]).run(lambda names: None, tensor)
         dist.barrier()
         found.append({"tensor": tensor.numpy(), "messages": wire.messages, "collectives": [name for name, _ in wire.collectives]})
@@ -112,7 +112,8 @@ class Kept(dict):
 
 def hook(rank, ranks, source, case):
     """The gradients after backward in each step, [steps][all numbers]; for each step what this rank sent, [name, bytes], and whether the hook
-    waited for what it had just started; a sentence on wrong keys of the hook's state, or ""."""
+    waited for what it had just started; whether there is a step before whose collective a bucket has not waited for; a sentence on wrong
+    keys of the hook's state, or ""."""
     join(rank, ranks)
     replica, kept = DistributedDataParallel(Vectors(case["lengths"]), bucket_cap_mb=1e-5), Kept()
     given = [getattr(torch, case["dtype"])] if "dtype" in case else []
@@ -120,19 +121,35 @@ def hook(rank, ranks, source, case):
     state, extra = (given[0], []) if case["function"] == "half" else (kept, given)
     name_of_state = "pending" if case["function"] == "late" else "residuals"
     script = Script(source, {}, function=case["function"])
-    wire, steps, sent, waited, wait = Wire(), [], [], [], dist.Work.wait
+    wire, steps, sent, waited, forgotten = Wire(), [], [], [], False
+    under_way, ended, asked = {}, [], []  # bucket -> the works of its last step; those that were waited for, and asked whether they are over
 
-    def waiting(work, *arguments, **options):
-        waited[-1] |= any(work is started for started in wire.works)
-        return wait(work, *arguments, **options)
+    def ending(name):
+        original = getattr(dist.Work, name)
+
+        def call(work, *arguments, **options):
+            if name == "wait":
+                waited[-1] |= any(work is started for started in wire.works)
+            if name == "is_completed" and not any(work is one for one in asked):  # whether it is, is a matter of chance
+                asked.append(work)
+                return False
+            value = original(work, *arguments, **options)
+            if value is not False:
+                ended.append(work)
+            return value
+
+        return mock.patch.object(dist.Work, name, call)
 
     def registered(_, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        nonlocal forgotten
         if len(steps) < 2:  # DistributedDataParallel fills its buckets anew after the first step
             return dist.all_reduce(bucket.buffer().div_(ranks), async_op=True).get_future().then(lambda future: future.value()[0])
         kept.turn = len(steps), bucket.index()
-        with wire.noted(), mock.patch.object(dist.Work, "wait", waiting):
+        with wire.noted(), ending("wait"), ending("get_future"), ending("synchronize"), ending("is_completed"):
             wire.works.clear()  # those of the buckets before
             future = script.run(lambda names: None, state, bucket, *extra)
+            forgotten |= any(not any(work is one for one in ended) for work in under_way.get(bucket.index(), ()))
+            under_way[bucket.index()] = list(wire.works)
         if not isinstance(future, torch._C.Future):
             raise Wrong(f"the hook should return a future of the tensor; it returns {type(future).__name__}")
         return future
@@ -153,4 +170,4 @@ def hook(rank, ranks, source, case):
         for one in state.values():
             if isinstance(one, (tuple, list)):  # (tensor, work)
                 one[1].wait()
-    return {"steps": steps[2:], "sent": sent[2:], "waited": waited[2:], "keys": kept.wrong_keys(name_of_state, case["steps"])}
+    return {"steps": steps[2:], "sent": sent[2:], "waited": waited[2:], "forgotten": forgotten, "keys": kept.wrong_keys(name_of_state, case["steps"])}
