@@ -22,6 +22,7 @@ from grader.box.rank import Wrong
 from grader.probes import whole
 from grader.probes.marks import marks, told
 from grader.probes.script import Enough, Script, options_of
+from grader.probes.wire import Wire
 from handson.pytorch import communicator, devices, extensions, model
 from handson.pytorch.communicator import MultiNodeCommunicator
 from handson.pytorch.workers import Communicator
@@ -321,7 +322,8 @@ def step(rank, ranks, source, case):
         classes.append(names.outputs.argmax(dim=1).tolist())
 
     whole_set = examples(sum(case["lengths"]), case["seed"])
-    Place(rank, ranks, source, case, whole_set).run(see, begin=begin)
+    with Wire().noted(all_ended=True):
+        Place(rank, ranks, source, case, whole_set).run(see, begin=begin)
     return {"parameters": numpy.stack(trace), "losses": losses, "passes": passes, "classes": classes}
 
 

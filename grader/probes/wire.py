@@ -30,7 +30,7 @@ class Wire:
             for name in ("send", *COLLECTIVES):
                 if hasattr(dist.ProcessGroup, name):
                     patches.enter_context(mock.patch.object(dist.ProcessGroup, name, self._noting(name)))
-            for name in ("wait", "get_future"):
+            for name in ("wait", "get_future", "is_completed"):
                 patches.enter_context(mock.patch.object(dist.Work, name, self._ending(getattr(dist.Work, name))))
             yield self
         for work, *_ in list(self.on_the_way):
@@ -43,8 +43,10 @@ class Wire:
     def _ending(self, original):
         def call(work, *arguments, **options):
             self._check(work)
-            self.on_the_way = [one for one in self.on_the_way if one[0] is not work]
-            return original(work, *arguments, **options)
+            value = original(work, *arguments, **options)
+            if value is not False:  # it is still on the way, is_completed says
+                self.on_the_way = [one for one in self.on_the_way if one[0] is not work]
+            return value
 
         return call
 
