@@ -7,7 +7,7 @@ from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 
 EXACT, SHORT = 1e-5, 2e-2  # tolerances: of gradients that travel as they are, and as float16 or bfloat16
-PROBE, ORACLE = "grader.units.communication.probes.pytorch:hook", "grader.units.communication.oracles.pytorch:hook"
+PROBE, ORACLE = "grader.units.communication.probes.hooks:hook", "grader.units.communication.oracles.pytorch:hook"
 
 
 def as_simulated(what):

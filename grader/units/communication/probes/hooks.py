@@ -1,5 +1,6 @@
-"""Probes of all_reduce.py and hooks.py: the functions run on real ranks, and what they send is noted where it leaves the process."""
+"""The probe of hooks.py and half_and_late.py: DistributedDataParallel calls the hooks on real ranks."""
 
+import contextlib
 from unittest import mock
 
 import torch
@@ -8,34 +9,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from grader.box.rank import Wrong
-from grader.probes.exact import numbers
 from grader.probes.pytorch import join
 from grader.probes.script import Script
 from grader.probes.wire import Wire
-
-
-def all_reduce(rank, ranks, source, case):
-    """For each of case["lengths"]: the tensor after case["function"], and what this rank sent."""
-    join(rank, ranks)
-    found = []
-    for length in case["lengths"]:
-        tensor = torch.from_numpy(numbers(case["seed"], rank, length))
-        everybodys = [torch.from_numpy(numbers(case["seed"], other, length)) for other in range(ranks)]
-
-        def reduced(chunks, step):
-            """In place of the gap reduce_scatter: after the last step, this rank has the sum of its chunk."""
-            if step == ranks - 2:
-                place = (rank + 1) % ranks
-                chunks[place].copy_(sum(everybodys).tensor_split(ranks)[place])
-
-        stand_ins = {"reduce_scatter": ("", reduced), "all_gather": ("", lambda: None), "naive": ("", lambda: None), "doubling": ("distance", lambda size: 2 * size)}
-        stand_ins.pop(source["gap"], None)
-        wire = Wire()
-        with wire.noted(all_ended=True):
-            Script(source, stand_ins, function=case["function"]).run(lambda names: None, tensor)
-        dist.barrier()
-        found.append({"tensor": tensor.numpy(), "messages": wire.messages, "collectives": [name for name, _ in wire.collectives]})
-    return {"found": found}
 
 
 class Vectors(nn.Module):
@@ -110,6 +86,44 @@ class Kept(dict):
         return ""
 
 
+class Waits:
+    """Notes which collectives a hook waits for: in each step whether for one that it has just started (`at_once`), and whether there was a
+    bucket that did not wait for its own of the step before (`forgotten`)."""
+
+    def __init__(self):
+        self.at_once, self.forgotten = [], False
+        self.started, self.ended, self.asked = {}, [], []  # bucket -> works of its last step; those that have been waited for, and asked about
+
+    @contextlib.contextmanager
+    def noted(self, bucket, works):
+        """Note the waiting in one call of the hook. works: those that it starts, in a list that grows meanwhile."""
+        with contextlib.ExitStack() as patches:
+            for name in ("wait", "get_future", "synchronize", "is_completed"):
+                patches.enter_context(mock.patch.object(dist.Work, name, self._noting(name, works)))
+            yield
+        self.forgotten |= not all(_is_in(work, self.ended) for work in self.started.get(bucket, ()))
+        self.started[bucket] = list(works)
+
+    def _noting(self, name, works):
+        original = getattr(dist.Work, name)
+
+        def call(work, *arguments, **options):
+            self.at_once[-1] |= name == "wait" and _is_in(work, works)
+            if name == "is_completed" and not _is_in(work, self.asked):  # whether it is, is a matter of chance
+                self.asked.append(work)
+                return False
+            value = original(work, *arguments, **options)
+            if value is not False:
+                self.ended.append(work)
+            return value
+
+        return call
+
+
+def _is_in(work, works):
+    return any(work is one for one in works)
+
+
 def hook(rank, ranks, source, case):
     """The gradients after backward in each step, [steps][all numbers]; for each step what this rank sent, [name, bytes], and whether the hook
     waited for what it had just started; whether there is a step before whose collective a bucket has not waited for; a sentence on wrong
@@ -121,35 +135,15 @@ def hook(rank, ranks, source, case):
     state, extra = (given[0], []) if case["function"] == "half" else (kept, given)
     name_of_state = "pending" if case["function"] == "late" else "residuals"
     script = Script(source, {}, function=case["function"])
-    wire, steps, sent, waited, forgotten = Wire(), [], [], [], False
-    under_way, ended, asked = {}, [], []  # bucket -> the works of its last step; those that were waited for, and asked whether they are over
-
-    def ending(name):
-        original = getattr(dist.Work, name)
-
-        def call(work, *arguments, **options):
-            if name == "wait":
-                waited[-1] |= any(work is started for started in wire.works)
-            if name == "is_completed" and not any(work is one for one in asked):  # whether it is, is a matter of chance
-                asked.append(work)
-                return False
-            value = original(work, *arguments, **options)
-            if value is not False:
-                ended.append(work)
-            return value
-
-        return mock.patch.object(dist.Work, name, call)
+    wire, steps, sent, waits = Wire(), [], [], Waits()
 
     def registered(_, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        nonlocal forgotten
         if len(steps) < 2:  # DistributedDataParallel fills its buckets anew after the first step
             return dist.all_reduce(bucket.buffer().div_(ranks), async_op=True).get_future().then(lambda future: future.value()[0])
         kept.turn = len(steps), bucket.index()
-        with wire.noted(), ending("wait"), ending("get_future"), ending("synchronize"), ending("is_completed"):
-            wire.works.clear()  # those of the buckets before
+        wire.works.clear()  # those of the buckets before
+        with wire.noted(), waits.noted(bucket.index(), wire.works):
             future = script.run(lambda names: None, state, bucket, *extra)
-            forgotten |= any(not any(work is one for one in ended) for work in under_way.get(bucket.index(), ()))
-            under_way[bucket.index()] = list(wire.works)
         if not isinstance(future, torch._C.Future):
             raise Wrong(f"the hook should return a future of the tensor; it returns {type(future).__name__}")
         return future
@@ -157,7 +151,7 @@ def hook(rank, ranks, source, case):
     replica.register_comm_hook(None, registered)
     for step in range(2 + case["steps"]):
         replica.zero_grad()
-        waited.append(False)
+        waits.at_once.append(False)
         try:
             replica(gradients(case, step, rank)).backward()
         except RuntimeError as error:  # tensors of two buckets don't fit together
@@ -170,4 +164,4 @@ def hook(rank, ranks, source, case):
         for one in state.values():
             if isinstance(one, (tuple, list)):  # (tensor, work)
                 one[1].wait()
-    return {"steps": steps[2:], "sent": sent[2:], "waited": waited[2:], "forgotten": forgotten, "keys": kept.wrong_keys(name_of_state, case["steps"])}
+    return {"steps": steps[2:], "sent": sent[2:], "waited": waits.at_once[2:], "forgotten": waits.forgotten, "keys": kept.wrong_keys(name_of_state, case["steps"])}
