@@ -69,11 +69,12 @@ class Run:
             return self.process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             running = self.processes()
+            stand = {pid: waits(pid) for pid in running}
             for pid in [pid for pid, command in running.items() if command.startswith(sys.executable)]:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGABRT)  # Python prints where it stands
             out, errors = self.process.communicate(timeout=PATIENCE)
-            raise AssertionError(f"it still ran after {PATIENCE} s: {running}; it had printed:\n{out}\n{errors}") from None
+            raise AssertionError(f"it still ran after {PATIENCE} s: {running}, where they wait: {stand}; it had printed:\n{out}\n{errors}") from None
 
     def processes(self):
         """pid -> command line of all living processes of this run."""
@@ -90,3 +91,11 @@ def wait_for(path, run):
     """Wait until the run has written `path`."""
     wait_until(lambda: path.exists() or run.process.poll() is not None, path)
     assert path.exists(), run.end().errors
+
+
+def waits(pid):
+    """Where a process waits in the kernel, and what it has open: mpiexec has been seen to go on when all that it started had ended."""
+    with contextlib.suppress(OSError):
+        folder = Path(f"/proc/{pid}")
+        return (folder / "wchan").read_text(), (folder / "syscall").read_text().strip(), sorted(os.readlink(one) for one in (folder / "fd").iterdir())
+    return "it has ended"
