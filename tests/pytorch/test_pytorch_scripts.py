@@ -22,7 +22,9 @@ from handson.training.results import read
 
 PLAIN = ROOT / "solutions/04_profiling/pytorch/train_steps.py"  # the scripts beside it are this loop with one thing that is slow
 SINGLE, *DISTRIBUTED, DATA_PARALLEL = SOLUTIONS.values()
-NEIGHBOURS = [*itertools.pairwise([SINGLE, *DISTRIBUTED]), (SINGLE, DATA_PARALLEL)] + [(PLAIN, path) for path in sorted(PLAIN.parent.glob("*.py")) if path != PLAIN]
+HOOKS = ROOT / "solutions/05_communication/pytorch/train_hooks.py"
+NEIGHBOURS = [*itertools.pairwise([SINGLE, *DISTRIBUTED]), (SINGLE, DATA_PARALLEL), (HOOKS, HOOKS.with_name("train_data_parallel.py"))]
+NEIGHBOURS += [(PLAIN, path) for path in sorted(PLAIN.parent.glob("*.py")) if path != PLAIN]
 SCRIPTS = sorted((ROOT / "solutions").glob("*/pytorch/*.py"))
 TRAININGS = [path for path in SCRIPTS if "def train(" in path.read_text()]
 WITH_GAPS = [path for path in SCRIPTS if "SOLUTION" in path.read_text()]

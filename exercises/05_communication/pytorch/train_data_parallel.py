@@ -16,13 +16,7 @@ from handson.pytorch.workers import TIMEOUT
 from handson.training import data, options
 from handson.training.banner import announce
 
-METHODS = {  # name -> the largest size of a bucket in bytes
-    "1-KB": 1e3,
-    "300-KB": 3e5,
-    "600-KB": 6e5,
-    "one-bucket": math.inf,
-    "torch-ddp": None,  # DistributedDataParallel itself, for comparison
-}
+METHODS = {"1-KB": 1e3, "300-KB": 3e5, "600-KB": 6e5, "one-bucket": math.inf, "torch-ddp": None}  # name -> bytes in a bucket; None: PyTorch's own DDP
 
 
 def train(comm, args, method, train_set, test_set):
@@ -48,7 +42,7 @@ def train(comm, args, method, train_set, test_set):
             images, labels = data.enlarge(images.to(device), args.size), labels.to(device)
             optimizer.zero_grad()
             loss = F.cross_entropy(replica(images), labels)
-            loss.backward()  # all-reduces begin in here
+            loss.backward()
             data_parallel.wait(in_flight)
             optimizer.step()
         progress.add(loss.detach(), model, test_set, args.size)
