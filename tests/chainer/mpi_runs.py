@@ -7,6 +7,8 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
+from script_runs import held_up, waits
+
 ROOT = Path(__file__).resolve().parents[2]
 START = """
 import json, os, sys, time
@@ -31,7 +33,14 @@ def mpiexec(ranks, source, *arguments, folder=None):
     environment = dict(os.environ, PYTHONPATH=f"{ROOT}:{ROOT}/tests:{Path(__file__).parent}", OMP_NUM_THREADS="1", PATH=f"{scripts}:{os.environ['PATH']}",
                        TEST_FOLDER=str(folder or "/nowhere"))
     command = [f"{scripts}/mpiexec", "-n", str(ranks), sys.executable, "-W", "error", "-c", START + source, *map(str, arguments)]
-    return subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, timeout=60)
+    process = subprocess.Popen(command, env=environment, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        out, errors = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        where = waits(process.pid), held_up()
+        process.kill()
+        raise AssertionError(f"mpiexec still ran after 60 s; it, and what is held up, wait at: {where}; printed: {process.communicate()}") from None
+    return subprocess.CompletedProcess(command, process.returncode, out, errors)
 
 
 def results(ranks, source, *arguments):
