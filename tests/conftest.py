@@ -29,6 +29,7 @@ LONGEST = (  # these begin, in this order
 
 # Threads that wait for work sleep. By itself libgomp lets them spin, on cores that several processes of tests share: half of what PyTorch takes there.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # the same for NumPy's: half of what its import takes
 
 OTHER_SYSTEMS = r"tests/frameworks/|tests/grader/test_mutants\.py.*\[frameworks"  # in the names of tests that need the second environment
 

@@ -4,11 +4,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import batch, chainer, checks, class_, communication, estimates, frameworks, grading, model_parallel, nodes, overhead
+from tests.bench import batch, calls, chainer, checks, class_, communication, estimates, frameworks, grading, model_parallel, nodes, overhead
 from tests.bench import predictions, profiling, same_scores, scaling
 from tests.bench import proof_jobs, proof_notebooks, proof_ranks, proof_scripts, seeds
 
-PROOFS = (proof_notebooks, proof_jobs, proof_scripts, proof_ranks, seeds)  # of known answers; they take long and run only when they are named
+PROOFS = (proof_notebooks, proof_jobs, proof_scripts, proof_ranks, seeds, calls)  # of known answers, but for the last; they take long and run only when they are named
 MODULES = (
     scaling, predictions, overhead, batch, chainer, nodes, communication, model_parallel, frameworks, profiling, checks, grading, estimates, same_scores, class_,
     *PROOFS,

@@ -1,7 +1,8 @@
 """What students receive holds no working answer: every function and constant of its packages is tried, and every line of code compared.
 
-Functions in notebooks are tried with the bundle's own checks. Choices must not stand in the clear. For scripts, code is compared alone: no
-other function is run in the place of a call that solves a gap. Predictions have no right answer.
+Functions in notebooks are tried with the bundle's own checks. Choices must not stand in the clear. For scripts, code is compared, and functions
+are tried with what has their parameters' names before the gap: here those of two and more arguments that scripts call, and all by
+`make bench ARGS=calls`. Predictions have no right answer.
 """
 
 import ast
@@ -18,11 +19,14 @@ from pathlib import Path
 import pytest
 from sandbox_runs import needs_strong
 
+from every_call import FOUND, called_by_scripts, functions
+from every_call import answers as answers_by_calls
 from grader import exercises, gaps
 from grader.course import UNITS
 from grader.instructors.bundle import TOP
 from grader.instructors import notebook_answers
 from grader.instructors.notebook_answers import Choice
+from grader.probes import needs_frameworks
 
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
@@ -88,6 +92,15 @@ def test_no_choice_stands_in_the_clear(given, unit, gap, right):
 
 def test_no_exercise_carries_what_students_write_in_another():
     assert same_code(exercises.ROOT / "exercises") == ALIKE
+
+
+@needs_strong
+def test_no_function_that_scripts_call_answers_a_gap_of_a_script(server):
+    likely = {name for name, (needed, _) in functions().items() if len(needed) > 1} & called_by_scripts()
+    tried = [answer for answer in answers_by_calls(likely) if not needs_frameworks(answer.part.file)]
+    assert len(tried) > 150
+    found = {(answer.check.gap, answer.function) for answer in tried if answer.passes(server)}
+    assert found == set(FOUND)
 
 
 def test_no_code_in_it_is_that_of_a_solution(given, tmp_path):
