@@ -116,8 +116,8 @@ def test_a_rank_that_leaves_is_told_from_those_that_wait_for_it(run, readable):
 @both
 @pytest.mark.parametrize("then", ["behave", "sleep", "leave"])
 def test_all_cpu_time_is_counted_however_ranks_end(server, then, readable):
-    outcome = server.run("tests.grader.misbehaving:burn", [0.2, then], 2, Limits(cpu_seconds=20), readable)
-    assert 0.4 <= outcome.cpu_seconds < 0.45
+    outcome = server.run("tests.grader.misbehaving:burn", [0.4, then], 2, Limits(cpu_seconds=20), readable)
+    assert 0.8 <= outcome.cpu_seconds < 0.9  # forking and ending ranks takes some hundredths on a busy machine
 
 
 @pytest.mark.parametrize(
