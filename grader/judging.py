@@ -203,7 +203,8 @@ def _around(part, name, text):
     exercise = exercises.given_out(part.file)
     others = {gap.name: gaps.find(exercise, gap.name, text) for gap in exercise.gaps if gap.name != name}
     code = {gap: [fragment.code, fragment.line] for gap, fragment in others.items() if fragment and fragment.code}
-    return {"gap": name, "given": gaps.emptied(exercise), "lines": gaps.lines_of(exercise, text), "others": code}
+    hint = next(gap.hint for gap in exercise.gaps if gap.name == name)
+    return {"gap": name, "hint": hint, "given": gaps.emptied(exercise), "lines": gaps.lines_of(exercise, text), "others": code}
 
 
 def _reaching(exercise, text):

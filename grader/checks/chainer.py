@@ -87,7 +87,7 @@ def optimizer(criteria, *cases):
 
 
 def updater(criteria, *cases):
-    form = lambda case: {"parameters": Array((case["updates"], None)), "asked": [str], "gpu": [int]}
+    form = lambda case: {"parameters": Array((case["updates"], None)), "asked": [str], "gpu": [int], "training": bool}
     return Check("updater", f"{PROBES}:updater", cases, criteria, oracle=f"{ORACLES}:updater", observed=form)
 
 

@@ -51,18 +51,19 @@ def choice(gap, title, hint, points=1, of="prediction", before=None):
     return Check(gap, f"{PROBES}:{of}", (case,), (Criterion(title, points, _chosen, hint),), observed=lambda case: form)
 
 
-def prediction(gap, low, high, why, hint="Write a number that you have a reason for; it need not come true.", before=None):
-    """The check of a prediction: an assignment of a number from `low` to `high` to the gap's name. before: as for a `choice`."""
-    case, criterion = {"name": gap, "before": before or {}}, Criterion("a prediction", 1, sensible(low, high, why), hint)
+def prediction(gap, low, high, why, hint="Write a number that you have a reason for; it need not come true.", before=None, whole=False):
+    """The check of a prediction: an assignment of a number from `low` to `high` to the gap's name; whole: of a whole one. before: as for a
+    `choice`."""
+    case, criterion = {"name": gap, "before": before or {}}, Criterion("a prediction", 1, sensible(low, high, why, whole), hint)
     return Check(gap, f"{PROBES}:prediction", (case,), (criterion,), observed=lambda case: {"value": float})
 
 
-def sensible(low, high, why):
-    """A judge of predictions: numbers from `low` to `high` pass; `why` says what is wrong with other numbers."""
+def sensible(low, high, why, whole=False):
+    """A judge of predictions: numbers from `low` to `high` pass, or whole ones; `why` says what is wrong with other numbers."""
 
     def judge(seen, case, expected):
         value = seen[0]["value"]
-        return None if low <= value <= high else f"`{case['name']}` is {value:g}: {why}"
+        return None if low <= value <= high and not (whole and value % 1) else f"`{case['name']}` is {value:g}: {why}"
 
     return judge
 

@@ -51,9 +51,11 @@ def balanced(seen, case, expected):
 
 
 def at_random(seen, case, expected):
-    samples, other = ([of_rank[run] for of_rank in seen] for run in ("samples", "other"))
+    samples, again, other = ([of_rank[run] for of_rank in seen] for run in ("samples", "again", "other"))
     if problem := criteria.dealt_at_random(samples):
         return problem
+    if samples != again:
+        return "two runs with the same args.seed cut the data set differently: the order must follow from it"
     return "another args.seed cuts the data set in the same way: the order must follow from it" if samples == other else None
 
 
@@ -77,6 +79,8 @@ def parameters_of_model(seen, case, expected):
 def mean_gradients(seen, case, expected):
     if any(isinstance(of_rank["gradients"], str) for of_rank in seen):
         return "after backward, parameters of `model` have no gradients: the wrapper must hold `model` itself"
+    if not all(of_rank["training"] for of_rank in seen):
+        return "the model is in evaluation mode, in which its gradients are other ones"
     for rank, of_rank in enumerate(seen):
         wrong = {
             "after backward each rank has its own gradients: nothing averages them": expected["own"][rank],
@@ -116,6 +120,8 @@ def step_as_one_batch(seen, case, expected):
             if through != images:
                 once = ": one forward pass gives `outputs`, and these give the loss" if through > images else ""
                 return f"{_who(rank, seen)}in one step {through} images go through the network, but the batch has {images}{once}"
+            if len(passes) > 1:
+                return f"{_who(rank, seen)}a batch goes through the network in {len(passes)} parts, and batch normalisation takes each by itself: make one forward pass"
     problem = training.one_big_batch(seen, case, expected)
     if problem and ": " not in problem:  # no misconception explains it
         return criteria.because(problem, _reported(seen, expected, steps=1) or "")
@@ -217,7 +223,7 @@ def throughput(*cases):
 
 
 def split(gap, *cases):
-    return Check(gap, f"{PROBES}:split", cases, SPLIT_CRITERIA, observed=lambda case: {"samples": [int], "lengths": [int], "other": [int]})
+    return Check(gap, f"{PROBES}:split", cases, SPLIT_CRITERIA, observed=lambda case: {"samples": [int], "lengths": [int], "again": [int], "other": [int]})
 
 
 def run(task, *cases):

@@ -10,13 +10,16 @@ are many, known_TRACK_*.toml have more:
 Those of job scripts are written for the site `local`, and judged as there.
 """
 
+import contextlib
 import functools
 import tomllib
 from dataclasses import replace
 
 from grader import exercises, gaps, judging, observing
+from grader.box import Server
 from grader.instructors import hidden
 from grader.instructors.grade.work import readable
+from grader.probes import FOR_FRAMEWORKS, FOR_NOTEBOOKS, FOR_SCRIPTS, loaded_for
 from grader.sandbox import Limits
 from grader.verdict import FAILED, PASSED
 from handson.files import COURSE
@@ -40,6 +43,17 @@ def of_part(unit, part):
     """(mutants, variants) of one file of a unit."""
     names = {check.gap for check in part.checks}
     return tuple([entry for entry in entries if entry["gap"] in names] for entries in known(unit, part.folder))
+
+
+@contextlib.contextmanager
+def servers():
+    """A function: the box's server for a file, as grading chooses it. All of them are stopped at the end."""
+    found = {libraries: Server(libraries) for libraries in (FOR_SCRIPTS, FOR_NOTEBOOKS, FOR_FRAMEWORKS)}
+    try:
+        yield lambda file: found[loaded_for([file])]
+    finally:
+        for server in found.values():
+            server.stop()
 
 
 def solved(file, **instead):

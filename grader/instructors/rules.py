@@ -197,8 +197,10 @@ def in_gradebook(rules, attempts):
         names[asked] = asked if asked in students or len(alike) != 1 else alike[0]
         if len(alike) > 1 and asked not in students:
             sentences.append(f"{FILE.name} names {asked!r}, who could be {' or '.join(map(repr, alike))}: write the name with its number.")
-        elif names[asked] not in students and asked not in members:  # who is in a group need not hand in
-            near = difflib.get_close_matches(asked, {*students, *students.values()}, 1)
+        elif names[asked] not in students:
+            near = difflib.get_close_matches(asked, {*students, *students.values()} - rules.students.keys() - members.keys(), 1)
+            if asked in members and not near:
+                continue  # who is in a group need not hand in
             sentences.append(f"{FILE.name} names {asked!r}, who has handed in nothing{f'; did you mean {near[0]!r}?' if near else '.'}")
     first = {}
     for asked, student in names.items():

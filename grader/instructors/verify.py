@@ -5,12 +5,11 @@ from collections import Counter
 from tqdm import tqdm
 
 from grader import exercises
-from grader.box import BoxFault, Server
+from grader.box import BoxFault
 from grader.course import UNITS, ready
 from grader.instructors import hidden, rules
 from grader.instructors import known_answers as known
 from grader.instructors.release import release
-from grader.probes import FOR_FRAMEWORKS, FOR_NOTEBOOKS, FOR_SCRIPTS, loaded_for
 from grader.verdict import NOT_ATTEMPTED, PASSED
 from handson.cluster import job_scripts
 from handson.cluster import site as sites
@@ -38,17 +37,12 @@ def verify(units=None, say=print):
 
     say(f"The site is {sites.chosen()}.")
     report(_of_course())
-    servers = {libraries: Server(libraries) for libraries in (FOR_SCRIPTS, FOR_NOTEBOOKS, FOR_FRAMEWORKS)}
-    try:
-        with tqdm(total=sum(map(len, chosen.values())), unit=" files", leave=False, disable=None) as bar:
-            for unit, parts in chosen.items():
-                report(lacking(unit, parts))
-                for part in parts:
-                    report(problems(unit, part, servers[loaded_for([part.file])]))
-                    bar.update()
-    finally:
-        for server in servers.values():
-            server.stop()
+    with known.servers() as server_for, tqdm(total=sum(map(len, chosen.values())), unit=" files", leave=False, disable=None) as bar:
+        for unit, parts in chosen.items():
+            report(lacking(unit, parts))
+            for part in parts:
+                report(problems(unit, part, server_for(part.file)))
+                bar.update()
     answers = sum(len(entries) for unit, parts in chosen.items() for part in parts for entries in known.of_part(unit, part))
     right = f"The checks of {', '.join(chosen)} are right about the solutions, the untouched exercises and {answers} known answers."
     say(f"{len(found)} of these sentences: put right what they name, then verify again." if found else right)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from grader.probes.pytorch import enlarge as doubled
-from grader.probes.pytorch import batch, examples, flat, network, part, pictures, seed_of
+from grader.probes.pytorch import NormalizingNetwork, batch, examples, flat, network, part, pictures, seed_of
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
 from handson.training.data import enlarge
@@ -89,7 +89,7 @@ def _train(case, clear=True, update=1, scale=1.0, weights="total", softmax=False
 def replica(rank, ranks, case):
     """The parameters at the start, and the gradients of the network for two batches: the mean, the sum and the list of the gradients of each
     rank's mean loss."""
-    model, own = network(seed_of(case)), []
+    model, own = network(seed_of(case), NormalizingNetwork), []
     everything = examples(sum(case["lengths"]), case["seed"])
     for number in range(len(case["lengths"])):
         mine, of_rank = part(everything, case["lengths"], number), []

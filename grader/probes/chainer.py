@@ -20,7 +20,7 @@ from grader.box.rank import Wrong
 from grader.probes import whole
 from grader.probes.communicator import join
 from grader.probes.marks import marks, told
-from grader.probes.script import Enough, Script, options_of
+from grader.probes.script import Enough, Script, only_one, options_of
 from handson.chainer import communicators, optimizers, reports
 from handson.chainer import data as handson_data
 from handson.chainer import devices as handson_devices
@@ -70,17 +70,20 @@ def serial(part, case):
 
 class Network(chainer.Chain):
     """A small network in double precision, in place of ConvNet: (N, inputs) or (N, channels, H, W) to (N, 10). numpy.random draws its
-    parameters."""
+    parameters, of which two are called as those of batch normalisation. It notes whether each forward pass is in training mode (`passes`)."""
 
     def __init__(self, classes=10, inputs=4):
         super().__init__()
         random = numpy.random.RandomState(numpy.random.randint(1 << 31))
         with self.init_scope():
             self.w1, self.b1 = chainer.Parameter(random.normal(size=(8, inputs))), chainer.Parameter(random.normal(size=8))
+            self.gamma, self.beta = chainer.Parameter(1 + random.normal(size=8) / 4), chainer.Parameter(random.normal(size=8) / 4)
             self.w2, self.b2 = chainer.Parameter(random.normal(size=(classes, 8))), chainer.Parameter(random.normal(size=classes))
+        self.passes = []
 
     def forward(self, images):
-        return F.linear(F.tanh(F.linear(images, self.w1, self.b1)), self.w2, self.b2)
+        self.passes.append(bool(chainer.config.train))
+        return F.linear(F.scale(F.tanh(F.linear(images, self.w1, self.b1)), self.gamma) + F.broadcast_to(self.beta, (len(images), 8)), self.w2, self.b2)
 
 
 def network(seed):
@@ -236,7 +239,7 @@ def _enough():
 
 
 def device(rank, ranks, source, case):
-    """The GPU that this rank uses: the last one that it asks for, if `device` is that; else words. case["gpu"]: the GPUs of one node."""
+    """The GPU that this rank uses: the one that it asks for, if `device` is that; else words. case["gpu"]: the GPUs of one node."""
     used, found = [], []
 
     def use(gpu):
@@ -246,6 +249,7 @@ def device(rank, ranks, source, case):
         return used[-1]
 
     def see(names):
+        only_one([one.gpu for one in used])
         found.append(used[-1].gpu if used and names.device is used[-1] else f"{names.device!r:.60}")
         raise Enough
 
@@ -329,8 +333,9 @@ def _epochs(one, part):
 
 
 def gradients(case, rank, numbers):
-    """The gradients that `optimizer` gives to a model of so many numbers on a rank: (updates, numbers)."""
-    return numpy.random.RandomState(case["seed"] + rank).normal(size=(case["updates"], numbers))
+    """The gradients that `optimizer` gives to a model of so many numbers on a rank: (updates, numbers). Each update's are smaller than those
+    before, so that what changes their length shows."""
+    return numpy.random.RandomState(case["seed"] + rank).normal(size=(case["updates"], numbers)) * numpy.arange(case["updates"], 0, -1)[:, None]
 
 
 def optimizer(rank, ranks, source, case):
@@ -355,8 +360,8 @@ def optimizer(rank, ranks, source, case):
 
 def updater(rank, ranks, source, case):
     """The parameters after each update by the gap's updater, the devices for which it called the converter ("asked"), and the GPUs that it
-    works on ("gpu"), if it is the course's updater for several."""
-    trace, gpus, workers = [], [], workers_of(ranks, case)
+    works on ("gpu"), if it is the course's updater for several; and whether all images go through the network in training mode."""
+    trace, gpus, passes, workers = [], [], [], workers_of(ranks, case)
     Double.asked.clear()
 
     def see(names):
@@ -367,12 +372,13 @@ def updater(rank, ranks, source, case):
             names.updater.update()
             trace.append(flat(names.model))
         names.updater.finalize()
+        passes.extend(names.model.predictor.passes)
         raise Enough
 
     lengths = [case["batchsize"] * case["updates"]] * workers
     place = Place(rank, ranks, source, case, pictures(sum(lengths), case["seed"]), lengths, pictures(sum(lengths), case["seed"] + 1), lengths)
     place.run(see)
-    return {"parameters": numpy.stack(trace), "asked": list(Double.asked), "gpu": gpus}
+    return {"parameters": numpy.stack(trace), "asked": list(Double.asked), "gpu": gpus, "training": all(passes)}
 
 
 def throughput(rank, ranks, source, case):

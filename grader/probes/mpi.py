@@ -5,6 +5,7 @@ import itertools
 import operator
 import pickle
 
+import numpy
 import torch.distributed as dist
 
 from grader.box.rank import Wrong
@@ -59,13 +60,18 @@ class World(Group):
     def Allreduce(self, sent, received, op=MPI.SUM):
         if op != MPI.SUM:
             raise Wrong("an accuracy of all ranks needs sums over the ranks, MPI.SUM")
-        super().Allreduce(sent, received)
+        super().Allreduce(sent if sent is MPI.IN_PLACE else _array(sent), _array(received))
 
     def alltoall(self, objs):
         return [parts[self.rank] for parts in self.allgather(objs)]
 
     def __getattr__(self, name):
         raise Wrong(f"`comm.{name}` is not known here, where ranks have no MPI: use allreduce, allgather, gather, bcast, reduce, send or recv")
+
+
+def _array(buffer):
+    """A buffer as mpi4py takes it, such as an array or [array, MPI.DOUBLE], as an array of NumPy that shares its memory."""
+    return numpy.asarray(buffer[0] if isinstance(buffer, (list, tuple)) else buffer)
 
 
 class Request:

@@ -21,10 +21,10 @@ from torch.nn.parallel import DistributedDataParallel
 from grader.box.rank import Wrong
 from grader.probes import whole
 from grader.probes.marks import marks, told
-from grader.probes.script import Enough, Script, options_of
+from grader.probes.script import Enough, Script, only_one, options_of
 from grader.probes.wire import Wire
 from handson.pytorch import communicator, devices, extensions, model
-from handson.pytorch.communicator import MultiNodeCommunicator
+from handson.pytorch.communicator import MultiNodeCommunicator, scatter_dataset
 from handson.pytorch.workers import Communicator
 from handson.training import data
 from handson.training.data import ImageDataset
@@ -180,13 +180,14 @@ class Place:
         self.arguments = [*comm, self.args, *known]
         replaced = [(model, "ConvNet", kind), (data, "enlarge", enlarge), (extensions, "resume", self._resume), NO_FILES]
         if several_nodes and source["gap"] != "scatter":  # dealing the test set by messages takes longer than most other gaps
-            replaced.append((communicator, "scatter_dataset", lambda dataset, comm, seed: part(self.test_set, self.test_lengths, rank)))
+            replaced.append((communicator, "scatter_dataset", self._scatter))
         self.script = Script(source, self._stand_ins() | stand_ins, before or {}, (*Script.replaced, *replaced))
 
     def run(self, see, begin=lambda names: None, **options):
         """As Script.run. options: of `args`."""
+        self.dealt = False
         vars(self.args).update(options, resume=Path(f"snapshot_epoch_{self.first_epoch}") if self.first_epoch else None)
-        with precision():
+        with precision(), Wire(futures=False).noted(all_ended=True):
             self.script.run(see, *self.arguments, begin=begin)
 
     def _stand_ins(self):
@@ -196,12 +197,17 @@ class Place:
             "split": sharing,
             "scatter": sharing,
             "optimizer": ("optimizer", lambda model, args: torch.optim.SGD(model.parameters(), args.lr, 0.9)),
-            "replica": ("replica", lambda model: DistributedDataParallel(model, init_sync=False)),  # the ranks have made equal models
+            "replica": ("replica", lambda model: DistributedDataParallel(model, init_sync=False, broadcast_buffers=False)),  # the ranks have made equal models
             "evaluator": ("evaluator", lambda test_loader, model, prepare: extensions.Evaluator(test_loader, model, prepare)),
             "shuffle": ("", lambda: None),
             "step": ("outputs loss", lambda labels: (torch.zeros(len(labels), 10), torch.zeros(()))),
             "throughput": ("", _enough),
         }
+
+    def _scatter(self, dataset, comm, *arguments, **options):
+        """scatter_dataset: what the script deals, the test set, is known; what a gap deals after that is sent."""
+        first, self.dealt = not self.dealt, True
+        return part(self.test_set, self.test_lengths, self.rank) if first else scatter_dataset(dataset, comm, *arguments, **options)
 
     def _resume(self, manager, path, device):
         manager.iteration = manager._start_iteration = manager._start_execution = self.first_epoch * manager._iters_per_epoch
@@ -213,7 +219,7 @@ def _enough():
 
 
 def device(rank, ranks, source, case):
-    """The GPU that this rank uses, None for none: the last one that it asks for, if `device` is that. case["gpu"]: the GPUs of one node."""
+    """The GPU that this rank uses: the one that it asks for, if `device` is that; else words. case["gpu"]: the GPUs of one node."""
     used, found = [], []
 
     def use(gpu):
@@ -224,10 +230,11 @@ def device(rank, ranks, source, case):
 
     def see(names):
         made = names.device
+        only_one(used)
         found.append(used[-1] if used and made == torch.device("cuda", used[-1]) and isinstance(made, torch.device) else str(made))
         raise Enough
 
-    with mock.patch.object(devices, "use", use):
+    with mock.patch.object(devices, "use", use), mock.patch.object(torch.cuda, "current_device", lambda: used[-1] if used else 0):
         try:
             Place(rank, ranks, source, case, dataset(ranks)).run(see)
         except IndexError:
@@ -236,7 +243,8 @@ def device(rank, ranks, source, case):
 
 
 def split(rank, ranks, source, case):
-    """The shard and the lengths of one rank, and its shard in a run with another seed ("other"), if case["another_seed"]."""
+    """The shard and the lengths of one rank, and, if case["another_seed"], its shard in a second run with the same seed ("again") and in one
+    with another seed ("other")."""
     place, found = Place(rank, ranks, source, case, dataset(case["images"], case["seed"]), dataset(TESTS, case["seed"] + 1)), {}
 
     def see(names):
@@ -254,10 +262,14 @@ def split(rank, ranks, source, case):
 
     place.run(see)
     first = dict(found)
-    if "another_seed" in case:
-        torch.manual_seed(case["seed"] + rank)  # an order that does not follow from args.seed changes, too
-        place.run(see, seed=seed_of(case) + 1)
-    return first | {"other": found["samples"] if "another_seed" in case else []}
+    if "another_seed" not in case:
+        return first | {"again": first["samples"], "other": []}
+    torch.manual_seed(case["seed"] + rank)  # an order that does not follow from args.seed changes
+    place.run(see)
+    again = found["samples"]
+    torch.manual_seed(case["seed"] + rank + 1)
+    place.run(see, seed=seed_of(case) + 1)
+    return first | {"again": again, "other": found["samples"]}
 
 
 def replica(rank, ranks, source, case):
@@ -277,7 +289,7 @@ def replica(rank, ranks, source, case):
         found["gradients"] = numpy.stack([flat(of_batch) for of_batch in gradients]) if complete else "none"
         raise Enough
 
-    Place(rank, ranks, source, case, whole_set).run(see)
+    Place(rank, ranks, source, case, whole_set, kind=NormalizingNetwork).run(see)
     return found
 
 
@@ -322,8 +334,7 @@ def step(rank, ranks, source, case):
         classes.append(names.outputs.argmax(dim=1).tolist())
 
     whole_set = examples(sum(case["lengths"]), case["seed"])
-    with Wire().noted(all_ended=True):
-        Place(rank, ranks, source, case, whole_set).run(see, begin=begin)
+    Place(rank, ranks, source, case, whole_set).run(see, begin=begin)
     return {"parameters": numpy.stack(trace), "losses": losses, "passes": passes, "classes": classes}
 
 

@@ -12,6 +12,7 @@ import functools
 import inspect
 import json
 import pickle
+import re
 import sys
 from dataclasses import dataclass, field
 from unittest import mock
@@ -62,11 +63,18 @@ def _options_of(program, workers, add_options):
     return options.training_parser(program, list(range(workers)), add_options).parse_args([])
 
 
+def only_one(gpus):
+    """Raises Wrong if `devices.use` was called for several GPUs."""
+    if len(set(gpus)) > 1:
+        asked = ", ".join(map(str, gpus))
+        raise Wrong(f"`devices.use` is called for GPUs {asked}: it prepares this process for the one that it uses, so call it for that one alone")
+
+
 @dataclass
 class Script:
     """A student's gap in the function `function` of a script.
 
-    source: as for Student, and the gap's name (gap), the text that was given out, its gaps emptied (given), the line of the student's file
+    source: as for Student, and the gap's name (gap) and hint (hint), the text that was given out, its gaps emptied (given), the line of the student's file
     for each of its lines (lines), and the student's code in the other gaps (others: {gap: [code, line]}). stand_ins: {other gap: (the names
     that it gives, function)}; the function's parameters are names of the script, and it returns a value for each of the names it gives.
     before: {name: value} set just before the gap. replaced: (module, name, value) of what is another thing while the script runs.
@@ -83,50 +91,57 @@ class Script:
         passages, returned = [], None
 
         def before(names):
-            passages.append("begun")
+            passages.append({name: names[name] for name in needed & names.keys()})
             begin(Names(names))
 
         def after(names):
-            passages.pop()
+            if other := [name for name, value in passages.pop().items() if not _alike(names.get(name), value)]:
+                raise Wrong(f"your code gives `{other[0]}` another value, and the script needs the one before further down: use another name")
             see(Names(names))
 
         with contextlib.ExitStack() as stack:
             for module, name, value in self.replaced:
                 stack.enter_context(mock.patch.object(module, name, value))
-            names, train, used, made_here = self._made
+            names, train, used, made_here, may_return, needed = self._made
             stack.enter_context(contextlib.redirect_stdout(sys.__stdout__))  # the student's file may have put another in its place
             names = names | {f"{OURS}locals": locals, f"{OURS}begin": before, f"{OURS}end": after}
             exec(train, names)
             nothing = [name for name, value in inspect.signature(names[self.function]).bind(*arguments).arguments.items() if value is None and name in used]
             with contextlib.suppress(Enough), filled(), _causes(nothing, made_here):
                 returned = names[self.function](*arguments)
-        if passages:
+        if passages and not may_return:
             raise Wrong("your code leaves its place before its last line: is there a `return`, `break` or `continue`?")
         return returned
 
     @functools.cached_property
     def _made(self):
-        """(the names of the student's module and ours, the compiled function, the names that the gap uses, those that it makes)."""
+        """(the names of the student's module and ours, the compiled function, the names that the gap uses, those that it makes, whether it may
+        return by itself, those that it must not change)."""
         student = Student(self.source)
         stand_ins = tuple((gap, names, tuple(inspect.signature(function).parameters)) for gap, (names, function) in self.stand_ins.items())
-        train, used, made_here = _compiled(json.dumps(self.source), self.function, stand_ins, tuple(self.before), frozenset(vars(student.module)))
+        train, used, made_here, may_return, needed = _compiled(json.dumps(self.source), self.function, stand_ins, tuple(self.before), frozenset(vars(student.module)))
         ours = {name: function for name, (_, function) in self.stand_ins.items()} | {f"before_{name}": value for name, value in self.before.items()}
-        return vars(student.module) | {OURS + name: value for name, value in ours.items()}, train, used, made_here
+        return vars(student.module) | {OURS + name: value for name, value in ours.items()}, train, used, made_here, may_return, needed
 
 
 @functools.lru_cache(32)  # a gap has several cases
 def _compiled(source, function, stand_ins, before, of_module):
-    """(the compiled function, the names that the gap uses, those that it makes). source: as JSON; stand_ins: (gap, the names that it gives,
-    the parameters); before: names; of_module: the names of the student's module."""
+    """(the compiled function, the names that the gap uses, those that it makes, whether nothing but a `return` follows it, those that it
+    must not change). source: as JSON; stand_ins: (gap, the names that it gives, the parameters); before: names; of_module: the names of the
+    student's module."""
     source = json.loads(source)
     file, gap = STUDENT + source["file"], ast.parse("\n" * (source["line"] - 1) + source["code"])
     given, names = _given_out(source["given"], tuple(source["lines"]), function)
+    needed = _given(ast.walk(gap)) & names & _needed_after(source["given"], source["gap"]) if function == FUNCTION else set()
+    needed -= set(re.findall(r"\w+", " ".join(re.findall("`.*?`", source["hint"]))))
     train, made_here = pickle.loads(given), _given(ast.walk(gap))
     of_stand_ins = {name for _, names, _ in stand_ins for name in names.split()}
     used = used_names(gap)
+    place = next((place for place, node in enumerate(train.body) if gap_of(node) == source["gap"]), len(train.body))
+    may_return = all(isinstance(node, ast.Return) for node in train.body[place + 1 :]) and place < len(train.body)
     others = _needed(used - of_stand_ins - made_here - names - of_module - vars(builtins).keys(), source["others"])
     _Filled(source["gap"], gap.body, {gap: rest for gap, *rest in stand_ins}, others, before).visit(train)
-    return compile(ast.Module([train], []), file, "exec"), used, made_here
+    return compile(ast.Module([train], []), file, "exec"), used, made_here, may_return, needed
 
 
 @functools.lru_cache(4)  # of all gaps of a file that share a rank
@@ -136,6 +151,20 @@ def _given_out(text, lines, function):
     nodes = list(ast.walk(train))
     _move(nodes, lines)
     return pickle.dumps(train), _given(nodes)
+
+
+@functools.lru_cache(32)
+def _needed_after(text, gap):
+    """The names that lines of `train` use after a gap."""
+    train = next(node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == FUNCTION)
+    nodes = list(ast.walk(train))
+    line = next(node.lineno for node in nodes if gap_of(node) == gap)
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.lineno > line}
+
+
+def _alike(one, other):
+    """Whether a value can stand for another: numbers that are equal, or things of the same type, such as a loader with another order."""
+    return type(one) is type(other) and (not isinstance(one, (int, float)) or one == other)
 
 
 @contextlib.contextmanager

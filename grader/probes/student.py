@@ -48,6 +48,7 @@ class Student:
         sys.modules["student"] = self.module
         self.tree = ast.parse("\n" * (source["line"] - 1) + source["code"], self.file)
         self.returns = _returns(self.tree)
+        self.last = [] if self.file.endswith(".ipynb") else _return_after(source["text"], source["line"] + source["code"].count("\n"))
         statements, before = self._statements(source["text"], arguments, before or {}), before or {}
         if before:
             names = set().union(*map(used_names, [self.tree, *statements])) & before.keys()
@@ -63,7 +64,7 @@ class Student:
         names = {**vars(self.module), **given}
         with filled(), self._without_measured_values(given):
             if self.returns:
-                return Names({RETURNED: self._call(names, given)})
+                return self._returned(self._call(names, given))
             exec(compile(self.tree, self.file, "exec"), names)
         return Names(names)
 
@@ -86,9 +87,16 @@ class Student:
             instead = f"use the function's arguments ({', '.join(given)})" if given else "write the answer itself: a number, or a word in quotes"
             raise Wrong(f"there is no `{error.name}` here: a check measures nothing and submits no jobs; {instead}") from error
 
+    def _returned(self, value):
+        """The Names after code that returns `value` by itself: those that the line after the gap would return have it, too."""
+        names = self.last[0].value if self.last else None
+        several = isinstance(names, ast.Tuple) and isinstance(value, tuple) and len(value) == len(names.elts)
+        pairs = zip(names.elts, value) if several else [(names, value)]
+        return Names({name.id: one for name, one in pairs if isinstance(name, ast.Name)} | {RETURNED: value})
+
     def _call(self, names, given):
         function = ast.parse(f"def gap({', '.join(given)}): pass", self.file)
-        function.body[0].body = self.tree.body
+        function.body[0].body = [*self.tree.body, *self.last]
         exec(compile(ast.fix_missing_locations(function), self.file, "exec"), names)
         return names["gap"](**given)
 
@@ -113,6 +121,17 @@ def _compiled(statement, file):
 def _definitions_in_script(text, file):
     """The imports, functions, classes and assignments of a script."""
     return [statement for statement in ast.parse(text, file).body if isinstance(statement, (*DEFINITIONS, ast.Assign, ast.AnnAssign))]
+
+
+def _return_after(text, line):
+    """[the `return` that is all that follows a gap in its function], else []. line: the last one of the gap."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except SyntaxError:  # in another gap
+        return []
+    function = next((node for node in nodes if isinstance(node, ast.FunctionDef) and node.lineno <= line <= node.end_lineno), None)
+    rest = [statement for statement in function.body if statement.lineno > line] if function else []
+    return rest if len(rest) == 1 and isinstance(rest[0], ast.Return) else []
 
 
 def _returns(tree):

@@ -1,4 +1,4 @@
-"""What a rank sends is noted where it leaves the process."""
+"""What a rank sends is noted where it leaves the process, and whether anybody waits for it."""
 
 import contextlib
 from unittest import mock
@@ -12,41 +12,96 @@ COLLECTIVES = (
     "allgather", "_allgather_base", "allgather_coalesced", "allgather_into_tensor_coalesced", "allreduce", "allreduce_coalesced", "alltoall",
     "alltoall_base", "broadcast", "gather", "reduce", "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "scatter",
 )  # fmt: skip
+QUESTIONS = {
+    dist.Work: ("wait", "synchronize", "is_completed", "get_future"),
+    torch._C.Future: ("wait", "value", "done", "then"),
+}
 
 
 class Wire:
-    """Notes what a rank gives to its process group: messages [to, numbers, bytes], and collectives [name, bytes]."""
+    """Notes what a rank gives to its process group: messages [to, numbers, bytes], collectives [name, bytes], and the works of both.
 
-    def __init__(self):
+    futures: whether a future has to be asked, or returned, before its work counts as waited for; if not, it is enough to take it, since
+    DistributedDataParallel waits for what a hook gives it.
+    """
+
+    def __init__(self, futures=True):
         self.messages, self.collectives, self.works = [], [], []
         self.on_the_way = []  # (work, name, tensors, copies of them) of all that nobody has waited for
+        self.waited = []  # the works for which somebody has called `wait`
+        self._answered = []  # those on the way that are older than a message which has come meanwhile
+        self._must_ask, self._futures, self._asked = futures, [], []  # futures: (future, its works); works of which somebody has asked if they are over
 
     @contextlib.contextmanager
-    def noted(self, all_ended=False):
+    def noted(self, all_ended=False, all_sent=False):
         """Note the calls of torch.distributed's process group inside this block: every way of communicating goes through it.
 
-        Raises Wrong if a tensor is changed while it is being sent, and with `all_ended` if nobody waits for a collective."""
+        Raises Wrong if a tensor is changed while it is being sent, with `all_ended` if nobody waits for a collective, and with `all_sent` if
+        nobody waits for a message, nor for one that comes after it."""
         with contextlib.ExitStack() as patches:
             for name in ("send", *COLLECTIVES):
                 if hasattr(dist.ProcessGroup, name):
                     patches.enter_context(mock.patch.object(dist.ProcessGroup, name, self._noting(name)))
-            for name in ("wait", "get_future", "is_completed"):
-                patches.enter_context(mock.patch.object(dist.Work, name, self._ending(getattr(dist.Work, name))))
+            for kind, names in QUESTIONS.items():
+                for name in names:
+                    patches.enter_context(mock.patch.object(kind, name, self._answering(name, getattr(kind, name))))
+            patches.enter_context(mock.patch.object(torch._C, "_collect_all", self._collecting(torch._C._collect_all)))
             yield self
-        for work, *_ in list(self.on_the_way):
+        for work, *_ in self.on_the_way:
             self._check(work)
         names = [name for _, name, _, _ in self.on_the_way if name != "send"]
-        self.on_the_way = []
         if all_ended and names:
             raise Wrong(f"nobody waits for the {names[0]} (async_op=True): what it gives may not be there yet, which is a matter of chance")
+        if all_sent and any(not any(work is one for one in self._answered) for work, *_ in self.on_the_way):
+            raise Wrong("nobody waits for the last `send`: who changes the tensor afterwards may change what arrives, which is a matter of chance")
 
-    def _ending(self, original):
-        def call(work, *arguments, **options):
-            self._check(work)
-            value = original(work, *arguments, **options)
-            if value is not False:  # it is still on the way, is_completed says
-                self.on_the_way = [one for one in self.on_the_way if one[0] is not work]
+    def end(self, future):
+        """Somebody waits for a future, such as DistributedDataParallel for the one that a hook returns."""
+        self._end(self._works_of(future))
+
+    def is_on_the_way(self, work):
+        """Whether nobody has waited for a work yet."""
+        return any(one is work for one, *_ in self.on_the_way)
+
+    def _works_of(self, asked):
+        return [asked] if isinstance(asked, dist.Work) else [work for future, works in self._futures if future is asked for work in works]
+
+    def _end(self, works):
+        self.on_the_way = [one for one in self.on_the_way if not any(one[0] is work for work in works)]
+
+    def _answering(self, name, original):
+        def call(asked, *arguments, **options):
+            works = self._works_of(asked)
+            for work in works:
+                self._check(work)
+            if name in ("is_completed", "done") and self._is_first_question(works):
+                return False
+            value = original(asked, *arguments, **options)
+            if name in ("get_future", "then"):
+                self._futures.append((value, works))
+                if not self._must_ask:
+                    self._end(works)
+            elif value is not False:
+                self._end(works)
+            if name == "wait":
+                self.waited += works
+                if not any(asked is work for work in self.works):  # a message from another rank has come
+                    self._answered = [work for work, name, *_ in self.on_the_way if name == "send"]
             return value
+
+        return call
+
+    def _is_first_question(self, works):
+        """Whether nobody has asked before if these are over: whether they are, is then a matter of chance, so the answer is no."""
+        new = [work for work in works if self.is_on_the_way(work) and not any(work is one for one in self._asked)]
+        self._asked += new
+        return bool(new)
+
+    def _collecting(self, original):
+        def call(futures):
+            together = original(futures)
+            self._futures.append((together, [work for future in futures for work in self._works_of(future)]))
+            return together
 
         return call
 
@@ -66,6 +121,8 @@ class Wire:
             else:
                 self.collectives.append([name, size])
             copies = [tensor.detach().clone() for tensor in sent] if name == "send" else []
+            if name == "reduce" and getattr(arguments[1], "rootRank", 0) != group.rank():  # what it leaves in the tensors of other ranks is a matter of chance
+                arguments = ([tensor.clone() for tensor in arguments[0]], *arguments[1:])
             self.works.append(original(group, *arguments, **options))
             self.on_the_way.append((self.works[-1], name, sent, copies))
             return self.works[-1]

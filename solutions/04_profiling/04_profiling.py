@@ -147,7 +147,7 @@ for rank, share in enumerate(waiting_share(*profiled_runs.meetings(multi))):
 def overlap(compute, communication):
     """The part of the communication's time during which there is computation, too, from 0 to 1.
 
-    compute, communication: lists of spans (begin, end) in seconds; those of one list don't overlap each other.
+    compute, communication: lists of spans (begin, end) in seconds, in the order of time; those of one list don't overlap each other.
     """
     ### BEGIN SOLUTION overlap: for each pair of spans, add up how long both last at once; return this divided by all communication
     both = sum(max(0, min(end, to) - max(begin, since)) for begin, end in compute for since, to in communication)

@@ -7,9 +7,8 @@ functions under 2,000 seeds: none may look right, or like another one.
 import sys
 import time
 
-from grader.box import Server
 from grader.course import ready
-from grader.probes import FOR_FRAMEWORKS, FOR_NOTEBOOKS, FOR_SCRIPTS, loaded_for
+from grader.instructors.known_answers import servers
 from tests.grader.known_under_seeds import alike, entries, unexpected
 
 SEEDS, OF_MISTAKES = 200, 2000
@@ -22,18 +21,14 @@ def measure(folder, unit=None, seeds=SEEDS):
     pairs = set(alike(range(OF_MISTAKES), units))
     for pair in pairs:
         print("  " + ", ".join(pair), flush=True)
-    servers = {libraries: Server(libraries) for libraries in (FOR_SCRIPTS, FOR_NOTEBOOKS, FOR_FRAMEWORKS)}
-    try:
+    with servers() as server_for:
         for of_unit, part, check, entry, is_wrong in entries():
             if of_unit not in units:
                 continue
             count += 1
-            for problem, seed in unexpected(of_unit, part, check, entry, is_wrong, range(seeds), servers[loaded_for([part.file])]).items():
+            for problem, seed in unexpected(of_unit, part, check, entry, is_wrong, range(seeds), server_for(part.file)).items():
                 wrong.append(entry)
                 print(f"  {of_unit} {part.track} {entry['gap']}, {entry['name']!r}, seed {seed}: {problem}", flush=True)
-    finally:
-        for server in servers.values():
-            server.stop()
     return [
         (f"known answers of {', '.join(units)} ({count}) that get another verdict than theirs under one of {seeds} seeds", f"{len(wrong)}", "0"),
         (f"typical mistakes that look right, or like another one, under one of {OF_MISTAKES:,} seeds", f"{len(pairs)}", "0"),

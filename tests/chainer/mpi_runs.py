@@ -36,10 +36,11 @@ def mpiexec(ranks, source, *arguments, folder=None):
     process = subprocess.Popen(command, env=environment, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         out, errors = process.communicate(timeout=60)
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired as late:
         where = waits(process.pid), held_up()
         process.kill()
-        raise AssertionError(f"mpiexec still ran after 60 s; it, and what is held up, wait at: {where}; printed: {process.communicate()}") from None
+        process.wait(60)
+        raise AssertionError(f"mpiexec still ran after 60 s; it, and what is held up, wait at: {where}; printed: {late.stdout}, {late.stderr}") from None
     return subprocess.CompletedProcess(command, process.returncode, out, errors)
 
 

@@ -6,13 +6,13 @@ import shutil
 import loaded as libraries
 import pytest
 
-from grader.box import Server
 from grader.box.forkserver import Forked
 from grader.exercises import ROOT
 from grader.instructors.bundle import bundle
 from grader.instructors.gradebook import Gradebook
+from grader.instructors.known_answers import servers
 from grader.instructors.release import build
-from grader.probes import FOR_FRAMEWORKS, FOR_NOTEBOOKS, FOR_SCRIPTS, loaded_for
+from grader.probes import FOR_SCRIPTS, loaded_for
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -48,11 +48,9 @@ def server(loaded):
 
 @pytest.fixture(scope="session")
 def server_for(server):
-    """A function: the box's server for a file, as grading chooses it."""
-    others = {modules: Server(modules) for modules in (FOR_NOTEBOOKS, FOR_FRAMEWORKS)}
-    yield lambda file: {FOR_SCRIPTS: server, **others}[loaded_for([file])]
-    for other in others.values():
-        other.stop()
+    """A function: the box's server for a file, as grading chooses it; for scripts it is `server`."""
+    with servers() as others:
+        yield lambda file: server if loaded_for([file]) == FOR_SCRIPTS else others(file)
 
 
 @pytest.fixture

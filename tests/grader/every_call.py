@@ -42,7 +42,7 @@ class Answer:
 
 
 def functions():
-    """{name with its module: ([parameters], how many of them have no default)} of what students receive."""
+    """{name with its module: ([parameters without a default], {those that go by name only})} of what students receive."""
     found = {}
     for path in sorted(path for package in ("handson", "grader") for path in (ROOT / package).rglob("*.py") if "instructors" not in path.parts):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -95,7 +95,7 @@ def answers(of=None):
 def _names(text, gap):
     """The names that the functions around a gap have given values before it."""
     lines = text.splitlines()
-    begin = next(number for number, line in enumerate(lines, 1) if f"### BEGIN SOLUTION {gap}" in line)
+    begin = next(number for number, line in enumerate(lines, 1) if f"### BEGIN SOLUTION {gap}:" in line)
     found = set()
     for function in [node for node in ast.walk(ast.parse(text)) if isinstance(node, FUNCTION) and node.lineno <= begin <= node.end_lineno]:
         found |= {one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}

@@ -39,7 +39,8 @@ def script(gap, code, above="", **others):
     fragments = {one.name: gaps.find(EXERCISE, one.name, text) for one in EXERCISE.gaps}
     source = {"file": "script.py", "text": text, "code": fragments[gap].code, "line": fragments[gap].line, "gap": gap}
     given = {name: [one.code, one.line] for name, one in fragments.items() if name != gap and one.code}
-    return Script(source | {"given": gaps.emptied(EXERCISE), "lines": gaps.lines_of(EXERCISE, text), "others": given}, STAND_INS)
+    hint = next(one.hint for one in EXERCISE.gaps if one.name == gap)
+    return Script(source | {"hint": hint, "given": gaps.emptied(EXERCISE), "lines": gaps.lines_of(EXERCISE, text), "others": given}, STAND_INS)
 
 
 def seen(gap, code, name=None, steps=2, **others):
@@ -91,6 +92,21 @@ def test_an_error_has_the_line_of_the_students_file_also_between_the_gaps():
 def test_leaving_the_place_is_reported(code):
     with pytest.raises(Wrong, match="leaves its place before its last line"):
         seen("total", code)
+
+
+def test_a_gap_that_only_a_return_follows_may_return():
+    assert script("mean", "return 7").run(lambda names: None, 1, [1]) == 7
+
+
+@pytest.mark.parametrize("code", ["args = scale = 3", "scale, args = 1, [args]"])
+def test_a_value_that_the_script_still_needs_must_stay(code):
+    with pytest.raises(Wrong, match="your code gives `args` another value"):
+        seen("scale", code)
+
+
+@pytest.mark.parametrize("code", ["numbers = sorted(numbers)\nscale = 1", "args = args + 0\nscale = 1", "step = scale = 1"])
+def test_what_is_like_the_value_before_and_what_nothing_needs_may_change(code):
+    assert seen("scale", code) == [1]
 
 
 def test_the_line_that_raises_must_go():

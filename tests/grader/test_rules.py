@@ -165,6 +165,12 @@ def test_unknown_students_are_named_with_who_could_be_meant(book):
     )
 
 
+def test_a_member_of_a_group_who_may_be_misspelled_is_named(book):
+    attempts(book, (0, 10.0))
+    course = Rules(groups={"one": ("jnae", "somebody else")})
+    assert rules.in_gradebook(course, book.attempts()).unknown == ("course.toml names 'jnae', who has handed in nothing; did you mean 'jane'?",)
+
+
 def test_two_names_of_one_student_are_refused(book):
     store(book, handed_in("jane", "7"), [said()])
     with pytest.raises(RulesError, match="two names for one student, 'jane' and 'jane_7': use one of them"):

@@ -30,7 +30,8 @@ def train(args, train_set, test_set):
     numpy.random.seed(args.seed)
     model = L.Classifier(ConvNet(len(train_set.classes)))
     model.to_device(device)
-    # PUT YOUR CODE: `optimizer`: momentum SGD with the rate args.lr, set up for the model
+    # PUT YOUR CODE: `optimizer`: momentum SGD with the rate args.lr and the momentum 0.9, set up for the
+    # model
     raise NotImplementedError("PUT YOUR CODE: optimizer")
 
     convert = Enlarge(args.size)

@@ -26,13 +26,14 @@ def train(args, train_set, test_set):
     print(gpus)
 
     test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
-    # PUT YOUR CODE: split the training set at random, by args.seed, into `parts`, one for each GPU;
-    # `train_iterators` is a list with an iterator over each
+    # PUT YOUR CODE: split the training set at random, by args.seed, into `parts` of equal length, one for
+    # each GPU; `train_iterators` is a list with an iterator over each, as in the single-GPU script
     raise NotImplementedError("PUT YOUR CODE: iterators")
 
     numpy.random.seed(args.seed)
     model = L.Classifier(ConvNet(len(train_set.classes)))
-    # PUT YOUR CODE: `optimizer`: momentum SGD with the rate args.lr, set up for the model
+    # PUT YOUR CODE: `optimizer`: momentum SGD with the rate args.lr and the momentum 0.9, set up for the
+    # model
     raise NotImplementedError("PUT YOUR CODE: optimizer")
 
     convert = Enlarge(args.size)

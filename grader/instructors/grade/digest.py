@@ -15,7 +15,7 @@ from handson.files import COURSE
 JUDGING = ("grader.judging", "grader.box.server", "grader.box.forkserver", "grader.instructors.grade.work")
 FRONTS = {"grader", "grader.instructors.grade.digest", "handson.cluster.job_scripts"}  # no verdict depends on these, nor on what only they import
 KNOWN, PROOF = "known_", "proof"  # the names of files with known answers and their proofs, which are only for testing the checks
-LIBRARIES = ("torch", "numpy", "chainer", "mpi4py", "pytorch-pfn-extras")
+LIBRARIES = ("torch", "numpy", "chainer", "mpi4py", "pytorch-pfn-extras", "pillow")
 PACKAGES = ("grader", "handson")
 
 

@@ -39,6 +39,7 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
     trusted: run students' code without a sandbox; force: grade again what has been graded; units: grade only these; sheet: the
     path of Moodle's grading worksheet. Raises OneSentence errors.
     """
+    left_out = [] if units else sorted(UNITS.keys() - set(ready()))
     units = _units(units, trusted or profile or cluster_file)  # the engines of a cluster are asked themselves
     if out.resolve().is_relative_to(submissions.resolve()) or submissions.resolve().is_relative_to((out / "submissions").resolve()):
         raise GradeError(f"{out} can't be written where submissions are read ({submissions}): name another folder with --out")
@@ -73,6 +74,9 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         refused = [submission for submission in newest(collected) if submission.refused]
         for sentence in rules.in_gradebook(course, attempts).unknown:
             say(sentence)
+        for unit in left_out:
+            if course.of(unit).points != 0 and any((one.path / part.file).is_file() for one in collected if one.refused is None for part in UNITS[unit]):
+                say(f"{unit} is handed in, and not graded: {frameworks.why_not()}")
         for submission in refused:
             say(f"{submission.student}: not graded, {submission.refused}")
         if unseen:

@@ -7,7 +7,7 @@ from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 
 PROBES, ORACLES = "grader.units.communication.probes.chainer", "grader.units.communication.oracles.chainer"
-BYTES = {"float16": 2, "float32": 4}
+BYTES = {"float16": 2, "float32": 4, "float64": 8}
 
 
 def mean_of_gradients(seen, case, expected):
@@ -21,22 +21,23 @@ def mean_of_gradients(seen, case, expected):
 
 
 def bytes_of_type(seen, case, expected):
-    right = BYTES[case["dtype"] or "float32"] * sum(case["lengths"])
+    of_parameters = case.get("of", "float32")
+    right = BYTES[case["dtype"] or of_parameters] * sum(case["lengths"])
     for rank, of_rank in enumerate(seen):
         if of_rank["sent"] != right:
             what = f"for half({case['dtype']!r}), rank {rank} hands {of_rank['sent']} bytes to the all-reduce of {sum(case['lengths'])} gradients"
-            return f"{what}; as {case['dtype'] or 'float32, the type of the parameters,'} they have {right}"
+            return f"{what}; as {case['dtype'] or f'{of_parameters}, the type of the parameters,'} they have {right}"
     return None
 
 
 def as_simulated(seen, case, expected):
-    right = expected["right"]
+    right, tolerance = expected["right"], 1e-2 if "dtype" in case else 1e-5
     for rank, of_rank in enumerate(seen):
         found = numpy.asarray(of_rank["parameters"])
-        if criteria.close(found, right, 1e-5):
+        if criteria.close(found, right, tolerance):
             continue
-        sentence = next((sentence for sentence, values in expected.items() if sentence != "right" and criteria.close(found, values[rank] if values.ndim == 3 else values, 1e-5)), None)
-        step = next(step for step in range(len(right)) if not criteria.close(found[step], right[step], 1e-5))
+        sentence = next((sentence for sentence, values in expected.items() if sentence != "right" and criteria.close(found, values[rank] if values.ndim == 3 else values, tolerance)), None)
+        step = next(step for step in range(len(right)) if not criteria.close(found[step], right[step], tolerance))
         return sentence or f"on rank {rank}, the parameters after update {step + 1} are not those of double buffering"
     return None
 
@@ -47,6 +48,10 @@ def in_flight(seen, case, expected):
         for number, under_way in enumerate(of_rank["under way"][1:], start=2):
             if under_way != 1:
                 return f"after update {number} on rank {rank}, {under_way} all-reduces are under way: it should be that of this update's gradients"
+        dtype = case.get("dtype", "float32")
+        right = (case["updates"] - 1) * BYTES[dtype] * sum(case["lengths"])
+        if of_rank["sent"] != right:
+            return f"in {case['updates']} updates rank {rank} hands {of_rank['sent']} bytes to all-reduces; with `comm`, which sends {dtype} here, they are {right}"
     return None
 
 
@@ -61,11 +66,17 @@ LATE = (
 CHECKS = (
     Check(
         "half", f"{PROBES}:half",
-        tuple({"dtype": dtype, "ranks": 2, "lengths": [5, 9]} for dtype in ("float16", None)), HALF, f"{ORACLES}:half",
+        (
+            {"dtype": "float16", "ranks": 2, "lengths": [5, 9]},
+            {"dtype": None, "ranks": 2, "lengths": [5, 9]},
+            {"dtype": None, "ranks": 2, "lengths": [3], "of": "float64", "edge": "parameters in double precision"},
+        ), HALF, f"{ORACLES}:half",
         observed=lambda case: {"gradients": Array((sum(case["lengths"]),)), "sent": int},
     ),
     Check(
-        "late", f"{PROBES}:late", ({"ranks": 2, "lengths": [4, 7], "updates": 5, "lr": 0.125},), LATE, f"{ORACLES}:late",
-        observed=lambda case: {"parameters": Array((case["updates"], sum(case["lengths"]))), "under way": (int,) * case["updates"]},
+        "late", f"{PROBES}:late",
+        ({"ranks": 2, "lengths": [4, 7], "updates": 5, "lr": 0.125}, {"ranks": 2, "lengths": [4, 7], "updates": 4, "lr": 0.125, "dtype": "float16"}),
+        LATE, f"{ORACLES}:late",
+        observed=lambda case: {"parameters": Array((case["updates"], sum(case["lengths"]))), "under way": (int,) * case["updates"], "sent": int},
     ),
 )  # fmt: skip

@@ -41,7 +41,7 @@ CHECKS = (
     order("prediction_order", "plain", "float16", "1-bit", "top-1-percent", "double-buffering"),
     prediction("prediction_sooner", 0.1, 100, "1 means as soon as plain, 2 in half of its seconds"),
     function("block_bytes", "the bytes of local SGD", "steps // period blocks end; each sends 2 (N - 1) / N of the parameters' 4 bytes."),
-    prediction("prediction_period", 1, 36, "H is a number of steps, from 1 to 36"),
+    prediction("prediction_period", 1, 36, "H is a whole number of steps, from 1 to 36", whole=True),
     prediction("prediction_staleness", 0, 100, "write a number of steps, 0 or more"),
     prediction("prediction_blocks", 0.1, 1000, "1 means as many images per second as with all bits"),
     function("lost_share", "the share of the time that is lost", "A checkpoint in each interval; after a failure, half an interval is done again."),

@@ -151,7 +151,7 @@ NOTEBOOK = (
     function("activation_bytes", "the bytes of the activations", "Add up the table: so many times the width, for each token of each image, in each block; then 4 bytes for each number."),
     function("largest_batch", "the largest batch that fits", "What the network does not take is left for images: divide, and round down.", whole="there is no half image"),
     function("checkpointed_bytes", "the activations with checkpointing", "The input of every block, and all activations of the one block that is computed again."),
-    prediction("prediction_slower", 0.5, 10, "1 means as long as without checkpointing, 2 twice as long"),
+    prediction("prediction_slower", 1, 10, "write a factor from 1 on: 1 means as long as without checkpointing, 2 twice as long"),
     function("sharded_bytes", "the bytes of the state on a rank", "DDP: all of it. ZeRO-1 divides the optimizer's state; FSDP divides all."),
-    prediction("prediction_ranks", 1, 64, "write a number of ranks, 1 to 64"),
+    prediction("prediction_ranks", 1, 64, "write a whole number of ranks, 1 to 64", whole=True),
 )

@@ -117,6 +117,10 @@ def gradients_travel(seen, case, expected):
     return _tags(seen, case, "B") or _unhindered(seen, case)
 
 
+def gradients_of_all(seen, case, expected):
+    return as_the_whole_batch(seen, case, expected) or gradients_travel(seen, case, expected)
+
+
 def let_go(seen, case, expected):
     """A judge: looks before each backward that follows a forward; after another backward, `outputs` may still be the name of what that one had."""
     for stage, found in enumerate(seen[0]["stages"]):
@@ -179,14 +183,14 @@ CHECKS = {
             "chain_list", f"{OF_CHAINER}:chain_list", (WHOLE, WHOLE | {"stages": 1, "operations": [["F0", "B0"]]}),
             (
                 Criterion(SENT_ON, 2, outputs_travel, "rank_in is the rank before, None on rank 0; rank_out is the next one, None on the last rank."),
-                Criterion(ALL, 1, as_the_whole_batch, "One link, `part`, and both of its ranks.", needs=SENT_ON),
+                Criterion(ALL, 1, gradients_of_all, "One link, `part`, and both of its ranks.", needs=SENT_ON),
             ), f"{ORACLES}:step", observed=_step,
         ),
         Check(
             "micro_batch", f"{OF_CHAINER}:micro_batch", (GPIPE, GPIPE | {"stages": 1, "operations": GPIPE["operations"][:1]}),
             (
                 Criterion(SENT_ON, 2, outputs_travel, "recv(comm, comm.rank - 1), then part(inputs), then send(outputs, comm, comm.rank + 1)."),
-                Criterion(ALL, 2, as_the_whole_batch, "Backward begins at what `send` returned, or at the loss divided by the number of micro-batches."),
+                Criterion(ALL, 2, gradients_of_all, "Backward begins at what `send` returned, or at the loss divided by the number of micro-batches."),
             ), f"{ORACLES}:step", observed=_step,
         ),
     ),

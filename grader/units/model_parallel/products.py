@@ -193,7 +193,7 @@ NOTEBOOK = (
         "the bytes of the split products",
         "4 all-reduces in a block, each of 4 x images x tokens x width bytes; a ring sends 2 (N - 1) / N of them.",
     ),
-    prediction("prediction_forward", 0, 1000, "write a number of all-reduces, 0 or more"),
+    prediction("prediction_forward", 0, 1000, "write a whole number of all-reduces, 0 or more", whole=True),
     function("images_bytes", "the bytes of the gradients", "The ring carries 4 bytes for each parameter that this rank has: parameters / model_ranks."),
     function("step_seconds", "the seconds of a step", "Bytes of all ranks of the node, times 8, divided by the bits per second; plus the computing."),
     choice("inside", "what the ranks of a node share", "Compare the bytes that the cell above prints: the larger ones should stay inside the node.", of="word"),

@@ -64,7 +64,7 @@ def on_all_gpus(seen, case, expected):
 DEVICES = Check(
     "devices",
     "grader.units.multi_gpu.probes.chainer:devices",
-    ({"gpu": [0, 1]}, {"gpu": [3, 2, 1]}, {"gpu": [1]}),
+    ({"gpu": [0, 1]}, {"gpu": [3, 2, 1]}, {"gpu": [1]}, {"gpu": [2, 2], "edge": "two workers that share a GPU"}),
     (
         Criterion("'main' is the first GPU, and 'gpu1', ... the next", 1, main_first, "{'main': args.gpu[0], 'gpu1': args.gpu[1], ...}, for any number."),
         Criterion("every GPU once", 1, all_gpus, "As many names as args.gpu has ids; enumerate counts along."),
@@ -76,8 +76,8 @@ ITERATORS = Check(
     "iterators",
     f"{PROBES}:iterators",
     (
-        {"images": 47, "batchsize": 5, "workers": 2},
-        {"images": 48, "batchsize": 4, "workers": 3},
+        {"images": 47, "batchsize": 5, "workers": 2, "gpu": [3, 1]},
+        {"images": 48, "batchsize": 4, "workers": 3, "gpu": [0, 4, 2]},
         {"images": 13, "batchsize": 1, "workers": 1, "edge": "one GPU"},
     ),
     (

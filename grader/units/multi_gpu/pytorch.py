@@ -5,7 +5,7 @@ from grader.checks.pytorch import device_of_rank, replica, run, shuffle, split, 
 CHECKS = (
     device_of_rank({"ranks": 2, "gpu": [0, 1]}, {"ranks": 2, "gpu": [5, 2]}),
     split("split", {"ranks": 3, "images": 44, "another_seed": True}, {"ranks": 3, "images": 43}),
-    replica({"ranks": 2, "lengths": [3, 4], "batchsize": 4}),
+    replica({"ranks": 2, "lengths": [3, 4], "batchsize": 4}, {"ranks": 3, "lengths": [2, 1, 2], "batchsize": 2}),
     shuffle({"ranks": 2, "lengths": [11, 12], "batchsize": 4}),
     step_of_ranks({"ranks": 2, "lengths": [5, 9], "batchsize": 5, "epochs": 3, "lr": 0.1}),
     throughput(

@@ -50,7 +50,11 @@ def equal_after_updates(seen, case, expected):
 DEVICE_OF_RANK = Check(
     "device",
     f"{PROBES}:device",
-    ({"ranks": 4, "ranks_per_node": 2, "gpu": [3, 1]}, {"ranks": 2, "ranks_per_node": 1, "gpu": [3, 2]}),
+    (
+        {"ranks": 4, "ranks_per_node": 2, "gpu": [3, 1]},
+        {"ranks": 2, "ranks_per_node": 1, "gpu": [3, 2]},
+        {"ranks": 4, "ranks_per_node": 3, "gpu": [5, 2, 4], "edge": "a node with more ranks than the other"},
+    ),
     (Criterion("a GPU for each rank of a node", 1, training.right_gpu, "comm.intra_rank is this rank's number on its node."),),
     observed=lambda case: {"gpu": object},
 )

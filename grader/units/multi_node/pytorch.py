@@ -17,6 +17,7 @@ def trains_on(seen, case, expected):
 
 
 ON_TWO_NODES, TWO_ON_EACH = {"ranks": 2, "ranks_per_node": 1}, {"ranks": 4, "ranks_per_node": 2}
+UNEVEN = "a node with more ranks than the other"
 EVALUATED = "loss and accuracy of the whole test set"
 EVALUATOR = Check(
     "evaluator",
@@ -30,10 +31,10 @@ EVALUATOR = Check(
         Criterion("training goes on as before", 1, trains_on, "Evaluation must leave the model in training mode, and its statistics alone.", EVALUATED),
     ),
     oracle=f"{HERE}.oracles.pytorch:evaluation",
-    observed=lambda case: training.EVALUATION | {"training": bool, "moved": bool},
+    observed=lambda case: training.EVALUATION | {"images": int, "training": bool, "moved": bool},
 )
 CHECKS = (
-    device_of_rank({"ranks": 4, "ranks_per_node": 2, "gpu": [3, 1]}, ON_TWO_NODES | {"gpu": [3, 2]}),
+    device_of_rank(TWO_ON_EACH | {"gpu": [3, 1]}, ON_TWO_NODES | {"gpu": [3, 2]}, {"ranks": 4, "ranks_per_node": 3, "gpu": [5, 2, 4], "edge": UNEVEN}),
     split("scatter", {"ranks": 4, "ranks_per_node": 2, "images": 42, "another_seed": True}),
     replica(TWO_ON_EACH | {"lengths": [1, 2, 2, 1], "batchsize": 2}, ON_TWO_NODES | {"lengths": [3, 4], "batchsize": 4}),
     EVALUATOR,

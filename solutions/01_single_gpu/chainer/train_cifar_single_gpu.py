@@ -31,7 +31,7 @@ def train(args, train_set, test_set):
     numpy.random.seed(args.seed)
     model = L.Classifier(ConvNet(len(train_set.classes)))
     model.to_device(device)
-    ### BEGIN SOLUTION optimizer: `optimizer`: momentum SGD with the rate args.lr, set up for the model
+    ### BEGIN SOLUTION optimizer: `optimizer`: momentum SGD with the rate args.lr and the momentum 0.9, set up for the model
     optimizer = chainer.optimizers.MomentumSGD(args.lr, momentum=0.9)
     optimizer.setup(model)
     ### END SOLUTION

@@ -26,14 +26,14 @@ def train(args, train_set, test_set):
     print(gpus)
 
     test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
-    ### BEGIN SOLUTION iterators: split the training set at random, by args.seed, into `parts`, one for each GPU; `train_iterators` is a list with an iterator over each
+    ### BEGIN SOLUTION iterators: split the training set at random, by args.seed, into `parts` of equal length, one for each GPU; `train_iterators` is a list with an iterator over each, as in the single-GPU script
     parts = split_dataset_n_random(train_set, len(gpus), args.seed)
     train_iterators = [SerialIterator(part, args.batchsize, order_sampler=Shuffle(args.seed)) for part in parts]
     ### END SOLUTION
 
     numpy.random.seed(args.seed)
     model = L.Classifier(ConvNet(len(train_set.classes)))
-    ### BEGIN SOLUTION optimizer: `optimizer`: momentum SGD with the rate args.lr, set up for the model
+    ### BEGIN SOLUTION optimizer: `optimizer`: momentum SGD with the rate args.lr and the momentum 0.9, set up for the model
     optimizer = chainer.optimizers.MomentumSGD(args.lr, momentum=0.9)
     optimizer.setup(model)
     ### END SOLUTION

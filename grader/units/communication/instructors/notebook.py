@@ -150,7 +150,7 @@ ANSWERS = {
         },
     ),
     "block_bytes": Function(
-        lambda chance: {"parameters": 100 * chance.randint(1, 9999), "steps": 7 * chance.randint(4, 9) + 1, "period": 7, "ranks": chance.randint(3, 16)},
+        lambda chance: {"parameters": 100 * chance.randint(1, 9999), "steps": 7 * chance.randint(4, 9) + chance.turn([1, 0, 6]), "period": 7, "ranks": chance.randint(3, 16)},
         _block_bytes,
         {
             "a block that is not finished sends nothing: the number of blocks is whole": lambda parameters, steps, period, ranks: (
@@ -158,6 +158,9 @@ ANSWERS = {
             ),
             "a block that is not finished sends nothing: round down": lambda parameters, steps, period, ranks: (
                 -(-steps // period) * _ring_bytes(parameters, ranks)
+            ),
+            "the last block counts, too, if it ends with the last step": lambda parameters, steps, period, ranks: (
+                (steps - 1) // period * _ring_bytes(parameters, ranks)
             ),
             "that is what the ranks would send in every step; they send once in `period` steps": lambda parameters, steps, period, ranks: (
                 steps * _ring_bytes(parameters, ranks)

@@ -26,7 +26,7 @@ def all_reduce(rank, ranks, source, case):
         stand_ins = {"reduce_scatter": ("", reduced), "all_gather": ("", lambda: None), "naive": ("", lambda: None), "doubling": ("distance", lambda size: 2 * size)}
         stand_ins.pop(source["gap"], None)
         wire = Wire()
-        with wire.noted(all_ended=True):
+        with wire.noted(all_ended=True, all_sent=True):
             Script(source, stand_ins, function=case["function"]).run(lambda names: None, tensor)
         dist.barrier()
         found.append({"tensor": tensor.numpy(), "messages": wire.messages, "collectives": [name for name, _ in wire.collectives]})

@@ -6,6 +6,7 @@ from unittest import mock
 import handson.chainer  # before chainer: lets it run on today's NumPy
 import chainer
 import chainermn
+import mpi4py.MPI
 import numpy
 import torch
 import torch.distributed as dist
@@ -30,6 +31,7 @@ class Counting(Group):
 
     def Iallreduce(self, sent, received):
         self.under_way += 1
+        self.bytes += received.nbytes
         work = dist.all_reduce(torch.from_numpy(received), async_op=True)
         return SimpleNamespace(Wait=lambda: self._arrived(work), Test=work.is_completed)
 
@@ -44,16 +46,16 @@ class Counting(Group):
 class Vectors(chainer.Link):
     """Parameters of some lengths."""
 
-    def __init__(self, lengths, seed):
+    def __init__(self, lengths, seed, dtype="float32"):
         super().__init__()
         random = numpy.random.RandomState(seed)
         with self.init_scope():
             for number, length in enumerate(lengths):
-                setattr(self, f"vector{number}", chainer.Parameter(random.normal(size=length).astype("float32")))
+                setattr(self, f"vector{number}", chainer.Parameter(random.normal(size=length).astype(dtype)))
 
     def set_gradients(self, numbers):
         for _, parameter in sorted(self.namedparams()):
-            parameter.grad, numbers = numbers[: parameter.size].astype("float32"), numbers[parameter.size :]
+            parameter.grad, numbers = numbers[: parameter.size].astype(parameter.dtype), numbers[parameter.size :]
 
     def flat(self, what="array"):
         return numpy.concatenate([getattr(parameter, what) for _, parameter in sorted(self.namedparams())])
@@ -72,7 +74,11 @@ def _ranks(rank, ranks):
         communicators.choose(communicator_name, allreduce_grad_dtype)  # refuses what there is not
         return communicators.CpuCommunicator(mpi_comm or group, allreduce_grad_dtype)
 
-    replaced = (communicators, "create_communicator", create_communicator), (chainermn, "create_communicator", _only_for_gpus)
+    replaced = (
+        (communicators, "create_communicator", create_communicator),
+        (chainermn, "create_communicator", _only_for_gpus),
+        (mpi4py.MPI, "COMM_WORLD", group),
+    )
     return group, (*Script.replaced, *replaced)
 
 
@@ -91,7 +97,7 @@ def half(rank, ranks, source, case):
     comm = Script(source, {}, replaced=replaced, function="half").run(lambda names: None, case["dtype"])
     if not isinstance(comm, communicators.CpuCommunicator):
         raise Wrong(f"`comm` is a {type(comm).__name__}, which is no communicator")
-    model = Vectors(case["lengths"], case["seed"])
+    model = Vectors(case["lengths"], case["seed"], case.get("of", "float32"))
     model.set_gradients(gradients(case, rank))
     group.bytes = 0
     with _without_mpi():
@@ -100,9 +106,10 @@ def half(rank, ranks, source, case):
 
 
 def late(rank, ranks, source, case):
-    """The parameters after each update by the optimizer that late() gives, and how many all-reduces are then under way."""
+    """The parameters after each update by the optimizer that late() gives, how many all-reduces are then under way, and the bytes that this
+    rank gave to all of them."""
     group, replaced = _ranks(rank, ranks)
-    comm = communicators.CpuCommunicator(group)
+    comm = communicators.CpuCommunicator(group, case.get("dtype"))
     optimizer = Script(source, {}, replaced=replaced, function="late").run(lambda names: None, chainer.optimizers.SGD(case["lr"]), comm)
     if not hasattr(optimizer, "update"):
         raise Wrong(f"`optimizer` is a {type(optimizer).__name__}, which is no optimizer")
@@ -116,4 +123,4 @@ def late(rank, ranks, source, case):
             under_way.append(group.under_way)
         if group.under_way:
             optimizer.wait()
-    return {"parameters": numpy.stack(trace), "under way": under_way}
+    return {"parameters": numpy.stack(trace), "under way": under_way, "sent": group.bytes}

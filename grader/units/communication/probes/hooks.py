@@ -1,8 +1,5 @@
 """The probe of hooks.py and half_and_late.py: DistributedDataParallel calls the hooks on real ranks."""
 
-import contextlib
-from unittest import mock
-
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -86,44 +83,6 @@ class Kept(dict):
         return ""
 
 
-class Waits:
-    """Notes which collectives a hook waits for: in each step whether for one that it has just started (`at_once`), and whether there was a
-    bucket that did not wait for its own of the step before (`forgotten`)."""
-
-    def __init__(self):
-        self.at_once, self.forgotten = [], False
-        self.started, self.ended, self.asked = {}, [], []  # bucket -> works of its last step; those that have been waited for, and asked about
-
-    @contextlib.contextmanager
-    def noted(self, bucket, works):
-        """Note the waiting in one call of the hook. works: those that it starts, in a list that grows meanwhile."""
-        with contextlib.ExitStack() as patches:
-            for name in ("wait", "get_future", "synchronize", "is_completed"):
-                patches.enter_context(mock.patch.object(dist.Work, name, self._noting(name, works)))
-            yield
-        self.forgotten |= not all(_is_in(work, self.ended) for work in self.started.get(bucket, ()))
-        self.started[bucket] = list(works)
-
-    def _noting(self, name, works):
-        original = getattr(dist.Work, name)
-
-        def call(work, *arguments, **options):
-            self.at_once[-1] |= name == "wait" and _is_in(work, works)
-            if name == "is_completed" and not _is_in(work, self.asked):  # whether it is, is a matter of chance
-                self.asked.append(work)
-                return False
-            value = original(work, *arguments, **options)
-            if value is not False:
-                self.ended.append(work)
-            return value
-
-        return call
-
-
-def _is_in(work, works):
-    return any(work is one for one in works)
-
-
 def hook(rank, ranks, source, case):
     """The gradients after backward in each step, [steps][all numbers]; for each step what this rank sent, [name, bytes], and whether the hook
     waited for what it had just started; whether there is a step before whose collective a bucket has not waited for; a sentence on wrong
@@ -135,23 +94,27 @@ def hook(rank, ranks, source, case):
     state, extra = (given[0], []) if case["function"] == "half" else (kept, given)
     name_of_state = "pending" if case["function"] == "late" else "residuals"
     script = Script(source, {}, function=case["function"])
-    wire, steps, sent, waits = Wire(), [], [], Waits()
+    wire, steps, sent, at_once, forgotten, before = Wire(), [], [], [], [], {}  # before: bucket -> what its hook started in the step before
 
     def registered(_, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if len(steps) < 2:  # DistributedDataParallel fills its buckets anew after the first step
             return dist.all_reduce(bucket.buffer().div_(ranks), async_op=True).get_future().then(lambda future: future.value()[0])
         kept.turn = len(steps), bucket.index()
         wire.works.clear()  # those of the buckets before
-        with wire.noted(), waits.noted(bucket.index(), wire.works):
+        with wire.noted():
             future = script.run(lambda names: None, state, bucket, *extra)
         if not isinstance(future, torch._C.Future):
             raise Wrong(f"the hook should return a future of the tensor; it returns {type(future).__name__}")
+        wire.end(future)
+        at_once[-1] |= any(work is one for work in wire.works for one in wire.waited)
+        forgotten.extend(map(wire.is_on_the_way, before.get(bucket.index(), ())))
+        before[bucket.index()] = list(wire.works)
         return future
 
     replica.register_comm_hook(None, registered)
     for step in range(2 + case["steps"]):
         replica.zero_grad()
-        waits.at_once.append(False)
+        at_once.append(False)
         try:
             replica(gradients(case, step, rank)).backward()
         except RuntimeError as error:  # tensors of two buckets don't fit together
@@ -164,4 +127,4 @@ def hook(rank, ranks, source, case):
         for one in state.values():
             if isinstance(one, (tuple, list)):  # (tensor, work)
                 one[1].wait()
-    return {"steps": steps[2:], "sent": sent[2:], "waited": waits.at_once[2:], "forgotten": waits.forgotten, "keys": kept.wrong_keys(name_of_state, case["steps"])}
+    return {"steps": steps[2:], "sent": sent[2:], "waited": at_once[2:], "forgotten": any(forgotten), "keys": kept.wrong_keys(name_of_state, case["steps"])}

@@ -136,12 +136,15 @@ def work(rank, ranks, source, case):
         tensor.copy_(answers[-1])
         return 0
 
+    def begin(names):
+        steps[-1]["computed"] = names.gradient.clone()
+
     def see(names):
         one = steps[-1]
-        one["gradient"] = one["sent"] is not None and torch.equal(one.pop("sent"), names.gradient)
+        one["gradient"] = one["sent"] is not None and torch.equal(one["sent"], one["computed"])
         one["parameters"] = bool(answers) and isinstance(names.parameters, torch.Tensor) and torch.equal(names.parameters, answers[-1])
 
     with messages(4, 2, send, receive):
-        Script(source, {}, function="work").run(see, model, batches())
+        Script(source, {}, function="work").run(see, model, batches(), begin=begin)
     found = [{"events": one["events"], "gradient": one.get("gradient", False), "parameters": one.get("parameters", False)} for one in steps]
     return {"steps": (found + [{"events": [], "gradient": False, "parameters": False}] * case["steps"])[: case["steps"]]}

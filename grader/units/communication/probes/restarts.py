@@ -81,7 +81,10 @@ def restart(rank, ranks, source, case):
     student = Student(source)
     shared, own = run.state()
     if source["gap"] == "state":
+        residuals = {bucket: residual.clone() for bucket, residual in run.residuals.items()}
         names = student.run(**run.given())
+        if residuals.keys() != run.residuals.keys() or not all(torch.equal(residuals[bucket], run.residuals[bucket]) for bucket in residuals):
+            raise Wrong("your code changes `residuals`: the training goes on after a checkpoint, and still needs them")
         shared, own = names.shared, names.own
         for name, part in (("shared", shared), ("own", own)):
             if not isinstance(part, dict):

@@ -16,9 +16,11 @@ def _shape(chance):
 
 
 def _largest(chance):
+    """In every second call, the batch takes all that there is."""
     network = chance.randint(10**6, 10**7)
     of_an_image = chance.randint(10**5, 10**6)
-    return {"limit": network + chance.randint(3, 60) * of_an_image + of_an_image // 2, "network": network, "of_an_image": of_an_image}
+    left = chance.turn([of_an_image // 2, 0])
+    return {"limit": network + chance.randint(3, 60) * of_an_image + left, "network": network, "of_an_image": of_an_image}
 
 
 def _sharded(method, parameters, ranks, **other):
@@ -75,6 +77,7 @@ ANSWERS = {
         lambda limit, network, of_an_image: (limit - network) // of_an_image,
         {
             "that does not fit: round down": lambda limit, network, of_an_image: -(-(limit - network) // of_an_image),
+            "a batch that takes exactly `limit` bytes fits, too": lambda limit, network, of_an_image: (limit - network - 1) // of_an_image,
             "there is no half image: round down": lambda limit, network, of_an_image: (limit - network) / of_an_image,
             "the network takes memory away from the images: subtract it from the limit": lambda limit, network, of_an_image: (limit + network) // of_an_image,
             "the network itself takes some of the memory: subtract it first": lambda limit, network, of_an_image: limit // of_an_image,

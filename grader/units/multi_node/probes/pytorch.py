@@ -9,15 +9,17 @@ TRAINED = 0.5  # what a weight is multiplied by before the evaluation, as if the
 
 
 def evaluator(rank, ranks, source, case):
-    """What the evaluator reports on this rank, where the ranks have unequal parts of the test set; whether the model is in training mode
-    after it; and whether it has changed ("moved") the model's buffers."""
+    """What the evaluator reports on this rank, where the ranks have unequal parts of the test set; how many images go through the model;
+    whether that is in training mode afterwards; and whether its buffers have changed ("moved")."""
     found, test_set = {}, examples(sum(case["lengths"]), case["seed"])
 
     def see(names):
         with torch.no_grad():
             names.model[-1].weight *= TRAINED
         start = flat(names.model.buffers())
+        names.model.passes.clear()
         found["found"] = evaluate(names.evaluator, names.manager)
+        found["images"] = sum(images for images, _ in names.model.passes)
         found["counts seconds"] = hasattr(names.evaluator, "seconds")
         found["training"] = all(module.training for module in names.model.modules())
         found["moved"] = bool((flat(names.model.buffers()) != start).any())

@@ -29,8 +29,8 @@ def _slowest(steps, workers, of_order=sorted):
 
 
 def _message(chance):
-    """Numbers of ranks that are no powers of two, so that rounding is seen."""
-    ranks = chance.choice([5, 6, 7, 11, 13, 21, 27, 45, 60])
+    """Numbers of ranks that are no powers of two, so that rounding is seen; in every third call, one that is."""
+    ranks = chance.choice(chance.turn([[5, 6, 7, 11, 13], [21, 27, 45, 60], [4, 8, 16, 32]]))
     return {"size": chance.uniform(1e5, 1e8), "ranks": ranks, "alpha": chance.uniform(1e-3, 1e-1), "beta": chance.uniform(1e7, 1e9)}
 
 
@@ -67,17 +67,21 @@ def _but(**changes):
 
 
 def _offers(chance):
-    """In turns, throughput falls again before the budget is spent, grows beyond what it buys, and is the most where all of it is spent. No two
-    offers have the same images/s, even numbers and odd ones: nothing says which of two equal ones is to be ordered."""
-    falls, spent = chance.turn([(True, False), (False, False), (False, True)])
+    """In turns, throughput falls again before the budget is spent, grows beyond what it buys, and is the most where all of it is spent; it falls,
+    and rises again; and the budget buys more nodes than there are. No two offers have the same images/s, even numbers and odd ones: nothing
+    says which of two equal ones is to be ordered."""
+    kind = chance.turn(["falls", "grows", "spent", "rises again", "few nodes", "spent"])
     prices = [chance.randint(40, 60), chance.randint(61, 90)]
-    budget = chance.randint(5, 6) * prices[0] if spent else chance.randint(280, 360)
+    budget = chance.randint(5, 6) * prices[0] if kind == "spent" else chance.randint(320, 360)
     throughputs = []
     for odd, price in enumerate(prices):
-        peak = chance.randint(2, budget // price - 1) if falls else 9
-        rate = chance.randint(80, 100) + 20 * (spent and not throughputs)
+        peak = chance.randint(2, budget // price - 1) if kind == "falls" else 9
+        rate = chance.randint(80, 100) + 20 * (kind == "spent" and not throughputs)
         grown = [2 * round(rate * nodes * (1 - 0.02 * nodes) / 2) + odd for nodes in range(1, 10)]  # so that one node has the most images/s for its price
-        throughputs.append(grown[:peak] + [grown[peak - 1] - 20 * more for more in range(1, 10 - peak)])
+        of_offer = grown[:peak] + [grown[peak - 1] - 20 * more for more in range(1, 10 - peak)]
+        if kind == "rises again":
+            of_offer[2] = of_offer[1] - 20
+        throughputs.append(of_offer[:4] if kind == "few nodes" else of_offer)
     return {"budget": budget, "prices": prices, "throughputs": throughputs}
 
 
@@ -85,6 +89,11 @@ def _order(budget, prices, throughputs, allowed=lambda nodes, price, budget: nod
     found = [(value(images, nodes, price), offer, nodes) for offer, (price, rates) in enumerate(zip(prices, throughputs))
              for nodes, images in enumerate(rates, 1) if allowed(nodes, price, budget)]  # fmt: skip
     return list(max(found)[1:])
+
+
+def _until_it_falls(budget, prices, throughputs):
+    cut = [next((rates[:more] for more in range(1, len(rates)) if rates[more] < rates[more - 1]), rates) for rates in throughputs]
+    return _order(budget, prices, cut)
 
 
 ANSWERS = {
@@ -129,6 +138,9 @@ ANSWERS = {
             "the sum must travel back to all ranks: as many rounds again": lambda size, ranks, alpha, beta: _tree(size, ranks, alpha, beta) / 2,
             "each message has all bytes; only a ring cuts them into N parts": lambda size, ranks, alpha, beta: _tree(size / ranks, ranks, alpha, beta),
             "5 ranks need as many rounds as 8: round log2 N up": lambda size, ranks, alpha, beta: _tree(size, ranks, alpha, beta, math.log2),
+            "4 ranks need 2 rounds, and 5 need 3: round log2 N up, and add none": lambda size, ranks, alpha, beta: (
+                _tree(size, ranks, alpha, beta, lambda ranks: ranks.bit_length())
+            ),
             "5 ranks need as many rounds as 8, not as 4: round log2 N up": lambda size, ranks, alpha, beta: (
                 _tree(size, ranks, alpha, beta, lambda ranks: math.floor(math.log2(ranks)))
             ),
@@ -183,8 +195,9 @@ ANSWERS = {
                 _order(budget, prices, throughputs, allowed=lambda nodes, price, budget: True)
             ),
             "more nodes can be slower: that is all that the budget buys, not the most images/s": lambda budget, prices, throughputs: (
-                max(([offer, budget // price] for offer, price in enumerate(prices)), key=lambda one: throughputs[one[0]][one[1] - 1])
+                max(([offer, min(budget // price, len(throughputs[0]))] for offer, price in enumerate(prices)), key=lambda one: throughputs[one[0]][one[1] - 1])
             ),
+            "throughput may fall with one node more, and rise with the next: look at all numbers of nodes": _until_it_falls,
             "that has the most images/s for its price; the budget allows more images/s": lambda budget, prices, throughputs: (
                 _order(budget, prices, throughputs, value=lambda images, nodes, price: images / nodes / price)
             ),

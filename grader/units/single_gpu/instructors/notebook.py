@@ -10,12 +10,13 @@ def _steps(chance):
 
 
 def _rates(chance):
-    """Batch size -> images/s, and a share. The rates rise with the batch size, and fall for the largest. The smallest batch size that is
-    good enough is neither the first nor the last of the dictionary; in two calls it has exactly `share` of the best throughput. The first
-    of the dictionary is always good enough, and in half of the calls the best."""
+    """Batch size -> images/s, and a share. The rates rise with the batch size, and fall for the largest; in one call, one in the middle is not
+    good enough. The smallest batch size that is good enough is neither the first nor the last of the dictionary; in two calls it has exactly
+    `share` of the best throughput. The first of the dictionary is always good enough, and in half of the calls the best."""
     top, exactly = 2.0 * chance.randint(150, 450), chance.turn([False, True, False])
     parts = {1: (0.1, 0.14), 2: (0.2, 0.27), 4: (0.42, 0.48), 8: (0.55, 0.58), 16: (0.75, 0.8), 32: (0.93, 0.99), 64: (1, 1), 128: (0.7, 0.72)}
     rates = {size: top * chance.uniform(*part) for size, part in parts.items()} | ({8: top / 2} if exactly else {})
+    rates[16] *= chance.turn([0.4, 1, 1, 1, 1, 1])
     middle = [1, 2, 4, 8, 16]
     chance.shuffle(middle)
     first, last = chance.turn([(32, 64), (64, 32)])
@@ -41,6 +42,13 @@ def _mean_of_rates(batchsize, step_seconds):
 
 def _good_enough(rates, share, best=None):
     return [size for size in rates if rates[size] >= share * (best or max(rates.values()))]
+
+
+def _down_from_the_best(rates, share):
+    """The last batch size before the first that is not good enough, from the best one down."""
+    best = max(rates, key=rates.get)
+    too_slow = [size for size in rates if size < best and size not in _good_enough(rates, share)]
+    return min(size for size in _good_enough(rates, share) if size > max(too_slow, default=0))
 
 
 def _limit(seconds, part):
@@ -75,6 +83,7 @@ ANSWERS = {
                 rates[size] for size in _good_enough(rates, share)
             ),
             "that is the throughput; return the batch size, the key": lambda rates, share: rates[min(_good_enough(rates, share))],
+            "that is the last one that is good enough, from the best down; below one that is too slow there may be another": _down_from_the_best,
             "the largest batch size need not have the best throughput": lambda rates, share: min(_good_enough(rates, share, rates[max(rates)])),
         },
     ),

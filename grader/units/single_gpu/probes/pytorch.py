@@ -8,6 +8,12 @@ from grader.probes.pytorch import NormalizingNetwork, Place, dataset, flat
 from grader.probes.script import Enough
 
 
+def gradients(case, parameters):
+    """The gradients of some parameters in each update. Those of each are smaller than those before, so that what changes their length shows."""
+    generator = torch.Generator().manual_seed(case["seed"])
+    return [[size * torch.randn(one.shape, dtype=torch.float64, generator=generator) for one in parameters] for size in range(case["updates"], 0, -1)]
+
+
 def optimizer(rank, ranks, source, case):
     """The parameters before and after updates with given gradients: case["updates"] of them."""
     trace = []
@@ -15,13 +21,13 @@ def optimizer(rank, ranks, source, case):
     def see(names):
         if not isinstance(names.optimizer, torch.optim.Optimizer):
             raise Wrong(f"`optimizer` is a {type(names.optimizer).__name__}, which is no optimizer of torch.optim")
-        model, generator = names.model, torch.Generator().manual_seed(case["seed"])
-        trace.append(flat(model.parameters()))
-        for _ in range(case["updates"]):
-            for parameter in model.parameters():
-                parameter.grad = torch.randn(parameter.shape, dtype=parameter.dtype, generator=generator)
+        parameters = list(names.model.parameters())
+        trace.append(flat(parameters))
+        for of_update in gradients(case, parameters):
+            for parameter, gradient in zip(parameters, of_update):
+                parameter.grad = gradient.to(parameter.dtype)
             names.optimizer.step()
-            trace.append(flat(model.parameters()))
+            trace.append(flat(parameters))
         raise Enough
 
     Place(rank, ranks, source, case, dataset(4), kind=NormalizingNetwork).run(see)
