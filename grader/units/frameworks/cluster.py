@@ -46,6 +46,7 @@ def own_place(seen, case, expected):
 CASES = (
     {"lines": ["node1\n", "node2\n"], "port": 20480},
     {"lines": ["r101\n", "r101\n", "r102\n", "r102\n"], "port": 21000},
+    {"lines": ["node3\n", "node12\n"], "port": 20480},
 )
 ADDRESSES = "an address for each rank"
 CHECKS = (

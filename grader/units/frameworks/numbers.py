@@ -11,6 +11,11 @@ def samples(case):
     return case["samples"] if "samples" in case else case["steps"] * case["total"]
 
 
+def total_of(case, step):
+    """How many images all replicas have in a step. case["totals"]: where steps differ."""
+    return case["totals"][step] if "totals" in case else case["total"]
+
+
 def start(case):
     """The weights (FEATURES + 1, CLASSES) of a linear model; the last row is its bias."""
     return numpy.random.RandomState(case["seed"] % 2**32).normal(size=(FEATURES + 1, CLASSES)).astype("float32").astype("float64")
@@ -19,6 +24,7 @@ def start(case):
 def parts(case, step):
     """[(images (n, FEATURES), labels (n,))] of each replica in a step: parts of unequal length, so that a mean of means is wrong."""
     chance = numpy.random.RandomState((case["seed"] + 7919 * (step + 1)) % 2**32)
-    images, labels = chance.normal(size=(case["total"], FEATURES)).astype("float32"), chance.randint(0, CLASSES, case["total"])
-    cuts = [0, *(2 * number + 2 for number in range(case["replicas"] - 1)), case["total"]]
+    total = total_of(case, step)
+    images, labels = chance.normal(size=(total, FEATURES)).astype("float32"), chance.randint(0, CLASSES, total)
+    cuts = [0, *(2 * number + 2 for number in range(case["replicas"] - 1)), total]
     return [(images[begin:end], labels[begin:end]) for begin, end in zip(cuts, cuts[1:])]

@@ -51,7 +51,7 @@ def big_batch(seen, case, expected):
     found, replicas = seen[0]["weights"], case["replicas"]
     right, _ = trained(case, scaled_mean(1))
     if criteria.close(found, right, TOLERANCE):
-        return None
+        return _forward_passes(seen[0], replicas)
     wrong = {
         "each replica divides by the number of its own images; apply_gradients then adds these means up: divide by `total`": lambda sums, counts: (
             sum(one / count for one, count in zip(sums, counts))
@@ -69,6 +69,15 @@ def big_batch(seen, case, expected):
             return sentence
     off = numpy.abs(found - right).max()
     return f"after {case['steps']} steps the parameters differ by up to {off:.2g} from those of one process with all images of each step"
+
+
+def _forward_passes(seen, replicas):
+    for passes in seen["passes"]:
+        if not all(passes):
+            return "the model is called without training=True: batch normalisation then takes statistics that it never learns"
+        if len(passes) > replicas:
+            return "the images go through the model more than once in a step: one forward pass gives `outputs`, and these give the loss"
+    return None if seen["outputs"] else "`outputs` are not what the model gives for the images before the step, from which the script computes the accuracy"
 
 
 def losses_add_up(seen, case, expected):
@@ -126,7 +135,7 @@ def optimizer_too(seen, case, expected):
         return "the optimizer has no variables for its momentum yet; inside strategy.run it would be too late to make them: call its `build`"
     if [count for count in counts if count != case["replicas"]]:
         return "the optimizer's variables are on one device only: make and build it inside `with strategy.scope():`"
-    return None
+    return None if seen[0]["knows"] else "the optimizer is built for other variables than those of `model`, which it then can't change"
 
 
 BIG_BATCH, EACH_ONCE, ON_ALL = "the step of one big batch", "each image once an epoch", "the model on all replicas"
@@ -138,7 +147,7 @@ CHECKS = (
             Criterion(ON_ALL, 1, on_all_replicas, "Call make_model() in a block `with strategy.scope():`."),
             Criterion("the optimizer on all replicas", 1, optimizer_too, "Call make_optimizer() there, too, and optimizer.build(model.trainable_variables).", needs=ON_ALL),
         ),
-        observed=lambda case: {"model": [int], "optimizer": [int]},
+        observed=lambda case: {"model": [int], "optimizer": [int], "knows": bool},
     ),
     Check(
         "divided", PROBES + "divided", ({"replicas": 2, "samples": 23, "total": 6},),
@@ -155,6 +164,6 @@ CHECKS = (
             Criterion(BIG_BATCH, 3, big_batch, "tf.reduce_sum(losses) / total; then apply_gradients, which adds up the replicas' gradients."),
             Criterion("losses that add up to the mean", 1, losses_add_up, "loss = tf.reduce_sum(losses) / total", needs=BIG_BATCH),
         ),
-        observed=lambda case: {"weights": Array((case["steps"], FEATURES + 1, CLASSES)), "losses": ((float,) * case["replicas"],) * case["steps"]},
+        observed=lambda case: {"weights": Array((case["steps"], FEATURES + 1, CLASSES)), "losses": ((float,) * case["replicas"],) * case["steps"], "passes": ([bool],) * case["steps"], "outputs": bool},
     ),
 )  # fmt: skip

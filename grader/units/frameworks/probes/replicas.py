@@ -22,12 +22,18 @@ def _strategy(replicas):
     return tf.distribute.MirroredStrategy([f"CPU:{number}" for number in range(replicas)])
 
 
-def _linear(case):
-    """A linear model with the weights that the case starts with."""
+def _linear(case, passes=None):
+    """A linear model with the weights that the case starts with. passes: a list that gets, of each forward pass, whether it is in training."""
     from handson.tensorflow import keras
 
+    class Noting(keras.layers.Layer):
+        def call(self, inputs, training=None):
+            if passes is not None:
+                passes.append(bool(training))
+            return inputs
+
     weights = start(case)
-    model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(CLASSES)])
+    model = keras.Sequential([keras.layers.Input((FEATURES,)), Noting(), keras.layers.Dense(CLASSES)])
     model.layers[-1].set_weights([weights[:-1], weights[-1]])
     return model
 
@@ -37,7 +43,7 @@ def _copies(variable):
 
 
 def scope(rank, ranks, source, case):
-    """On how many replicas the variables of the model, and of the optimizer, are that the gap makes."""
+    """On how many replicas the variables of the model, and of the optimizer, are that the gap makes; whether the optimizer knows the model's."""
     from handson.tensorflow import keras
 
     names = Student(source).run(
@@ -48,7 +54,15 @@ def scope(rank, ranks, source, case):
         raise Wrong("`model` should be what make_model() returns, and `optimizer` what make_optimizer() returns")
     shapes = [tuple(variable.shape) for variable in model.trainable_variables]
     momenta = [variable for variable in optimizer.variables if tuple(variable.shape) in shapes]
-    return {"model": [_copies(variable) for variable in model.trainable_variables], "optimizer": [_copies(variable) for variable in momenta]}
+    return {"model": [_copies(variable) for variable in model.trainable_variables], "optimizer": [_copies(variable) for variable in momenta], "knows": not momenta or _changes(model, optimizer)}
+
+
+def _changes(model, optimizer):
+    """Whether an optimizer that is built can change the variables of a model."""
+    try:
+        return all(optimizer._get_variable_index(variable) >= 0 for variable in model.trainable_variables)
+    except KeyError:
+        return False
 
 
 class _Watched:
@@ -90,19 +104,25 @@ def divided(rank, ranks, source, case):
 
 
 def replica_step(rank, ranks, source, case):
-    """The weights after each step, and the loss of each replica."""
+    """The weights after each step, the loss of each replica, the forward passes of all replicas in each step, of each whether it is in
+    training, and whether all outputs are those of the loss."""
     from handson.tensorflow import keras, tf
 
-    strategy, student = _strategy(case["replicas"]), Student(source)
+    strategy, student, passes = _strategy(case["replicas"]), Student(source), []
     with strategy.scope():
-        model, optimizer = _linear(case), keras.optimizers.SGD(RATE)
+        model, optimizer = _linear(case, passes), keras.optimizers.SGD(RATE)
         optimizer.build(model.trainable_variables)
-    weights, losses = [], []
+    weights, losses, of_steps, alike = [], [], [], []
 
     def step(images, labels):
-        return student.run(model=model, optimizer=optimizer, images=images, labels=labels, total=case["total"]).loss
+        right = model(images, training=True)
+        passes.pop()
+        names = student.run(model=model, optimizer=optimizer, images=images, labels=labels, total=case["total"])
+        alike.append(numpy.allclose(names.outputs, right, atol=1e-5))
+        return names.loss
 
     for number in range(case["steps"]):
+        passes.clear()
         given = parts(case, number)
         images, labels = (
             strategy.experimental_distribute_values_from_function(lambda context, which=which: tf.constant(given[context.replica_id_in_sync_group][which]))
@@ -110,6 +130,7 @@ def replica_step(rank, ranks, source, case):
         )
         of_replicas = strategy.experimental_local_results(strategy.run(step, args=(images, labels)))
         losses.append([float(tf.reduce_sum(one)) for one in of_replicas])
+        of_steps.append(list(passes))
         kernel, bias = (numpy.asarray(variable.value, "float64") for variable in model.trainable_variables)
         weights.append(numpy.vstack([kernel, bias]))
-    return {"weights": numpy.stack(weights), "losses": losses}
+    return {"weights": numpy.stack(weights), "losses": losses, "passes": of_steps, "outputs": all(alike)}

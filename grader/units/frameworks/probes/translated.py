@@ -9,12 +9,13 @@ import numpy
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from grader.box.rank import Wrong
 from grader.probes.pytorch import dataset, join, samples, seed_of
 from grader.probes.script import options_of
 from grader.probes.student import Student
-from grader.units.frameworks.numbers import CLASSES, FEATURES, RATE, parts, start
+from grader.units.frameworks.numbers import CLASSES, FEATURES, RATE, parts, start, total_of
 from handson.pytorch.batches import EpochBatches
 
 LIGHTNING, ACCELERATE = "07_frameworks/lightning/train_cifar_lightning.py", "07_frameworks/accelerate/train_cifar_accelerate.py"
@@ -86,14 +87,14 @@ def a_loss(names):
 
 
 def shard(rank, ranks, source, case):
-    """The shard and the lengths of one rank, and its shard in a run with another seed ("other")."""
+    """The shard and the lengths of one rank, and its shard in a second run with the same seed ("again") and in one with another ("other")."""
     join(rank, ranks)
     from handson.lightning import L
 
     student, whole, module = Student(source), dataset(case["images"], case["seed"]), L.LightningModule()
     module.trainer, module.sets, found = trainer(rank, ranks, case["ranks_per_node"]), (whole, dataset(9, case["seed"] + 1)), []
-    for another in (0, 1):
-        torch.manual_seed(another + 2 * rank)  # an order that does not follow from args.seed changes, too
+    for number, another in enumerate((0, 0, 1)):
+        torch.manual_seed(number + 3 * rank)  # an order that does not follow from args.seed changes
         module.args = options_of(LIGHTNING, ranks, seed=seed_of(case) + another, batchsize=4)
         names = student.run(self=module, train_set=whole)
         if not hasattr(names.shard, "__len__") or not hasattr(names.shard, "__getitem__"):
@@ -103,7 +104,7 @@ def shard(rank, ranks, source, case):
         except (TypeError, ValueError):
             raise Wrong(f"`lengths` is {names.lengths!r:.60}, not a list of whole numbers") from None
         found.append((samples(names.shard, case), lengths))
-    return {"samples": found[0][0], "lengths": found[0][1], "other": found[1][0]}
+    return {"samples": found[0][0], "lengths": found[0][1], "again": found[1][0], "other": found[2][0]}
 
 
 def average(rank, ranks, source, case):
@@ -116,7 +117,7 @@ def average(rank, ranks, source, case):
     class Training(L.LightningModule):
         def __init__(self):
             super().__init__()
-            self.model, self.batches = linear(case), SimpleNamespace(totals=[case["total"]] * case["steps"])
+            self.model, self.batches = linear(case), SimpleNamespace(totals=[total_of(case, step) for step in range(case["steps"])])
             self.args = options_of(LIGHTNING, ranks, batchsize=case["batchsize"], size=1, seed=seed_of(case), lr=RATE)
 
         def configure_optimizers(self):
@@ -132,7 +133,7 @@ def average(rank, ranks, source, case):
         def on_train_batch_end(self, *_):
             weights.append(weights_of(self.model))
 
-    trainer(rank, ranks, ranks).fit(Training(), loader(case, rank))
+    trainer(rank, ranks, case.get("ranks_per_node", ranks)).fit(Training(), loader(case, rank))
     return {"weights": numpy.stack(weights), "losses": losses}
 
 
@@ -174,6 +175,8 @@ def accelerator_of(rank, ranks):
 
 def prepare(rank, ranks, source, case):
     """The weights after each step with the prepared model and optimizer, and the images that the loader then has for this rank."""
+    from accelerate.optimizer import AcceleratedOptimizer
+
     comm, accelerator = join(rank, ranks, ranks), accelerator_of(rank, ranks)
     lengths = [case["images"] // ranks + (other < case["images"] % ranks) for other in range(ranks)]
     order, begin = EpochBatches(lengths, rank, 3, seed_of(case)), sum(lengths[:rank])
@@ -186,6 +189,10 @@ def prepare(rank, ranks, source, case):
     if not isinstance(names.replica, nn.Module) or not hasattr(names.optimizer, "step"):
         kinds = (type(one).__name__ for one in (names.replica, names.optimizer))
         raise Wrong("`replica` is a {}, and `optimizer` a {}: `prepare` returns things in the order in which it gets them".format(*kinds))
+    if not isinstance(names.optimizer, AcceleratedOptimizer):
+        raise Wrong(f"`optimizer` is a {type(names.optimizer).__name__}, which is not prepared: `prepare` takes the model and the optimizer, and returns both")
+    if isinstance(getattr(names.replica, "module", None), DistributedDataParallel):
+        raise Wrong("`replica` is wrapped twice: `prepare` has wrapped the model by DistributedDataParallel already")
     used = samples([pair for images, labels in names.train_loader for pair in zip(images, labels)], case)
     weights = []
     for images, labels in batches(case, rank):
@@ -199,7 +206,7 @@ def prepare(rank, ranks, source, case):
 
 def step(rank, ranks, source, case):
     """The weights after each step, and this rank's loss in each, with a model and an optimizer that are prepared."""
-    comm, accelerator = join(rank, ranks, ranks), accelerator_of(rank, ranks)
+    comm, accelerator = join(rank, ranks, case.get("ranks_per_node", ranks)), accelerator_of(rank, ranks)
     model, student, weights, losses = linear(case), Student(source), [], []
     replica, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), RATE))
     args = options_of(ACCELERATE, ranks, batchsize=case["batchsize"], size=1, seed=seed_of(case), lr=RATE)
