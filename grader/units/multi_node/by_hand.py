@@ -10,6 +10,7 @@ from grader.checks.forms import Array
 
 ROUNDING = 1e-3  # the network computes in single precision
 LARGEST = 100  # of a parameter
+NEAR = 0.15  # of the throughput: who leaves out the first step is right, too
 PROBES = "grader.units.multi_node.probes.by_hand"
 
 
@@ -38,6 +39,9 @@ def one_group(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if of_rank["size"] != len(seen):
             return f"while rank {rank} trains, its process group has {of_rank['size']} of {len(seen)} ranks: each rank must call dist.init_process_group first"
+    for rank, of_rank in enumerate(seen):
+        if others := set(of_rank["gpus"]) - {rank % 2}:
+            return f"rank {rank} uses GPU {min(others)} of its node; each node has two ranks here, and on its node it is rank {rank % 2} (LOCAL_RANK)"
     return None
 
 
@@ -86,7 +90,21 @@ def trained_together(seen, case, expected):
         return f"{problem}; DistributedDataParallel sends rank 0's to all ranks"
     if problem := criteria.equal_on_all_ranks([of_rank["end"] for of_rank in seen], "after the training parameters"):
         return f"{problem}: is each step's forward that of the DistributedDataParallel, which averages the gradients?"
-    return _first_step([of_rank["second"] - of_rank["begin"] for of_rank in seen], [of_rank["gradient"] for of_rank in seen], case["RATE"])
+    first, gradients = [of_rank["second"] - of_rank["begin"] for of_rank in seen], [of_rank["gradient"] for of_rank in seen]
+    return _first_step(first, gradients, case["RATE"]) or _second_step(seen, numpy.mean(gradients, axis=0), case["RATE"])
+
+
+def _second_step(seen, before, rate):
+    """None if the second step goes along its own mean gradient, and along the one `before` less far, as momentum does; else a sentence."""
+    own = numpy.mean([of_rank["next gradient"] for of_rank in seen], axis=0)
+    moved = (seen[0]["second"] - seen[0]["third"]) / rate
+    (along_own, along_before), *_ = numpy.linalg.lstsq(numpy.stack([own, before], axis=1), moved, rcond=None)
+    scale = numpy.abs(own).max()
+    if not criteria.close((along_own * own + along_before * before) / scale, moved / scale, ROUNDING) or abs(along_own - 1) > 0.01:
+        return "the second step does not go along the mean of all ranks' gradients, as that of SGD would"
+    if along_before > 0.999:
+        return "the gradients are not cleared: those of the first step are still in the second one's (zero_grad)"
+    return None
 
 
 def _first_step(moved, gradients, rate):
@@ -111,8 +129,13 @@ def _first_step(moved, gradients, rate):
 def rank_0_prints(seen, case, expected):
     if others := [rank for rank, of_rank in enumerate(seen) if rank and of_rank["lines"]]:
         return f"{criteria.ranks(others)} print{'s' * (len(others) == 1)}, too: {seen[others[0]]['lines'][0][:80]!r}; only rank 0 should"
-    if not any(re.search(r"\d", line) for line in seen[0]["lines"]):
+    numbers = [float(number.replace(",", "")) for line in seen[0]["lines"] for number in re.findall(r"\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?", line)]
+    if not numbers:
         return "rank 0 prints no number: it should be the images/s of all ranks"
+    images, seconds = case["images"] * case["EPOCHS"], len(seen[0]["batches"])
+    if not any(abs(number * seconds / images - 1) < NEAR for number in numbers):
+        shown = criteria.some([f"{number:g}" for number in numbers], 3)
+        return f"rank 0 prints {shown}; the ranks train on {images} images in {seconds} seconds (a step takes a second here), which are {images / seconds:g} a second"
     return None
 
 
@@ -126,6 +149,7 @@ MPI_ACCURACY = (
     ),
 )
 ONCE = "every image once an epoch, on one rank"
+TRACE = "begin", "second", "third", "end", "gradient", "next gradient"
 FROM_SCRATCH = (
     Check(
         "from_scratch",
@@ -140,6 +164,6 @@ FROM_SCRATCH = (
             Criterion("rank 0 alone prints the throughput", 1, rank_0_prints, "if dist.get_rank() == 0: print(...)", ONCE),
         ),
         whole=True,
-        observed=lambda case: {"batches": [[int]], "size": int, "lines": [str]} | dict.fromkeys(("begin", "second", "end", "gradient"), Array((None,))),
+        observed=lambda case: {"batches": [[int]], "size": int, "lines": [str], "gpus": [int]} | dict.fromkeys(TRACE, Array((None,))),
     ),
 )

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import time
+import timeit
 from pathlib import Path
 from unittest import mock
 
@@ -19,7 +20,7 @@ from grader.probes.marks import marks
 from grader.probes.mpi import World
 from grader.probes.pytorch import flat, join
 from grader.probes.student import Student
-from handson.pytorch import workers
+from handson.pytorch import devices, workers
 from handson.pytorch.model import ConvNet
 from handson.training import data
 
@@ -38,9 +39,12 @@ def accuracy(rank, ranks, source, case):
 
 
 def from_scratch(rank, ranks, source, case):
-    """What `main` does, started as torchrun starts it: the images that the network trains on, the size of the process group meanwhile, the
-    parameters at the beginning, after the first step and at the end, the gradient of this rank's first batch, and what is printed."""
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1"}
+    """What `main` does, started as torchrun starts it on nodes of two ranks: the images that the network trains on, the size of the process group
+    meanwhile, the parameters at the beginning, after the first two steps and at the end, the gradients of this rank's first two batches, the GPUs
+    that it uses, and what is printed. On its clock, a step takes a second, and nothing else any time."""
+    local, of_node = rank % 2, min(2, ranks - rank // 2 * 2)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(of_node), "MASTER_ADDR": "127.0.0.1"}
+    os.environ |= {"GROUP_RANK": str(rank // 2), "GROUP_WORLD_SIZE": str(-(-ranks // 2))}
     os.environ |= {"MASTER_PORT": _port(rank), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     torch.set_num_threads(1)
     torch.manual_seed(1000 + rank)
@@ -58,18 +62,29 @@ def from_scratch(rank, ranks, source, case):
         if model.training and torch.is_grad_enabled():
             sizes.append(dist.get_world_size() if dist.is_initialized() else 1)
             batches.append([number.get(round(float(image.mean()) * MARKS), -1) for image in inputs[0].detach().cpu()])
-            if len(batches) <= 2:
+            if len(batches) <= 3:
                 trace.append(flat(model.parameters()))
-            if len(batches) == 1:
-                gradients.append(_gradient(model, inputs[0], batches[0]))
+            if len(batches) <= 2:
+                gradients.append(_gradient(model, inputs[0], batches[-1]))
 
-    trace, gradients, printed = [], [], io.StringIO()
+    def use(gpu):
+        gpus.append(int(gpu))
+        return torch.device("cpu")
+
+    def now():
+        return begin + len(batches)
+
+    trace, gradients, gpus, printed, begin = [], [], [], io.StringIO(), time.perf_counter()
     with contextlib.ExitStack() as patches:
         for place, name, stand_in in (
             (ConvNet, "__init__", made),
             (data, "load", lambda name: sets),
+            (devices, "use", use),
             (workers, "destroy_group", lambda: None),  # it would end this process
             (dist, "destroy_process_group", lambda group=None: None),  # it would wait for the end of ranks, which are kept alive
+            *((time, clock, now) for clock in ("time", "perf_counter", "monotonic", "process_time")),
+            *((time, f"{clock}_ns", lambda: round(1e9 * now())) for clock in ("time", "perf_counter", "monotonic", "process_time")),
+            (timeit, "default_timer", now),
         ):
             patches.enter_context(mock.patch.object(place, name, stand_in))
         patches.enter_context(contextlib.redirect_stdout(printed))
@@ -84,8 +99,9 @@ def from_scratch(rank, ranks, source, case):
         raise Wrong("no ConvNet was trained")
     lines = [line for line in printed.getvalue().splitlines() if line.strip()]
     trace.append(flat(models[-1].parameters()))
-    parameters = {"begin": trace[0], "second": trace[1], "end": trace[-1], "gradient": gradients[0]}
-    return {"batches": batches, "size": min(sizes), "lines": lines[:20]} | parameters
+    parameters = {"begin": trace[0], "second": trace[1], "third": trace[min(2, len(trace) - 1)], "end": trace[-1]}
+    parameters |= {"gradient": gradients[0], "next gradient": gradients[-1]}
+    return {"batches": batches, "size": min(sizes), "lines": lines[:20], "gpus": gpus} | parameters
 
 
 def _gradient(model, images, numbers):
