@@ -82,7 +82,7 @@ def iterator(*cases):
 
 
 def optimizer(criteria, *cases):
-    form = lambda case: {"parameters": Array((case["updates"] + 1, None))}
+    form = lambda case: {"parameters": Array((case["updates"] + (2 if "workers" in case else 1), None))}
     return Check("optimizer", f"{PROBES}:optimizer", cases, criteria, oracle=f"{ORACLES}:optimizer", observed=form)
 
 

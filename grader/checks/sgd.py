@@ -41,10 +41,13 @@ def updates(library, double_buffering=False):
             return numpy.stack([*[start] * (several + late), *trace(start, gradients[several : len(gradients) - late], lr=lr)])
 
         for rank, found in enumerate(of_rank["parameters"] for of_rank in seen):
+            found, divided = (found[:-1], found[-1]) if "workers" in case else (found, None)
             if found.shape != (len(mean) + 1, len(start)) or not criteria.close(found[0], start):
                 return "your code changes the parameters of `model`, or their number: it should only make the optimizer"
             if criteria.close(found, after(mean)):
-                continue
+                if divided is None or criteria.close(divided - found[-1], MOMENTUM * (found[-1] - found[-2]) - lr / case["workers"] * mean[-1]):
+                    continue
+                return "the updater divides `optimizer.lr` by the number of GPUs, and your optimizer keeps a rate of its own: its steps are too long"
             if several and (problem := _with_other_ranks(found, rank, case, start, of_ranks, after)):
                 return problem
             found, right = found[several + late :], after(mean)[several + late :]

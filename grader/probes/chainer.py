@@ -339,7 +339,8 @@ def gradients(case, rank, numbers):
 
 
 def optimizer(rank, ranks, source, case):
-    """The parameters before and after updates with given gradients, which differ from rank to rank."""
+    """The parameters before and after updates with given gradients, which differ from rank to rank. With several devices of one process, the
+    last gradients update once more, at a rate that is divided by their number, as the updater divides it."""
     trace, workers = [], workers_of(ranks, case)
 
     def see(names):
@@ -347,7 +348,10 @@ def optimizer(rank, ranks, source, case):
         if getattr(optimizer, "target", None) is not model:
             raise Wrong("`optimizer` does not know the model's parameters: it is not set up for `model`")
         trace.append(flat(model))
-        for of_update in gradients(case, rank, len(trace[0])):
+        given = list(gradients(case, rank, len(trace[0])))
+        for number, of_update in enumerate([*given, given[-1]] if "workers" in case else given):
+            if number == len(given):
+                optimizer.lr /= workers
             for _, parameter in sorted(model.namedparams()):
                 parameter.grad, of_update = of_update[: parameter.size].reshape(parameter.shape), of_update[parameter.size :]
             optimizer.update()
@@ -375,9 +379,18 @@ def updater(rank, ranks, source, case):
         passes.extend(names.model.predictor.passes)
         raise Enough
 
+    def see_workers(names):
+        started = getattr(names.updater, "_workers", None) is not None
+        names.updater.finalize()
+        if started:
+            raise Wrong("a run that is resumed loads its snapshot after this line, and the workers have started already: the first update starts them")
+        raise Enough
+
     lengths = [case["batchsize"] * case["updates"]] * workers
-    place = Place(rank, ranks, source, case, pictures(sum(lengths), case["seed"]), lengths, pictures(sum(lengths), case["seed"] + 1), lengths)
-    place.run(see)
+    sets = pictures(sum(lengths), case["seed"]), lengths, pictures(sum(lengths), case["seed"] + 1), lengths
+    Place(rank, ranks, source, case, *sets).run(see)
+    if "gpu" in case:
+        Place(rank, ranks, source, case, *sets, first_epoch=1).run(see_workers)
     return {"parameters": numpy.stack(trace), "asked": list(Double.asked), "gpu": gpus, "training": all(passes)}
 
 

@@ -152,8 +152,8 @@ def test_a_gap_that_fails_leaves_the_other_gaps_in_the_ranks_that_they_share(ser
         return run(function, arguments, *others)
 
     monkeypatch.setattr(server, "run", watched)
-    found = verdicts(solved(SEVERAL.file, step=code), "replica", "shuffle", "step", "throughput", part=SEVERAL)
-    assert statuses(found) == {"replica": PASSED, "shuffle": PASSED, "step": ERROR, "throughput": PASSED}
+    found = verdicts(solved(SEVERAL.file, step=code), "device", "shuffle", "step", "throughput", part=SEVERAL)
+    assert statuses(found) == {"device": PASSED, "shuffle": PASSED, "step": ERROR, "throughput": PASSED}
     assert (len(together), alone) == (runs, ["step"])
 
 

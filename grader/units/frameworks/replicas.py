@@ -119,6 +119,8 @@ def also_between_processes(seen, case, expected):
         return None
     if policy == "":
         return "the strategy does not get a tf.data set from you: use strategy.experimental_distribute_dataset"
+    if policy == "FUNCTION":
+        return "each process would use all images: dataset.shard(context.num_input_pipelines, context.input_pipeline_id) is its part"
     why = "each process would use all images" if policy == "OFF" else "there are no files to divide"
     return f"with AutoShardPolicy.{policy}, {why}: take AutoShardPolicy.DATA"
 

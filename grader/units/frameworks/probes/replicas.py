@@ -75,13 +75,26 @@ class _Watched:
         return getattr(self.strategy, name)
 
     def experimental_distribute_dataset(self, dataset, options=None):
-        from handson.tensorflow import tf
-
-        few = tf.data.Options()  # a sandbox has room for few threads
-        few.autotune.enabled, few.threading.private_threadpool_size, few.threading.max_intra_op_parallelism = False, 1, 1
-        dataset = dataset.with_options(few)
+        dataset = _with_few_threads(dataset)
         self.policy = dataset.options().experimental_distribute.auto_shard_policy.name
         return self.strategy.experimental_distribute_dataset(dataset, options)
+
+    def distribute_datasets_from_function(self, function, options=None):
+        from handson.tensorflow import tf
+
+        processes = [tf.distribute.InputContext(2, process, self.strategy.num_replicas_in_sync) for process in (0, 1)]
+        parts = [{int(label) for _, labels in _with_few_threads(function(context)) for label in labels} for context in processes]
+        self.policy = "FUNCTION" if parts[0] & parts[1] else "DATA"
+        return self.strategy.distribute_datasets_from_function(lambda context: _with_few_threads(function(context)), options)
+
+
+def _with_few_threads(dataset):
+    """A tf.data set for which a sandbox has room."""
+    from handson.tensorflow import tf
+
+    few = tf.data.Options()
+    few.autotune.enabled, few.threading.private_threadpool_size, few.threading.max_intra_op_parallelism = False, 1, 1
+    return dataset.with_options(few)
 
 
 def divided(rank, ranks, source, case):

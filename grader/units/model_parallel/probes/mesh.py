@@ -1,5 +1,8 @@
 """Probes of mesh.py: each gap on the real ranks of a mesh."""
 
+import builtins
+from unittest import mock
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
@@ -11,6 +14,7 @@ from grader.probes.pytorch import batch, flat, join, network
 from grader.probes.student import Student
 
 NAMES = "data", "tensor"
+HASH = builtins.hash
 
 
 def mesh(rank, ranks, source, case):
@@ -77,10 +81,11 @@ def dropout(rank, ranks, source, case):
     join(rank, ranks)
     student = Student(source)
 
-    def drawn(seed):
+    def drawn(seed, of_text):
         torch.default_generator.manual_seed(12345)  # which shows whether the gap does anything
-        student.run(seed=seed, rank=rank)
+        with mock.patch.object(builtins, "hash", lambda value: HASH((of_text, value)) if isinstance(value, (str, bytes)) else HASH(value)):
+            student.run(seed=seed, rank=rank)
         return torch.rand(4).tolist()
 
     seeds = case["seed"] % 1000, case["seed"] % 1000 + 1
-    return {name: drawn(seed) for name, seed in zip(("first", "second", "again"), (*seeds, seeds[0]))}
+    return {name: drawn(seed, name) for name, seed in zip(("first", "second", "again"), (*seeds, seeds[0]))}  # hashes of texts are others in each run
