@@ -45,7 +45,7 @@ def updates(library, double_buffering=False):
             if found.shape != (len(mean) + 1, len(start)) or not criteria.close(found[0], start):
                 return "your code changes the parameters of `model`, or their number: it should only make the optimizer"
             if criteria.close(found, after(mean)):
-                if divided is None or criteria.close(divided - found[-1], MOMENTUM * (found[-1] - found[-2]) - lr / case["workers"] * mean[-1]):
+                if divided is None or _at_divided_rate(divided - found[-1], found[-1] - found[-2], lr * mean[-1], case["workers"]):
                     continue
                 return "the updater divides `optimizer.lr` by the number of GPUs, and your optimizer keeps a rate of its own: its steps are too long"
             if several and (problem := _with_other_ranks(found, rank, case, start, of_ranks, after)):
@@ -61,6 +61,11 @@ def updates(library, double_buffering=False):
         return None
 
     return judge
+
+
+def _at_divided_rate(change, before, step, workers):
+    """Whether an update follows the rate that was divided by the workers: the step alone is shorter, or the velocity, too (CorrectedMomentumSGD)."""
+    return any(criteria.close(change, right) for right in (MOMENTUM * before - step / workers, (MOMENTUM * before - step) / workers))
 
 
 def _with_other_ranks(found, rank, case, start, of_ranks, after):

@@ -53,7 +53,8 @@ def send(tensor, to, tag=0):
 def expect(like, source, tag=0):
     """Start to receive a tensor from rank `source`, with the shape and type of `like`; ``wait()`` on what is returned waits for it, and returns it.
 
-    Two ranks that send to each other expect first: gloo sends both ways at once only to a rank that is already receiving.
+    Two ranks that send to each other expect first: gloo sends both ways at once only to a rank that is already receiving. Within
+    `lengths_compared` it starts only in ``wait()``, so wait for this before you wait for what you send.
     """
     return Expected(torch.empty_like(like, memory_format=torch.contiguous_format), source, tag)
 

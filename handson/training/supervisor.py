@@ -19,7 +19,7 @@ from handson.training import watchdog
 from handson.training.options import launcher_rank
 
 LOOK = 0.5  # seconds between two looks at the rank
-GRACE = 3  # seconds that a rank has to end by itself, and that other watchers have to report theirs, too
+GRACE = 3  # seconds that a rank has to end by itself
 LOOKS = 6  # so many looks in a row find ranks missing, and the same number: mpiexec is not still starting them, they have ended
 
 
@@ -62,7 +62,7 @@ def _supervise(rank, note):
             _kill(rank)
         if note.stalled():
             _report(watchdog.sentence(name(), note, rank))
-            time.sleep(GRACE)
+            time.sleep(watchdog.ANSWER)  # so long another watcher may need until it can report its rank, too
             _kill(rank)
         before, missing = missing, None if note.read()[1] else launched.missing()
         looks = looks + 1 if missing and missing == before else 0

@@ -98,10 +98,13 @@ def _second_step(seen, before, rate):
     """None if the second step goes along its own mean gradient, and along the one `before` less far, as momentum does; else a sentence."""
     own = numpy.mean([of_rank["next gradient"] for of_rank in seen], axis=0)
     moved = (seen[0]["second"] - seen[0]["third"]) / rate
+    astray = "the second step does not go along the mean of all ranks' gradients, as that of SGD would"
+    if not numpy.isfinite([own, before, moved]).all():
+        return astray
     (along_own, along_before), *_ = numpy.linalg.lstsq(numpy.stack([own, before], axis=1), moved, rcond=None)
     scale = numpy.abs(own).max()
     if not criteria.close((along_own * own + along_before * before) / scale, moved / scale, ROUNDING) or abs(along_own - 1) > 0.01:
-        return "the second step does not go along the mean of all ranks' gradients, as that of SGD would"
+        return astray
     if along_before > 0.999:
         return "the gradients are not cleared: those of the first step are still in the second one's (zero_grad)"
     return None
