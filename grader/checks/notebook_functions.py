@@ -59,7 +59,7 @@ def prediction(gap, low, high, why, hint="Write a number that you have a reason 
 
 
 def sensible(low, high, why, whole=False):
-    """A judge of predictions: numbers from `low` to `high` pass, or whole ones; `why` says what is wrong with other numbers."""
+    """A judge of predictions: numbers from `low` to `high` pass, if `whole` only whole ones; `why` says what is wrong with other numbers."""
 
     def judge(seen, case, expected):
         value = seen[0]["value"]

@@ -39,8 +39,7 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
     trusted: run students' code without a sandbox; force: grade again what has been graded; units: grade only these; sheet: the
     path of Moodle's grading worksheet. Raises OneSentence errors.
     """
-    left_out = [] if units else sorted(UNITS.keys() - set(ready()))
-    units = _units(units, trusted or profile or cluster_file)  # the engines of a cluster are asked themselves
+    named, units = units, _units(units, trusted or profile or cluster_file)  # the engines of a cluster are asked themselves
     if out.resolve().is_relative_to(submissions.resolve()) or submissions.resolve().is_relative_to((out / "submissions").resolve()):
         raise GradeError(f"{out} can't be written where submissions are read ({submissions}): name another folder with --out")
     course = rules.at_its_site()
@@ -74,9 +73,8 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         refused = [submission for submission in newest(collected) if submission.refused]
         for sentence in rules.in_gradebook(course, attempts).unknown:
             say(sentence)
-        for unit in left_out:
-            if course.of(unit).points != 0 and any((one.path / part.file).is_file() for one in collected if one.refused is None for part in UNITS[unit]):
-                say(f"{unit} is handed in, and not graded: {frameworks.why_not()}")
+        for unit in () if named else _left_out(collected, course):
+            say(f"{unit} is handed in, and not graded: {frameworks.why_not()}")
         for submission in refused:
             say(f"{submission.student}: not graded, {submission.refused}")
         if unseen:
@@ -103,6 +101,13 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
         if earlier := sum(len(score.earlier) for score in of_class):
             say(f"Set by hand for earlier submissions, and not counted now: {earlier}; see `python -m grader adjust {out} --list`")
         say(f"Grades are in {out / 'grades.csv'}, the report on the class is {out / 'report.html'}")
+
+
+def _left_out(collected, course):
+    """The units that count and are handed in, and whose packages are not there."""
+    handed_in = [one for one in collected if one.refused is None]
+    left_out = [unit for unit in UNITS if unit not in ready() and course.of(unit).points != 0]
+    return [unit for unit in left_out if any((one.path / part.file).is_file() for one in handed_in for part in UNITS[unit])]
 
 
 def _gone(attempts, ungraded):
