@@ -14,9 +14,9 @@ def parse(text):
     conditions = []
     for part in text.split(","):
         kind, *arguments = part.strip().split(":")
-        if kind == "on" and len(arguments) == 1 and re.fullmatch(r"[1-9]\d{0,5}", arguments[0]):
+        if kind == "on" and len(arguments) == 1 and re.fullmatch("[1-9][0-9]{0,5}", arguments[0]):
             conditions.append(["on", int(arguments[0])])
-        elif kind in (*AFTER, *BEFORE) and arguments and all(re.match(r"\d+(\[\d*\])?(\.|$)", name) for name in arguments):
+        elif kind in (*AFTER, *BEFORE) and arguments and all(re.match(r"[0-9]+(\[[0-9]*\])?(\.|$)", name) for name in arguments):
             conditions.append([kind, [name.partition(".")[0] for name in arguments]])
         else:
             raise ValueError(f"{part!r} is not a dependency")

@@ -21,18 +21,22 @@ def read(script, prefix="#PBS"):
 
 
 def texts(script, prefix="#PBS"):
-    """What stands behind the prefix of each directive in `script` (bytes).
+    """What stands behind the prefix of each directive in `script` (bytes)."""
+    return list(numbered(script, prefix).values())
 
-    Directives count up to the first line that can be executed: the first that is neither blank nor a comment.
+
+def numbered(script, prefix="#PBS"):
+    """{number of the line, from 0: what stands behind the prefix} of each directive in `script` (bytes).
+
+    Directives count up to the first line that can be executed: the first that is neither blank nor a comment. PBS is written in C, and so
+    lines end at \\n alone, and only ASCII's blanks are blanks, as for the methods of bytes.
     """
-    found = []
-    if not prefix:
-        return found
-    for number, line in enumerate(script.decode(errors="surrogateescape").splitlines()):
+    found, prefix = {}, prefix.encode(errors="surrogateescape")
+    for number, line in enumerate(script.split(b"\n") if prefix else ()):
         text = line.strip()
-        if line.startswith(prefix) and (text == prefix or line[len(prefix)].isspace()):
-            found.append(text[len(prefix) :].strip())
-        elif text and not text.startswith("#") and not (number == 0 and text.startswith(":")):
+        if line.startswith(prefix) and (text == prefix or line[len(prefix) :][:1].isspace()):
+            found[number] = text[len(prefix) :].strip().decode(errors="surrogateescape")
+        elif text and not text.startswith(b"#") and not (number == 0 and text.startswith(b":")):
             break
     return found
 

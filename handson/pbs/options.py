@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from string import whitespace
 
 from handson.pbs import command, depend
 from handson.pbs.errors import PBSError, illegal_option_value, illegal_value, undefined_attribute
@@ -11,6 +12,7 @@ WITH_VALUE = "aAcCeJjklmMNopPqrRSuvW"
 WITHOUT_VALUE = "fhGIVXz"
 NO_MEANING_HERE = "cmMpP"
 W_ATTRIBUTES = ("group_list", "depend", "block", "umask", "run_count")
+W_NUMBERS = ("umask", "run_count")
 W_NO_MEANING_HERE = (
     "accounting_id", "create_resv_from_job", "cred", "max_run_subjobs", "project", "pwd", "release_nodes_on_stageout", "sandbox",
     "stagein", "stageout", "tolerate_node_failures",
@@ -73,9 +75,9 @@ def _resources(text):
     found = {}
     for item in _split_commas(text):
         name, _, value = item.partition("=")
-        if not name.strip():
+        if not name.strip(whitespace):
             raise illegal_option_value("l")
-        found[name.strip()] = value.strip().strip("\"'")
+        found[name.strip(whitespace)] = value.strip(whitespace).strip("\"'")
     return found
 
 
@@ -88,9 +90,9 @@ def _attributes(text):
     """``group_list=gt00,depend=afterok:5,afterany:6`` by name; a part without ``name=`` belongs to the attribute before it."""
     found, name = {}, None
     for part in _split_commas(text):
-        match = re.match(r"\s*([A-Za-z_]+)=", part)
+        match = re.match(r"\s*([A-Za-z_]+)=", part, re.ASCII)
         if match:
-            name, found[match[1]] = match[1], part[match.end() :].strip().strip("\"'")
+            name, found[match[1]] = match[1], part[match.end() :].strip(whitespace).strip("\"'")
         elif name:
             found[name] += "," + part.strip("\"'")
         else:
@@ -105,6 +107,8 @@ def _attribute(name, value):
         return value
     if name not in W_ATTRIBUTES:
         raise undefined_attribute(name)
+    if name in W_NUMBERS and not re.fullmatch("[0-9]+", value):
+        raise illegal_value(name)
     if name == "block":
         if value.lower() not in ("true", "false", "t", "f", "y", "n", "1", "0"):
             raise illegal_value("block")
@@ -165,7 +169,7 @@ def _refused(text, letter):
 
 CHECKS = {
     "a": _date,
-    "c": _matching(r"[nscwu]|[cw]=\d+"),
+    "c": _matching("[nscwu]|[cw]=[0-9]+"),
     "e": _nonempty,
     "I": _refused,
     "j": _matching("oe|eo|n"),
@@ -174,7 +178,7 @@ CHECKS = {
     "m": _matching("n|[abej]+"),
     "N": _name,
     "o": _nonempty,
-    "p": _matching(r"[+-]?(\d{1,3}|10[01]\d|102[0-4])"),
+    "p": _matching("[+-]?([0-9]{1,3}|10[01][0-9]|102[0-4])"),
     "r": _matching("[yn]"),
     "R": _matching("[oe]{1,2}"),
     "S": _matching(r"(/[^,]*)(,/[^,]*)*"),
@@ -185,7 +189,7 @@ CHECKS = {
 def parse_date(text, now=None):
     """Seconds since the epoch of ``[[[[CC]YY]MM]DD]hhmm[.SS]``; if parts are left out, the next time that fits. Raises ValueError."""
     digits, dot, second = text.partition(".")
-    if not re.fullmatch(r"(\d\d){2,6}", digits) or dot and not re.fullmatch(r"\d\d", second):
+    if not re.fullmatch("([0-9]{2}){2,6}", digits) or dot and not re.fullmatch("[0-9]{2}", second):
         raise ValueError(f"{text!r} is not a date and time")
     month, day, hour, minute = (int(digits[at:][:2]) if len(digits) >= -at else None for at in (-8, -6, -4, -2))
     year = int(digits[:-8]) if len(digits) > 8 else None
@@ -205,7 +209,7 @@ def parse_date(text, now=None):
 
 def parse_array(text):
     """``X-Y[:Z][%M]``: {"first", "last", "step", "limit"}. Raises ValueError."""
-    match = re.fullmatch(r"(\d{1,9})-(\d{1,9})(?::(\d{1,9}))?(?:%(\d{1,9}))?", text)
+    match = re.fullmatch("([0-9]{1,9})-([0-9]{1,9})(?::([0-9]{1,9}))?(?:%([0-9]{1,9}))?", text)
     if not match:
         raise ValueError(f"{text!r} is not a range")
     first, last, step, limit = (int(number) if number else None for number in match.groups())

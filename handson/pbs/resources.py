@@ -28,7 +28,7 @@ SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
 
 def parse_time(text):
     """Seconds in ``[[HH:]MM:]SS[.ms]``. Raises ValueError."""
-    if not re.fullmatch(r"(\d{1,10}:){0,2}\d{1,10}(\.\d*)?", text):
+    if not re.fullmatch(r"([0-9]{1,10}:){0,2}[0-9]{1,10}(\.[0-9]*)?", text):
         raise ValueError(f"{text!r} is not a time")
     seconds = 0
     for part in text.partition(".")[0].split(":"):
@@ -38,10 +38,10 @@ def parse_time(text):
 
 def parse_size(text):
     """kb in ``4gb``, ``512mb``, ``100`` (bytes) or ``10mw`` (words of 8 bytes), rounded up. Raises ValueError."""
-    match = re.fullmatch(r"(\d{1,15})([kmgtp]?)([bw]?)", str(text).lower())
+    match = re.fullmatch(r"([0-9]{1,15})([kmgtp]?)([bw]?)", str(text), re.ASCII | re.IGNORECASE)
     if not match:
         raise ValueError(f"{text!r} is not a size")
-    number, unit, word = match.groups()
+    number, unit, word = match[1], match[2].lower(), match[3].lower()
     size = int(number) * (8 if word == "w" else 1) << SIZE_UNITS[unit]
     return -(-size // 1024)
 
@@ -55,7 +55,7 @@ def format_time(seconds):
 def value_of(kind, text):
     """The value of `text` by its type: int, kb for a size, seconds for a time, bits/s for a rate, bytes for a memory. Raises ValueError."""
     if kind == "int":
-        if not re.fullmatch(r"\d{1,9}", text):
+        if not re.fullmatch("[0-9]{1,9}", text):
             raise ValueError
         return int(text)
     if not text:
@@ -74,7 +74,7 @@ def parse_select(text):
     chunks = []
     for part in text.split("+"):
         count, *items = part.split(":")
-        if not re.fullmatch(r"\d{1,6}", count):
+        if not re.fullmatch("[0-9]{1,6}", count):
             items.insert(0, count)
             count = "1"
         chunk = {"count": int(count)}
@@ -121,7 +121,7 @@ def parse_nodes(text):
     for part in text.split("+"):
         count, *items = part.split(":")
         chunk = []
-        if not re.fullmatch(r"\d{1,6}", count):
+        if not re.fullmatch("[0-9]{1,6}", count):
             chunk, count = [f"host={count}"], "1"
         for item in items:
             name, equals, value = item.partition("=")

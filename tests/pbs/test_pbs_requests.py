@@ -26,10 +26,18 @@ from handson.pbs.errors import PBSError
         ("#PBS -v A=\"x y\",B='z'\n", [["-v", "A=x y,B=z"]]),
         ("#PBS\n", []),
         ("", []),
+        ("  # a comment\n#PBS -N name\n", [["-N", "name"]]),
+        ("#PBS\u00a0-N name\n#PBS\u2003-N name\n", []),
+        ("# one\u2028#PBS -N line\x85#PBS -N for\x0c#PBS -N C\r#PBS -N too\n", []),
+        ("\u00a0\n#PBS -N late\n", []),
     ],
 )
 def test_directives_count_up_to_the_first_executable_line(script, words):
     assert directives.read(script.encode()) == words
+
+
+def test_the_number_of_a_directives_line_is_known():
+    assert directives.numbered(b":\n#PBS -N a\n\n#PBS\n#PBS -q b\necho\n#PBS -N late\n") == {1: "-N a", 3: "", 4: "-q b"}
 
 
 def test_another_prefix_makes_other_lines_directives():
@@ -62,6 +70,21 @@ def test_options_may_stand_before_and_behind_the_script():
 def test_an_option_without_its_value_is_an_error():
     with pytest.raises(PBSError, match="option requires an argument -- 'N'"):
         options.split(["-N"])
+
+
+@pytest.mark.parametrize("one", ["W umask=hello", "W run_count=hello", "W umask=\u0660\u0662\u0662", "p \u0665", "a \uff11\uff12\uff10\uff10", "J 1-\u0665", "c c=\u0665"])
+def test_numbers_have_ascii_digits_alone(one):
+    letter, value = one.split(" ", 1)
+    with pytest.raises(PBSError, match="llegal"):
+        options.Options().add([(letter, value)])
+
+
+@pytest.mark.parametrize("asked", ["walltime=\u0661\u0660:00", "walltime=\uff16\uff10\uff10", "walltime=10\u00a0", "select=\uff12", "select=1:ncpus=\u0661", "select=1:mem=1\u212ab"])
+def test_requests_in_other_digits_are_refused(asked):
+    given = options.Options()
+    given.add([("l", asked)])
+    with pytest.raises(PBSError, match="Illegal attribute or resource value"):
+        resources.parse(given.resources)
 
 
 def test_the_command_line_goes_before_the_script_resource_by_resource():
