@@ -12,6 +12,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 SLOWEST = 5  # scopes that are named at the end of a run
+MOST_OPEN = 200  # files in one process of pytest, all servers and databases of its fixtures among them
 SCOPES = (  # of tests that share a process, where that is not a file: what stands in the groups names the scope
     r"(tests/slurm/)",  # one Slurm
     r"(tests/grader/test_sandbox_)",  # a user whose processes are counted
@@ -106,6 +107,15 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if not item.get_closest_marker("slow"):
             item.add_marker("quick")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item):
+    """Who leaves files open is found here, and not by a later test that can't open any more."""
+    result = yield
+    opened = len(os.listdir("/proc/self/fd"))
+    assert opened < MOST_OPEN, f"after this test, {opened} files are open in pytest's process"
+    return result
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -1,5 +1,6 @@
 """Nodes made of namespaces: names, addresses, ranks that find each other, and bytes that go through the network."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from environments import environment_of
@@ -248,6 +250,16 @@ def test_the_machines_own_names_stay_but_do_not_hide_the_nodes():
 
 
 @needs_namespaces
+def test_why_nodes_ended_is_read_in_a_program_with_more_than_1024_open_files():
+    reading, writing = os.pipe()
+    with os.fdopen(fcntl.fcntl(reading, fcntl.F_DUPFD, 1100)) as said, os.fdopen(writing, "w") as holder:
+        assert virtual_nodes.fallen(SimpleNamespace(stderr=said)) is None
+        holder.write("its virtual node node2 was killed\n")
+        holder.flush()
+        assert virtual_nodes.fallen(SimpleNamespace(stderr=said)) == "its virtual node node2 was killed"
+    os.close(reading)
+
+
 def test_a_runner_that_is_killed_while_its_nodes_come_up_leaves_none(tmp_path):
     program = "import sys, pathlib; from handson.cluster import virtual_nodes as v; v.start({'node1': {}, 'node2': {}}, 'none', pathlib.Path(sys.argv[1]))"
     for delay in (0, 0.02, 0.04, 0.08, 0.12):
