@@ -1,5 +1,5 @@
 # Every target first brings .venv up to date with setup_environment.sh, and then uses it. `make` alone lists the targets.
-#   make test ARGS="-m quick"           the quick tests, in less than a minute; -k throughput: tests with that word in their name
+#   make test ARGS="-m quick"           the quick tests, in about a minute; -k throughput: tests with that word in their name
 #   make tour ARGS="--track chainer"    ARGS are options for pytest, JupyterLab, the tour or the benchmark
 #   make PYTHON=python3.12 test         use another Python (3.11 to 3.13)
 #   make SYSTEM_TORCH=1 tour            on a GPU image: use the torch that it has
@@ -18,7 +18,7 @@ LAB_PAGE := /lab/tree/$(firstword $(wildcard notebooks/00_start.ipynb) $(wildcar
 help:
 	@echo "make tour         the training runs by qsub, their throughput in a table and a figure; then a class is graded"
 	@echo "make lab          JupyterLab at the first notebook"
-	@echo "make test         all tests, in four processes; with ARGS=\"-m quick\" the quick ones, in less than a minute"
+	@echo "make test         all tests, in four processes; with ARGS=\"-m quick\" the quick ones, in about a minute"
 	@echo "make bench        how fast training is, against its limits"
 	@echo "make frameworks   a second environment, with TensorFlow, Lightning, Accelerate and JAX, for the unit 07_frameworks"
 	@echo "make test-frameworks   the tests of that unit; the others do without the second environment"

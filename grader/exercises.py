@@ -46,7 +46,9 @@ def handed_in(file, data, executed=()):
     NotebookError."""
     if file.endswith(".ipynb") and (data is not None or executed):
         return notebook_cells.text(data, given_out(file), executed)
-    return None if data is None else normal(data)
+    if data is None:
+        return None
+    return normal(data, "\r\n") if file.endswith(".sh") else normal(data)  # a carriage return alone ends a line of Python, and none for a shell
 
 
 def solution(file):

@@ -72,7 +72,7 @@ def exercise(solution, kind, where="text"):
     GIVEN lines has these instead.
     """
     lines, gaps, begun = [], [], None
-    for number, line in enumerate(solution.splitlines(), start=1):
+    for number, line in enumerate(text_lines(solution), start=1):
         at = f"{where}, line {number}"
         if begin := BEGIN.fullmatch(line):
             if begun:
@@ -113,9 +113,14 @@ def emptied(exercise):
     return "\n".join(lines) + "\n"
 
 
-def normal(data):
-    """The bytes of a student's file as text with "\\n" line ends, spaces in place of tabs, and no byte order mark."""
-    return data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n").replace("\r", "\n").expandtabs(4)
+def normal(data, ends="\r\n?"):
+    """The bytes of a student's file as text with "\\n" line ends, spaces in place of tabs, and no byte order mark. ends: what ends lines, too."""
+    return re.sub(ends, "\n", data.decode("utf-8-sig", errors="replace")).expandtabs(4)
+
+
+def text_lines(text):
+    """The lines of a text as Python counts them. splitlines() also ends one at a form feed or a U+2028 inside of a string."""
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def find(exercise, name, submitted):
@@ -131,8 +136,7 @@ def find(exercise, name, submitted):
     if not _near(before, gap.first, given, -1) and not _near(after, gap.end, given, 1):
         return None
     first = before[1] + 1 if before else 0
-    end = after[1] if after else len(submitted.splitlines())
-    lines = submitted.splitlines()[first:end]
+    lines = text_lines(submitted)[first : after[1] if after else None]
     while lines and not lines[0].strip():
         lines.pop(0)
         first += 1
@@ -153,10 +157,12 @@ def _aligned(exercise, submitted):
     """The given lines, as (number, line), and for those that were found again (number in the exercise, number in what was submitted)."""
     of_gaps = {number for gap in exercise.gaps for number in range(gap.first, gap.end)}
     given = [(number, line.rstrip()) for number, line in enumerate(exercise.lines) if number not in of_gaps and line.strip()]
-    theirs = [(number, line.rstrip()) for number, line in enumerate(submitted.splitlines()) if line.strip()]
-    matcher = SequenceMatcher(None, [line for _, line in given], [line for _, line in theirs], autojunk=False)
+    theirs = [(number, line.rstrip()) for number, line in enumerate(text_lines(submitted)) if line.strip()]
+    # A gap stands among the given lines as None, which is like no line: else an answer's first line that is the given one below counted as that.
+    ours = sorted([*given, *((gap.first, None) for gap in exercise.gaps)])
+    matcher = SequenceMatcher(None, [line for _, line in ours], [line for _, line in theirs], autojunk=False)
     pairs = [(block.a + step, block.b + step) for block in matcher.get_matching_blocks() for step in range(block.size)]
-    return given, [(given[one][0], theirs[other][0]) for one, other in pairs]
+    return given, [(ours[one][0], theirs[other][0]) for one, other in pairs]
 
 
 def _attempted(exercise, given, lines):
@@ -175,14 +181,22 @@ def _near(pair, edge, given, direction):
 
 
 @functools.lru_cache(maxsize=2)  # called for every gap of a file
+def parsed(code, file="<unknown>"):
+    """The syntax tree of `code`. Raises SyntaxError, also for what is nested deeper than Python reads, and ValueError for a null character."""
+    try:
+        return ast.parse(code, file)
+    except (RecursionError, MemoryError):
+        raise SyntaxError("this code is nested too deeply to be read") from None
+
+
 def unreadable(code):
     """None if `code` is valid Python, else (line, what is wrong there)."""
     try:
-        ast.parse(code)
+        parsed(code)
     except SyntaxError as error:
         return error.lineno or 1, error.msg
-    except UNREADABLE as error:
-        return 1, str(error) or "it is nested too deep"
+    except ValueError as error:
+        return 1, str(error)
     return None
 
 
@@ -191,7 +205,7 @@ def _does_something(code):
     try:
         statements = ast.parse(code).body
     except UNREADABLE:
-        return any(line.strip() and not line.strip().startswith("#") for line in code.splitlines())
+        return any(line.strip() and not line.strip().startswith("#") for line in text_lines(code))
     return any(
         not isinstance(statement, ast.Pass) and not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
         for statement in statements
@@ -210,7 +224,7 @@ def _code(lines):
 def answers(solution):
     """{gap's name: the solution's code, dedented}."""
     found, name = {}, None
-    for line in solution.splitlines():
+    for line in text_lines(solution):
         if begin := BEGIN.fullmatch(line):
             name = begin[2]
             found[name] = []
@@ -228,6 +242,6 @@ def fill(exercise, answers):
         lines += exercise.lines[position : gap.first]
         given = exercise.lines[gap.first : gap.end]
         indent = given[0][: len(given[0]) - len(given[0].lstrip())]
-        lines += textwrap.indent(answers[gap.name], indent).splitlines() if gap.name in answers else given
+        lines += [indent + line if line.strip() else line for line in text_lines(answers[gap.name])] if gap.name in answers else given
         position = gap.end
     return "\n".join([*lines, *exercise.lines[position:]]) + "\n"

@@ -105,7 +105,8 @@ def _judge_gap(check, cases, part, given, server, readable, shared):
         if odd and not _works_for_the_solution(check, cases, part, server.server, readable):
             raise BoxFault(f"what this gap did can't be judged ({odd})")
     except BoxFault as fault:
-        return [(GRADER_FAULT, f"not graded: {str(fault).strip().splitlines()[-1]}", None)] * len(check.criteria)
+        note = "" if given[1] else given[2]
+        return [(GRADER_FAULT, f"not graded: {str(fault).strip().splitlines()[-1]}{note}", None)] * len(check.criteria)
     return found
 
 
@@ -152,8 +153,14 @@ def _with_needs(check, found, note):
     counting = {title for title, (status, _, _) in zip(needs, found) if status == PASSED}
     while left_out := {title for title in counting if needs[title] and needs[title] not in counting}:
         counting -= left_out
+    passed = {title for title, (status, _, _) in zip(needs, found) if status == PASSED}
+
+    def cause(title):
+        """The criterion by whose own fault `title` does not count, maybe over several steps."""
+        return cause(needs[title]) if title in passed else title
+
     return [
-        (FAILED, f'{ONLY_IF} "{needs[title]}" passes, too{note}', outcome) if status == PASSED and title not in counting else (status, message, outcome)
+        (FAILED, f'{ONLY_IF} "{cause(title)}" passes, too{note}', outcome) if title in passed - counting else (status, message, outcome)
         for title, (status, message, outcome) in zip(needs, found)
     ]
 
@@ -192,7 +199,7 @@ def _source(check, part, text):
         return source | _around(part, check.gap, text), None, _reaching(exercise, text)
     line, what = broken
     elsewhere = not fragment.line <= line <= fragment.line + fragment.code.count("\n")
-    note = f" [line {line} of {source['file']} is no Python ({what}): this gap was checked in the file as it was given out]"
+    note = f" [line {line} of {source['file']} can't be read as Python ({what}): this gap was checked in the file as it was given out]"
     return source | {"text": exercise.text} | _around(part, check.gap, exercise.text), None, note * elsewhere + _reaching(exercise, text)
 
 
@@ -210,7 +217,7 @@ def _around(part, name, text):
 def _reaching(exercise, text):
     """A note for the instructor if the student's own lines match OUTSIDE, else "". It changes no points."""
     given = set(map(str.strip, exercise.lines))
-    found = next(filter(None, (OUTSIDE.search(line) for line in text.splitlines() if line.strip() not in given)), None)
+    found = next(filter(None, (OUTSIDE.search(line) for line in gaps.text_lines(text) if line.strip() not in given)), None)
     return f" [this file mentions `{found[0]}`: {LOOK}]" if found else ""
 
 
@@ -237,7 +244,7 @@ def _place(line, source):
     """Where a line is, as students count: in a notebook, from the beginning of its cell."""
     if not source["file"].endswith(".ipynb"):
         return f"line {line} of {source['file']}"
-    before = source["text"].splitlines()[:line]
+    before = gaps.text_lines(source["text"])[:line]
     return f"line {next((count for count, text in enumerate(reversed(before)) if text.startswith(gaps.CELL)), line)} of its cell"
 
 

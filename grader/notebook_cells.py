@@ -10,7 +10,10 @@ from grader import gaps
 from grader.gaps import CELL
 from handson.errors import OneSentence
 
-MAGIC = re.compile(r"^([ \t]*(?:!|%%?[a-zA-Z]|\?).*|[\w.]+\?\??[ \t]*)$", re.MULTILINE)
+MAGIC = re.compile(r"[ \t]*(?:!|%%?[a-zA-Z]|\?).*|[\w.]+\?\??[ \t]*$", re.MULTILINE)
+TIMED = re.compile(r"([ \t]*)%time[ \t]+(?=[^-\s!%])")  # what follows is run as if it stood alone
+TEXTS = "|".join(rf"{quote * 3}(?:\\.|[^\\])*?(?:{quote * 3}|\Z)|{quote}(?:\\.|[^{quote}\\\n])*{quote}?" for quote in "\"'")
+PIECE = re.compile(rf"{TEXTS}|#[^\n]*|\\\r?\n|[^\"'#\\()\[\]{{}}\n]+|.", re.DOTALL)  # of Python; a text may be without its end
 LOST = "# There is no cell with the gap"  # stands in place of a cell that was not found
 LONGEST, MOST_CELLS = 200_000, 1000  # characters of code, cells; reading time grows faster than these
 ALIKE = 0.5  # the share of a cell's given lines that a student's cell must have to count as that cell
@@ -36,13 +39,13 @@ def text(data, given, executed=()):
                 place = next((other for other in with_gaps if other > number), len(released))
                 if number not in found or attempted(released[number], source):
                     found[number] = source
-            elif _stripped(source.splitlines()) not in as_given:
+            elif _stripped(gaps.text_lines(source)) not in as_given:
                 own.setdefault(place, {}).pop(source, None)
                 own[place][source] = giving_names(source)
     lines = []
     for number, cell in enumerate(released):
         lost = [f"{LOST} {gap.name}" for gap in cell.gaps]
-        lines += [*_lines(own, number), *([CELL, *found[number].splitlines()] if number in found else lost or cell.lines)]
+        lines += [*_lines(own, number), *([CELL, *gaps.text_lines(found[number])] if number in found else lost or cell.lines)]
     lines += _lines(own, len(released))
     return gaps.normal("\n".join(lines).encode(errors="replace")) + "\n"
 
@@ -69,7 +72,7 @@ def kept_lines(cell):
 
 def which(released, source):
     """The number of the cell with gaps that `source` is most similar to; None if it is similar to none."""
-    theirs = {line.strip() for line in source.splitlines()}
+    theirs = {line.strip() for line in gaps.text_lines(source)}
     shares = {
         number: sum(line in theirs for line in kept) / len(kept)
         for number, cell in enumerate(released)
@@ -114,8 +117,21 @@ def without_outputs(data):
 
 
 def without_magics(source):
-    """A cell's source with IPython's own lines (``!ls``, ``%matplotlib``) turned into comments, as in a percent script."""
-    return MAGIC.sub(r"# \1", source)
+    """A cell's source with IPython's own lines (``!ls``, ``%matplotlib``) turned into comments, as in a percent script, and without
+    ``%time`` before a statement. Only a line that begins a statement can be one: in brackets, in a text and after a backslash, ``!=`` and
+    ``%name`` are Python."""
+    parts, place, brackets, begins = [], 0, 0, True
+    while place < len(source):
+        if begins and (timed := TIMED.match(source, place)):
+            parts.append(timed[1])
+            place = timed.end()
+        magic = MAGIC.match(source, place) if begins else None
+        piece = (magic or PIECE.match(source, place))[0]
+        parts.append(f"# {piece}" if magic else piece)
+        place += len(piece)
+        brackets = max(0, brackets + (piece in tuple("([{")) - (piece in tuple(")]}")))
+        begins = piece == "\n" and not brackets
+    return "".join(parts)
 
 
 def _lines(own, place):
@@ -133,7 +149,7 @@ def giving_names(source):
     if it is not valid Python."""
     try:
         statements = ast.parse(source).body
-        return [line for statement in statements if not _only_shows(statement) for line in ast.unparse(statement).splitlines()]
+        return [line for statement in statements if not _only_shows(statement) for line in gaps.text_lines(ast.unparse(statement))]
     except gaps.UNREADABLE:
         return []
 

@@ -10,6 +10,7 @@ from grader.verdict import DEADLOCK, ERROR, FAILED
 CASES = "grader.probes.cases"
 LIMITS = Limits(cpu_seconds=6, wall_seconds=60, waiting_seconds=10, memory_bytes=1 << 30)  # for a gap in one case, which needs well under a second
 KNOWN = 500  # results of oracles that are kept, the newest
+MANY = 8  # more oracles than these run in two processes
 SOON = (FAILED, ERROR, DEADLOCK)  # how a run ends that takes no longer than another one
 LONGEST_TEXT = 2000  # characters of a string that a probe observed, or of a message
 _known = {}
@@ -167,7 +168,7 @@ def _by_ranks(cases):
 
 
 def foresee(checks, server):
-    """Have the oracles of several checks compute in one process what `expected` then knows. checks: (check, its cases). Raises BoxFault."""
+    """Have the oracles of several checks compute together what `expected` then knows. checks: (check, its cases). Raises BoxFault."""
     _compute({_key(check, case): [check.oracle, [], case] for check, cases in checks if check.oracle for case in cases}, server)
 
 
@@ -189,13 +190,16 @@ def _compute(works, server):
     missing = {key: work for key, work in works.items() if key not in _known}
     if not missing:
         return
-    (rank,) = server.run(f"{CASES}:each", [list(missing.values())]).ranks
-    if rank.status:
-        raise BoxFault(f"an oracle ({', '.join(sorted({name for name, _ in missing}))}) failed: {rank.message}")
+    ranks = 2 if len(missing) > MANY else 1
+    found = server.run(f"{CASES}:dealt", [list(missing.values())], ranks).ranks
+    for rank in found:
+        if rank.status:
+            raise BoxFault(f"an oracle ({', '.join(sorted({name for name, _ in missing}))}) failed: {rank.message}")
     others = [key for key in _known if key not in works]
     for key in others[: max(0, len(_known) + len(missing) - KNOWN)]:
         del _known[key]
-    _known.update(zip(missing, rank.observations))
+    for number, rank in enumerate(found):
+        _known.update(zip(list(missing)[number::ranks], rank.observations))
 
 
 def _bounded(thing):

@@ -53,8 +53,19 @@ def division_problem(stages, layers, batchsize, micro_batches):
     return None
 
 
+def beyond_problem(schedule, micro_batches):
+    """Which operation is of a micro-batch beyond those that there are, 0 to `micro_batches` - 1, as a sentence; or None."""
+    for stage, names in enumerate(schedule):
+        for name in names:
+            if re.fullmatch("[FB][0-9]+", str(name)) and int(name[1:]) >= micro_batches:
+                return f"stage {stage} does {name}, but the micro-batches are numbered from 0 to {micro_batches - 1}"
+    return None
+
+
 def schedule_problem(schedule, micro_batches):
     """Why a schedule cannot be carried out with the micro-batches 0 to `micro_batches` - 1, as a sentence; or None."""
+    if problem := beyond_problem(schedule, micro_batches):
+        return problem
     try:
         simulate(schedule)
     except ScheduleError as error:

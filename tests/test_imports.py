@@ -3,6 +3,7 @@
 import ast
 import functools
 import graphlib
+import re
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,12 @@ def test_a_room_of_handson_imports_only_those_that_it_stands_on(room):
     others = [name for name in MAY_IMPORT if name not in {room, *MAY_IMPORT[room]}]
     for name, path in modules(f"handson/{room}").items():
         assert not of(imports(path), *(f"handson.{other}" for other in others)), name
+
+
+@pytest.mark.parametrize("room", ["checks", "oracles", "probes"])
+def test_what_units_share_in_the_grader_names_none_of_them(room):
+    """A unit is two folders that are found by their names: what is shared learns from a case what kind of script it runs. Units whose names
+    are words of other meanings, too, are left out."""
+    units = "|".join(path.name for path in (ROOT / "grader/units").iterdir() if "_" in path.name.strip("_"))
+    texts = [(path.name, node.value) for path in modules(f"grader/{room}").values() for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+    assert [(file, text) for file, text in texts if isinstance(text, str) and re.search(rf"(?<![a-z_])(\d\d_)?({units})(?![a-z_])", text)] == []

@@ -1,8 +1,10 @@
 """The processes of a TensorFlow cluster meet before TensorFlow starts: whoever is missing, or there twice, is named, and nobody waits for ever."""
 
 import argparse
+import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -40,11 +42,13 @@ if "part" in sys.argv:
 
 
 def free_ports(number):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """Below those that the kernel gives to whoever asks for any port: no other test takes one meanwhile."""
+    found = set()
+    while len(found) < number:
+        with contextlib.suppress(OSError):
+            socket.create_server(("127.0.0.1", port := random.randrange(10_000, 32_000))).close()
+            found.add(port)
+    return list(found)
 
 
 def cluster(**roles):

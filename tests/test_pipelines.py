@@ -102,6 +102,7 @@ def test_layers_and_batches_that_cannot_be_divided_are_one_sentence():
 
 def test_a_schedule_for_other_micro_batches_or_with_a_deadlock_is_one_sentence():
     assert schedule_problem([["F0", "F1", "B0", "B1"]] * 2, 2) is None
+    assert schedule_problem([["F0", "F1", "B0", "B1"]] * 2, 1) == "stage 0 does F1, but the micro-batches are numbered from 0 to 0"
     assert schedule_problem([["F0", "B0"]] * 2, 2) == "the schedule has the micro-batches [0], and the batch is cut into 2: it needs each number below 2 once"
     assert "deadlock: stage 0 waits for B0 of stage 1" in schedule_problem([["F0", "B0", "F1", "B1"], ["F1", "B1", "F0", "B0"]], 2)
 

@@ -51,6 +51,17 @@ def test_numbers_of_numpy_and_torch_are_written_as_numbers(tmp_path):
     assert json.loads((tmp_path / "result.json").read_text())["log"] == [{"epoch": 3, "a": 0.5, "b": 0.25, "c": 2.0}]
 
 
+def test_images_counted_by_numpy_or_torch_are_a_whole_number(tmp_path, capsys):
+    import torch
+
+    args = SimpleNamespace(**{name: getattr(a_run(), name) for name in ("unit", "script", "track", "dataset", "size", "batchsize", "seed", "lr", "workers", "nodes")})
+    vars(args).update(devices="4 virtual GPUs", epoch=4, out=tmp_path)
+    for images in (numpy.int64(6000), torch.tensor(6000)):
+        assert read(results.report(args, images / 2.5, images, 2.5, [])).images == 6000
+    with pytest.raises(ResultError, match="images is not a positive whole number"):
+        results.report(args, 2400.0, 6000.0, 2.5, [])
+
+
 def test_a_run_whose_loss_became_nan_still_leaves_a_result(tmp_path):
     write(a_run(log=[{"epoch": 1, "main/loss": float("nan"), "main/accuracy": float("inf")}]), tmp_path)
     assert read(tmp_path).log == [{"epoch": 1, "main/loss": None, "main/accuracy": None}]

@@ -20,6 +20,7 @@ NO_THREAD = re.compile(  # as Python, C++, OpenMP, TensorFlow and the C library 
     r"can't start new thread|thread.{0,60} creation .{0,40}failed|thread constructor failed|thread-local data: ABORT|system_error'?\s+what\(\): +Resource temporarily",
     re.IGNORECASE | re.DOTALL,
 )
+LONGEST_LINE = 300  # characters of an error's words
 
 
 class Wrong(Exception):
@@ -88,13 +89,17 @@ def no_thread(text, limits):
 
 
 def _words(error):
-    """As `describe`, but a sentence of the course's own without the name of its class."""
+    """As `describe`, but a sentence of the course's own without the name of its class, and without the place of what is no Python."""
+    if isinstance(error, SyntaxError) and str(error.filename).startswith(STUDENT):
+        return f"{type(error).__name__}: {error.msg}" + (f", in `{error.text.strip()[:200]}`" if error.text else "")
     return describe(error).partition(": ")[2] if isinstance(error, OneSentence) else describe(error)
 
 
 def describe(error):
-    """An exception as in the last lines of Python's traceback, at most 1,000 characters."""
-    return "".join(traceback.format_exception_only(error)).strip()[:1000]
+    """An exception as in the last lines of Python's traceback, at most 1,000 characters. Long lines, such as one of brackets, are cut, so that the
+    last one, which names the error, is there."""
+    lines = "".join(traceback.format_exception_only(error)).strip().split("\n")
+    return "\n".join(line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ..." for line in lines)[:1000]
 
 
 def _line(error):

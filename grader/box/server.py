@@ -15,6 +15,7 @@ import traceback
 from grader import sandbox
 from grader.box import messages, watch
 from handson import linux
+from handson.errors import OneSentence
 
 
 def load(libraries):
@@ -45,6 +46,8 @@ def _box(connection, work):
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         answer = watch.run(messages.unpack(bytes(work)))
+    except OneSentence as problem:
+        answer = {"fault": str(problem)}
     except BaseException:
         answer = {"fault": traceback.format_exc()}
     try:

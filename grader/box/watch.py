@@ -16,6 +16,7 @@ from grader.box.rank import be_rank, no_thread
 from grader.sandbox import BUSY, Confinement, Limits, enter, prepare
 from grader.verdict import DEADLOCK, ERROR, FAILED, GRADER_FAULT, KILLED, OUT_OF_MEMORY, TIMEOUT
 from handson import linux
+from handson.errors import OneSentence
 
 ABORTED = ": torch does that where a rank receives a longer message than it expects"
 NO_THREAD_STATUSES = (-signal.SIGABRT, 127)  # with which libraries and the C library end a process that gets no more thread
@@ -117,13 +118,13 @@ def run(work):
 
 
 def _why_killed(cpu, memory, limits):
-    """Why a rank got SIGKILL, which the box had not sent and no student's code can send: a status. Raises RuntimeError if the code of these
-    ranks did not cause it."""
+    """Why a rank got SIGKILL, which the box had not sent, and which a student's code can send only by the number of a thread: a status. Raises
+    OneSentence if the code of these ranks took too little to have caused it."""
     if cpu > 0.9 * limits.cpu_seconds:
         return TIMEOUT
     if memory > limits.memory_bytes:  # a single process can't have that much
         return OUT_OF_MEMORY
-    raise RuntimeError("the system killed a process of these ranks, which used little memory themselves: is the machine short of memory?")
+    raise OneSentence("the system killed a process of these ranks, which used little memory themselves: is the machine short of memory?")
 
 
 def _be_init(work, limits, ranks, control):

@@ -1,5 +1,7 @@
 """Checks of the Chainer track's scripts that several units share: what a gap must do, in public cases."""
 
+import numpy
+
 from grader.checks import criteria, sgd, training
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
@@ -11,8 +13,12 @@ def every_image_in_batches(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         for which, one in enumerate(of_rank["first"]):
             part, batches = of_rank["parts"][which], one["batches"]
-            who = f"iterator {which}" if len(of_rank["parts"]) > 1 else "it" if len(seen) == 1 else f"on rank {rank} it"
+            who = f"iterator {which}" if len(of_rank["parts"]) > 1 else "it" if len(seen) == 1 else f"the iterator of rank {rank}"
             used = [sample for batch in batches for sample in batch]
+            if of_rank["begun"][which]:
+                return f"{who} has given a batch in this gap already, which the training then misses: leave `next` to the updater, or call `reset()`"
+            if not used:
+                return f"{who} gives no images: does it leave out those that fill no batch, or is it the same one as an iterator before it?"
             if one["ended"] and len(used) <= len(part):
                 return f"{who} ends after one epoch; the trainer stops by itself, so a training iterator repeats"
             if other := [len(batch) for batch in batches if len(batch) != case["batchsize"]]:
@@ -21,22 +27,32 @@ def every_image_in_batches(seen, case, expected):
                 return f"{who} runs over images of other parts too ({criteria.some(extra)}): each iterator gets a part of its own"
             for epoch in of_rank["orders"][which]:
                 if sorted(epoch) != sorted(part):
-                    return f"an epoch of {who} does not contain each of its {len(part)} images once"
+                    return f"{who} has an epoch of {len(epoch)} images in which not each of the {len(part)} images is there once"
     return None
 
 
+def places(part, batches):
+    """The place in its part of each sample of an iterator's batches."""
+    of_samples = {sample: place for place, sample in enumerate(part)}
+    return [of_samples.get(sample) for batch in batches for sample in batch]
+
+
 def order_follows_seed(seen, case, expected):
-    for of_rank in seen:
+    for rank, of_rank in enumerate(seen):
         first, again, other = ([one["batches"] for one in of_rank[run]] for run in ("first", "again", "other"))
         if of_rank["parts"] != of_rank["parts again"]:
             return "two runs with the same args.seed split the data set differently: a run that is resumed would go on with other parts"
         if first != again:
             return "two runs with the same args.seed see the images in different orders: Shuffle(args.seed) as order_sampler prevents that"
-        if first == other:
-            return "another args.seed gives the same order of images: it must follow from args.seed"
+        if len(of_rank["parts"]) > 1 and list(map(set, of_rank["parts"])) == list(map(set, of_rank["other parts"])):
+            return "another args.seed splits the data set in the same way: the parts must follow from args.seed"
+        orders, other_orders = map(places, of_rank["parts"], first), map(places, of_rank["other parts"], other)
+        if any(order and None not in order and order == its_other for order, its_other in zip(orders, other_orders)):
+            return "another args.seed gives the same order of the images of a part: it must follow from args.seed"
         resumed = [one["batches"] for one in of_rank["resumed"]]
         if resumed != [batches[len(batches) - len(rest) :] for batches, rest in zip(first, resumed)]:
-            return "a run that is resumed from a snapshot goes on with another order: Shuffle(args.seed) as order_sampler prevents that"
+            why = " on this rank: all ranks go on with the snapshot of rank 0, so all have its seed" if rank else ""
+            return f"a run that is resumed from a snapshot goes on with another order{why}: Shuffle(args.seed) as order_sampler prevents that"
     return None
 
 
@@ -52,7 +68,22 @@ def converted(seen, case, expected):
 def converted_for_device(seen, case, expected):
     if any("none" in of_rank["asked"] for of_rank in seen):
         return "`convert` is not told the device: batches stay in the memory of the CPU while the model is on a GPU"
+    if any("cpu" in of_rank["asked"] for of_rank in seen):
+        return "`convert` is told another device than `device`, on which the model is: -1, for example, is always the CPU"
     return converted(seen, case, expected)
+
+
+def update_of_each_batch(seen, case, expected):
+    """As training.one_big_batch. Besides, each update is one forward pass, by `model`, which reports the loss and the accuracy."""
+    if any(numpy.isnan(of_rank["parameters"]).any() for of_rank in seen):
+        return "the parameters become NaN, as gradients are until they are cleared: does `model.cleargrads()` come before `backward()`?"
+    if problem := training.one_big_batch(seen, case, expected):
+        return problem
+    if more := [passes for of_rank in seen for passes in of_rank["passes"] if passes != 1]:
+        return f"images go through the network {more[0]} times in an update: once is enough, and batch normalisation learns from each time"
+    if not all({"main/loss", "main/accuracy"} <= set(of_rank["reported"]) for of_rank in seen):
+        return "the updates report no main/loss and main/accuracy, which the table of epochs shows: the loss is to be computed by `model`, which reports both"
+    return None
 
 
 IN_BATCHES = "SerialIterator(data set, batch size): it goes through the data again and again, in batches of equal size."
@@ -72,7 +103,7 @@ def in_order(needed):
 def passes(form):
     """The form of what the probe of iterators observes. form(one): of `one` for each part."""
     of_pass, orders = {"batches": [[int]], "ended": bool}, ([int],) * 3
-    fields = {"parts": [int], "parts again": [int], "orders": orders} | dict.fromkeys(("first", "again", "other", "resumed"), of_pass)
+    fields = dict.fromkeys(("parts", "parts again", "other parts"), [int]) | {"orders": orders, "begun": bool} | dict.fromkeys(("first", "again", "other", "resumed"), of_pass)
     return {name: form(of_field) for name, of_field in fields.items()}
 
 
@@ -87,7 +118,8 @@ def optimizer(criteria, *cases):
 
 
 def updater(criteria, *cases):
-    form = lambda case: {"parameters": Array((case["updates"], None)), "asked": [str], "gpu": [int], "training": bool}
+    of_updates = {"passes": [int], "reported": [str]}
+    form = lambda case: {"parameters": Array((case["updates"], None)), "asked": [str], "gpu": [int], "training": bool} | of_updates
     return Check("updater", f"{PROBES}:updater", cases, criteria, oracle=f"{ORACLES}:updater", observed=form)
 
 
@@ -97,19 +129,27 @@ MOMENTUM_SGD = Criterion(
     sgd.updates("Chainer"),
     "chainer.optimizers.MomentumSGD(rate, momentum=...); its setup(model) gives it what to update.",
 )
-UPDATE = Criterion("the update of each batch", 1, training.one_big_batch, "StandardUpdater(iterator, optimizer, ...)")
+UPDATE = Criterion("the update of each batch", 1, update_of_each_batch, "StandardUpdater(iterator, optimizer, ...)")
 CONVERTED = Criterion("batches are converted for the device", 1, converted_for_device, "StandardUpdater's arguments: converter, device.", UPDATE.title)
 
 
+def images_of_all(seen, case, expected):
+    """As training.images_of_all. An iterator fills an epoch's last batch with images of the next epoch: who counts the steps of the whole run is
+    right as well."""
+    workers, epochs, batch = len(case["lengths"]), case["epochs"] - case["first_epoch"], case["batchsize"]
+    steps = -(-max(case["lengths"]) * epochs // batch)
+    return training.images_of_all(seen, case | {"steps": steps}, expected, also=steps * batch * workers)
+
+
 def throughput(*cases):
-    """The check of `images` and `throughput`. All batches are full, so that counting batches is right as well."""
+    """The check of `images` and `throughput`."""
     all_images = "images of all workers and epochs"
     return Check(
         "throughput",
         f"{PROBES}:throughput",
         cases,
         (
-            Criterion(all_images, 1, training.images_of_all, "What goes through the network in an epoch, times the epochs of this run."),
+            Criterion(all_images, 1, images_of_all, "What goes through the network in an epoch, times the epochs of this run."),
             Criterion("images per second", 1, training.images_a_second, "Throughput is images divided by seconds.", all_images),
         ),
         given=training.seconds,

@@ -2,7 +2,8 @@
 
 import numpy
 
-TOLERANCE = 1e-8  # relative; probes compute in double precision
+TOLERANCE = 1e-8  # relative; most probes compute in double precision
+SINGLE = 1e-5  # the same, of what is computed in single precision
 FEW = 20  # samples
 BESIDE = "right", "start", "losses", "classes"  # names in an oracle's dictionary that are no sentences on misconceptions
 
@@ -15,25 +16,25 @@ def close(one, other, tolerance=TOLERANCE):
     return bool(numpy.abs(one - other).max(initial=0) <= tolerance * max(1.0, numpy.abs(other).max(initial=0)))
 
 
-def explained(found, right, misconceptions):
+def explained(found, right, misconceptions, tolerance=TOLERANCE):
     """None if `found` is `right`. Else the sentence of the first misconception that leads to `found`, or "" if none does.
 
     misconceptions: sentence -> the values that this misconception leads to.
     """
-    if close(found, right):
+    if close(found, right, tolerance):
         return None
-    return next((sentence for sentence, values in misconceptions.items() if close(found, values)), "")
+    return next((sentence for sentence, values in misconceptions.items() if close(found, values, tolerance)), "")
 
 
-def explained_by(found, expected):
+def explained_by(found, expected, tolerance=TOLERANCE):
     """As `explained`, for an oracle's values: a dictionary of "right", of misconceptions, as `explained` takes them, and of what is no matter."""
-    return explained(found, expected["right"], {sentence: values for sentence, values in expected.items() if sentence not in BESIDE})
+    return explained(found, expected["right"], {sentence: values for sentence, values in expected.items() if sentence not in BESIDE}, tolerance)
 
 
 def images_counted(images, right, misconceptions, who=""):
     """None if a run reports `right`, the number of images that it trained on; else a sentence on what is wrong with its number."""
     problem = explained(images, right, misconceptions)
-    return problem if problem is None else because(f"{who}images = {images:g}, but {right} went through the network", problem)
+    return problem if problem is None else because(f"{who}images = {apart(images, right, 6)[0]}, but {right} went through the network", problem)
 
 
 def on_each_rank(judge):
@@ -46,9 +47,11 @@ def because(sentence, problem):
     return f"{sentence}: {problem}" if problem else sentence
 
 
-def equal_on_all_ranks(values, what):
-    """None, or a sentence that names the ranks whose `what` differs from that of rank 0."""
-    others = [rank for rank, value in enumerate(values) if not close(value, values[0])]
+def equal_on_all_ranks(values, what, tolerance=TOLERANCE):
+    """None, or a sentence that names the ranks whose `what` differs from that of rank 0, or is infinite or no number."""
+    if strange := [rank for rank, value in enumerate(values) if not numpy.isfinite(value).all()]:
+        return f"{what} of {ranks(strange)} are infinite or NaN: is something divided by 0, or the learning rate too high?"
+    others = [rank for rank, value in enumerate(values) if not close(value, values[0], tolerance)]
     return f"{what} of {ranks(others)} differ from those of rank 0: they must be equal on all ranks" if others else None
 
 
@@ -65,7 +68,10 @@ def partition(parts, samples):
             return f"ranks {twin} and {rank} have the same {len(part)} images: each rank takes a part of its own, by comm.rank"
     missing, repeated = list(numpy.flatnonzero(counts == 0)), list(numpy.flatnonzero(counts > 1))
     holders = ranks([rank for rank, part in enumerate(parts) if repeated[0] in part]) if repeated else ""
+    drawn = next((number for part in parts for number in part if list(part).count(number) > 1), None)
     lost = f"{len(missing)} of {samples} images {'is' if len(missing) == 1 else 'are'} on no rank ({some(missing)})"
+    if missing and drawn is not None:
+        return f"{lost}, and one rank has image {drawn} twice: numbers that are drawn one by one, as by torch.randint, can be the same; a permutation has each once"
     if missing and repeated and len(parts) > 1:
         return f"{lost}, and {len(repeated)} are used more than once (image {repeated[0]} by {holders}): do all ranks cut in the same order, from the same seed?"
     if missing:
@@ -92,12 +98,26 @@ def at_random(parts):
 
 
 def dealt_at_random(parts):
-    """As `at_random`, but the order of the samples within a part does not count. Of few samples it says nothing: chance may put them in order."""
-    if len(parts) < 2 or sum(map(len, parts)) < FEW:
+    """As `at_random`, but the order of the samples within a part does not count. Of few samples it says nothing: chance may put them in order; and of
+    parts that all are the same one."""
+    if len(parts) < 2 or sum(map(len, parts)) < FEW or all(sorted(part) == sorted(parts[0]) for part in parts):
         return None
     if all(max(part) - min(part) < len(part) for part in parts):
         return f"each part is a stretch of the data set (0 to {max(parts[0])}): if that is sorted by class, each worker sees other classes"
     return at_random(parts)
+
+
+def apart(one, other, least=4):
+    """Two numbers for a sentence, with so many digits, `least` or more, that the sentence shows how they differ, if they do."""
+    digits = digits_apart(one, other, least)
+    return f"{one:.{digits}g}", f"{other:.{digits}g}"
+
+
+def digits_apart(one, other, least=4):
+    """How many digits show that two numbers differ, or, of two arrays, those that differ most; `least` if they are equal."""
+    one, other = numpy.broadcast_arrays(numpy.asarray(one, dtype="float64"), other)
+    place = numpy.unravel_index(numpy.abs(one - other).argmax(), one.shape)
+    return next((more for more in range(least, 18) if f"{one[place]:.{more}g}" != f"{other[place]:.{more}g}"), least)
 
 
 def some(numbers, count=4):

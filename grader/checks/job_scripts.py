@@ -1,19 +1,38 @@
 """The checks of the job scripts: their #PBS lines are read as the site's batch system reads them, and compared with the site. No script is
-run here. Where the batch system is PBS, what qsub accepts is right, however it is written; Slurm's sbatch reads some of it differently."""
+run here. Where the batch system is PBS, what qsub accepts is right, however it is written, if the job then trains; Slurm's sbatch reads some
+of it differently."""
 
 import re
+import shlex
+from dataclasses import replace
 
 from grader.checks.check import Check, Criterion
 from handson.cluster import site
 from handson.pbs import directives, resources
 from handson.pbs.errors import PBSError
-from handson.pbs.options import Options, split
+from handson.pbs.options import Options, split, variable_list
 
 LOOKS_LIKE_ONE = re.compile(r"\s*#+\s*(PBS|SBATCH)(\s*-\S|\s+[a-z]\s)", re.IGNORECASE)
-KEYS = {"queue": "-q", "select": "select|nodes=|ncpus|ngpus|mpiprocs|ppn|mem=", "place": "place", "group": "-W|-A|group|account", "walltime": "time"}
+KEYS = {  # what a line is about that asks for it, rightly or not
+    "queue": "-q|--partition|PBS q ",
+    "select": "select|nodes=|ncpus|ngpus|mpiprocs|ppn|mem=",
+    "place": "place",
+    "group": "group|account|-A",
+    "walltime": "walltime|--time|time limit|-l *time",
+}
+LONGEST = 1000  # characters of a directive
+OPTIONS = "qlWNjoemMVvrASkRPpczf"  # that do a training no harm; with others, a job waits, runs many times, or for somebody else
+ATTRIBUTES = ("group_list", "umask", "block", "project", "accounting_id")  # of -W, likewise
+OF_JOB, OF_NODE = ("select", "nodes", "place", "walltime"), ("count", "ncpus", "ngpus", "mpiprocs", "ompthreads", "mem")  # of -l and select, likewise
+ONLY_EMBEDDED = ("network", "gpu_memory")
+SHELL = "(/usr(/local)?)?/bin/(ba|z|k|da)?sh"  # that can run the commands which are given
+JUDGED = {"select": "1", "nodes": "1", "place": "free", "walltime": "1"}  # in place of the values that criteria judge
 SHORTEST = 60  # seconds that a training needs at least
-FIRST = ("select", "place", "walltime")  # of several lines that ask for one of these, PBS takes the first, and sbatch the last
+LEAST_MEMORY, MOST_MEMORY = 100 << 10, 4 << 30  # kB: what Python and its libraries need at least, and more than a node has
+ONCE = ("select", "place", "walltime")  # of several requests for one of these, PBS takes the first, and sbatch and the embedded PBS the last
+LAUNCHER = re.compile(r"\b(mpiexec|mpirun|srun)\b(.*)")
 UP_TO_A_COLON = re.compile(r"\b(select|ncpus|mpiprocs)=([^:]*)")  # numbers that sbatch reads up to the next colon
+NEEDLESS = "which the training does not need, and with which the job may not train: leave it out"
 ONE_EACH = "give each request a line `#PBS -l` of its own"
 
 
@@ -29,76 +48,161 @@ def requests(text, case):
     "queue", "select", "place", "group", "walltime": each a text, or None if no line asks for it
     "problems": the same names -> a sentence on why qsub refuses a line
     "ignored": the same names -> a sentence on why nobody reads a line, which counts only if no other line asks for it
-    "ranks": the number of ranks that its mpiexec starts; None if that follows from the node file
-    "mpiexec": whether the script calls it
+    "job": a sentence on why the job can't train, whatever the criteria judge, or None
+    "ranks": the number of ranks that mpiexec starts for the training; None if that follows from the node file
+    "mpiexec": whether the script calls it, or another command that starts ranks
+    "threads": the number of threads that a command sets, or None
     "site": the Site that the case names, or the chosen one
     """
     here = site.read(case.get("site") or site.chosen())
-    found = dict.fromkeys(KEYS) | {"problems": {}, "ignored": {}, "site": here}
-    commands = False
-    for line in text.splitlines():
-        if not LOOKS_LIKE_ONE.match(line):
-            commands = commands or bool(line.strip()) and not line.startswith("#")
+    found, commands = dict.fromkeys(KEYS) | {"problems": {}, "ignored": {}, "site": here}, _commands(text, case["program"])
+    read, given, job = directives.numbered(text.encode()), [], None
+    for number, line in enumerate(text.split("\n")):
+        if not (LOOKS_LIKE_ONE.match(line) or read.get(number)):
             continue
-        values, problem, ignored = _directive(line, commands, here.batch == "slurm")
-        found |= values if here.batch == "slurm" else {key: value for key, value in values.items() if found[key] is None or key not in FIRST}
-        about = [key for key, pattern in KEYS.items() if re.search(pattern, line)] or ["select" if "-l" in line else "queue"]
-        for name, sentence in (("problems", problem), ("ignored", ignored)):
-            found[name] = (dict.fromkeys(about, sentence) if sentence else {}) | found[name]
-    ranks = re.search(r"^[ \t]*mpiexec\b.*?\s-n[ \t]*(\d{1,9})\b", text, re.MULTILINE)
-    return found | {"ranks": ranks and int(ranks[1]), "mpiexec": bool(re.search(r"^[ \t]*mpiexec\b", text, re.MULTILINE))}
+        shown = f"`{line.strip()[:LONGEST]}`"
+        for option, problem, ignored in _options(line, number in read, here.batch):
+            values = {}
+            if option:
+                values, problem, ignored = _asked(*option, here.batch)
+                given += [] if problem else [option]
+            if again := next((key for key in ONCE if key in values and found[key] not in (None, values[key])), None):
+                problem = problem or f" asks for `{again}=` again, and batch systems don't agree on which line counts: keep one of them"
+            found |= values
+            words = f"-{option[0]} {option[1]}" if option else shown
+            about = [key for key, pattern in KEYS.items() if re.search(pattern, words) and (not option or option[0] in "qlWA")]
+            for name, sentence in (("problems", problem), ("ignored", ignored)):
+                found[name] = (dict.fromkeys(about, f"{shown}{sentence}") if sentence else {}) | found[name]
+            if problem and not about:
+                job = job or f"{shown}{problem}"
+    refused = _refused_together(given) if here.batch != "slurm" else None
+    return found | commands | {"job": job or refused or commands["job"]}
 
 
-def _directive(line, commands, slurm):
-    """({name: what the line asks for}, with the names of `requests`; a sentence if qsub refuses it; a sentence if it is not read)."""
-    shown = f"`{line.strip()}`"
-    if problem := _is_no_directive(line):
-        return {}, None, f"{shown} {problem}"
-    if commands and not slurm:
-        return {}, None, f"{shown} stands below the first command: PBS reads no directives there any more"
-    if "(" in line:
-        return {}, f"{shown} is still to be filled in", None
-    options = Options()
+def _options(line, read, batch):
+    """For each option of a line, ((letter, value), None, None). If nothing in the line counts, a single (None, what is wrong if qsub refuses it,
+    what is wrong if it is not read); what is wrong goes behind the line. read: whether PBS reads it as a directive."""
+    slurm = batch == "slurm"
+    problem = ignored = None
+    if len(line) > LONGEST:
+        problem = f" has {len(line)} characters, and no directive needs more than {LONGEST}"
+    elif odd := next((one for one in line if one != "\t" and not one.isprintable()), None):
+        problem = f" has a character that is no letter, number or plain space (U+{ord(odd):04X}), as in text copied from a page: type the line anew"
+    elif ignored := _is_no_directive(line):
+        pass
+    elif not read and not slurm:
+        ignored = " stands below the first command: PBS reads no directives there any more"
+    elif letter := re.match(r"#PBS\s+([a-zA-Z])\s", line):
+        problem = f" asks for nothing: an option begins with a hyphen, `-{letter[1]}`"
+    elif "(" in line:
+        problem = " is still to be filled in"
+    else:
+        return _words(re.sub(r"\s#.*", "", line) if slurm else line)
+    return [(None, problem, ignored) if read or slurm else (None, None, problem or ignored)]
+
+
+def _words(line):
+    """As `_options`, of a directive."""
     try:
-        [words] = directives.read((re.sub(r"\s#.*", "", line) if slurm else line).encode())
-        given, others, _ = split(words)
-        if others:
-            return {}, f"{shown}: {_left_over(others[0])}", None
-        if group := next((value for letter, value in given if letter == "W" and re.match(r"\s*(?!group_list=)\w*group\w*=", value)), None):
-            return {}, f"{shown}: there is no attribute `{group.partition('=')[0].strip()}`; the group is `-W group_list=`", None
-        options.add(given)
+        given, others, command = split(shlex.split(line)[1:])
     except PBSError as error:
-        return {}, f"{shown}: qsub says: {' '.join(str(error).split())}", None
+        return [(None, _says(error), None)]
+    except ValueError:
+        return [(None, ": a quotation mark in it is never closed", None)]
+    if others or command is not None:
+        return [(None, f": {_left_over((others or ['--'])[0])}", None)]
+    return [(option, None, None) for option in given]
+
+
+def _says(error):
+    return f": qsub says: {' '.join(str(error).split())}"
+
+
+def _asked(letter, value, batch):
+    """({name: what an option asks for}, with the names of `requests`; what is wrong if qsub refuses it or the job can't train; what is wrong if
+    it is not read), to be put behind the line."""
+    options, slurm = Options(), batch == "slurm"
+    try:
+        options.add([(letter, value)])
+    except PBSError as error:
+        name = value.partition("=")[0].strip()
+        if letter == "W" and "group" in name and name != "group_list":
+            return {}, f": there is no attribute `{name}`; the group is `-W group_list=`", None
+        return {}, _says(error), None
     asked = options.resources
     if "nodes" in asked and "select" not in asked and not slurm:
-        asked |= _as_select(asked["nodes"])
+        asked = asked | _as_select(asked["nodes"])
+    misread = _sbatch_misreads(value) if slurm and letter == "l" else None
+    problem = misread or _is_no_request(asked) or _keeps_from_training(letter, options, batch)
     account = options.values.get("A")
     values = {"queue": options.values.get("q"), "group": options.attributes.get("group_list") or (account if slurm else None)}
     values |= {key: asked.get(key) for key in ("select", "place", "walltime")}
-    problem = (_sbatch_misreads(given) if slurm else None) or _is_no_request(asked)
-    bookkeeping = f"{shown} names an account, which is only for bookkeeping: the group is `#PBS -W group_list={account}`"
-    return (
-        {key: value for key, value in values.items() if value is not None},
-        f"{shown} {problem}" if problem else None,
-        bookkeeping if account and not slurm else None,
-    )
+    bookkeeping = f" names an account, which is only for bookkeeping: the group is `#PBS -W group_list={account}`"
+    return {key: value for key, value in values.items() if value is not None}, problem and f" {problem}", bookkeeping if account and not slurm else None
+
+
+def _keeps_from_training(letter, options, batch):
+    """What is wrong with an option that qsub accepts, but with which the job may not train, to be put behind the line; None if nothing is."""
+    if letter not in OPTIONS:
+        return f"has an option `-{letter}`, {NEEDLESS}"
+    if attribute := next((name for name in options.attributes if name not in ATTRIBUTES), None):
+        return f"has an attribute `{attribute}`, {NEEDLESS}"
+    allowed = OF_JOB + ONLY_EMBEDDED * (batch == "embedded")
+    if resource := next((name for name in options.resources if name not in allowed), None):
+        return f"asks for `{resource}`, {NEEDLESS}"
+    if letter == "S" and not re.fullmatch(SHELL, options.values["S"]):
+        return "names another program to run the commands: they are for bash, `-S /bin/bash`"
+    return None
+
+
+def _refused_together(given):
+    """A sentence if qsub refuses options [(letter, value), ...] beside each other, though it accepts each of them, else None."""
+    together = Options()
+    together.add(given)
+    asked = together.resources if "nodes" in together.resources else {"select": ""} | together.resources
+    variables = together.values.get("v", "")
+    try:
+        resources.parse({name: JUDGED.get(name, value) for name, value in asked.items()})
+        variable_list(variables, dict.fromkeys(re.findall(r"[^\s,=]+", variables), ""))  # a name alone may be set where the student works
+    except PBSError as error:
+        return f"qsub refuses the job, and says: {' '.join(str(error).split())}"
+    return None
+
+
+def _commands(text, program):
+    """What `requests` returns about the commands; "job" is a sentence if they don't start `program`."""
+    lines = re.sub("(^| )#.*", "", text, flags=re.MULTILINE).replace("\\\n", " ").split("\n")
+    starting = [number for number, line in enumerate(lines) if program in line]
+    leaving = next((line.strip() for line in lines[: min(starting, default=0)] if re.match(r"exit\b", line)), None)
+    problem = f"the script ends at `{leaving}`, above the command that starts {program}" if leaving else None
+    if not starting:
+        problem = f"no command of the script starts {program} any more: keep the given lines below the directives"
+    launch = LAUNCHER.search(lines[starting[-1]].partition(program)[0]) if starting else None
+    ranks = launch and re.search(r"\s-np?\s*([0-9]{1,9})\s", launch[2])
+    threads = re.findall(r"\bOMP_NUM_THREADS=[\"']?([0-9]{1,9})\b", "\n".join(lines))
+    return {
+        "job": problem,
+        "ranks": ranks and int(ranks[1]),
+        "mpiexec": any(map(LAUNCHER.search, lines)),
+        "threads": int(threads[-1]) if threads else None,
+    }
 
 
 def _is_no_directive(line):
     """Why no batch system reads the line as a directive of a job script for qsub, or None."""
     if re.match(r"\s*#+\s*SBATCH", line, re.IGNORECASE):
-        return "is a line for Slurm's sbatch; in a script for qsub, a directive begins with `#PBS`"
+        return " is a line for Slurm's sbatch; in a script for qsub, a directive begins with `#PBS`"
     if line.lstrip().startswith("##"):
-        return "is a comment to PBS: the second # switches it off"
-    if letter := re.match(r"#PBS\s+([a-zA-Z])\s", line):
-        return f"asks for nothing: an option begins with a hyphen, `-{letter[1]}`"
+        return " is a comment to PBS: the second # switches it off"
     if not re.match(r"#PBS\s", line):
-        return "is a comment to PBS: a directive begins with `#PBS`, in capitals, at the very start of the line, and a space"
+        return " is a comment to PBS: a directive begins with `#PBS`, in capitals, at the very start of the line, and a space"
     return None
 
 
 def _left_over(word):
     """What is wrong with a directive that has a word behind its options."""
+    if word == "--":
+        return "a directive can't have a command behind it"
     if word.startswith("#"):
         return "a directive can't have a comment behind it"
     return f"there is a space before `{word}`; a request has none inside"
@@ -130,20 +234,19 @@ def _as_select(nodes):
     return {"select": select, "place": place} if complete else {}
 
 
-def _sbatch_misreads(given):
-    """How Slurm's sbatch reads the -l options [(letter, value), ...] differently from PBS, to be put behind the line; None if it doesn't.
+def _sbatch_misreads(text):
+    """How Slurm's sbatch reads what is behind -l differently from PBS, to be put behind the line; None if it doesn't.
 
     Tried with Slurm 22.05.
     """
-    for text in (value for letter, value in given if letter == "l"):
-        for name, number in UP_TO_A_COLON.findall(text):
-            if not number.isdigit():
-                how = ONE_EACH if "," in number else "begin select with the number of nodes, once"
-                return f"can't be read by Slurm: it takes all up to the next colon for the number of `{name}=`, here `{number}`; {how}"
-        if re.search(r"\bselect=[^,]*\+", text):
-            return "asks Slurm only for what stands before the +: `select=` with the number of nodes asks for all of them"
-        if minutes := re.search(r"\bwalltime=(\d+)(,|$)", text):
-            return f"asks Slurm for {minutes[1]} minutes, not seconds: write hours, minutes and seconds, as in 00:10:00"
+    for name, number in UP_TO_A_COLON.findall(text):
+        if not re.fullmatch("[0-9]+", number):
+            how = ONE_EACH if "," in number else "begin select with the number of nodes, once"
+            return f"can't be read by Slurm: it takes all up to the next colon for the number of `{name}=`, here `{number}`; {how}"
+    if re.search(r"\bselect=[^,]*\+", text):
+        return "asks Slurm only for what stands before the +: `select=` with the number of nodes asks for all of them"
+    if minutes := re.search(r"\bwalltime=([0-9]+)(,|$)", text):
+        return f"asks Slurm for {minutes[1]} minutes, not seconds: write hours, minutes and seconds, as in 00:10:00"
     return None
 
 
@@ -160,7 +263,11 @@ def _chunks(seen, case):
     try:
         chunks = resources.parse_select(seen["select"])
     except PBSError as error:
+        if re.search(r":place=\w+", seen["select"]):
+            return None, f"`select={seen['select']}` has a colon before `place=`, which is a request of its own: give it a line `#PBS -l place=...`"
         return None, f"`select={seen['select']}`: qsub says: {str(error).strip()}"
+    if needless := next((name for chunk in chunks for name in chunk if name not in OF_NODE), None):
+        return None, f"`select={seen['select']}` asks for `{needless}`, {NEEDLESS}"
     packed = case["nodes"] == 1 and re.fullmatch("(.*:)?pack(:.*)?", seen["place"] or "")
     return [_together(chunks)] if packed else chunks, None
 
@@ -170,8 +277,7 @@ def _together(chunks):
     names = {name for chunk in chunks for name in chunk if name in resources.SUMMED}
     summed = {name: sum(chunk["count"] * chunk.get(name, 0) for chunk in chunks) for name in names}
     processes = sum(chunk["count"] * chunk.get("mpiprocs", 1) for chunk in chunks)
-    threads = [chunk["ompthreads"] for chunk in chunks if "ompthreads" in chunk]
-    return {"count": 1, **summed, "mpiprocs": processes, **({"ompthreads": max(threads)} if len(threads) == len(chunks) else {})}
+    return {"count": 1, **summed, "mpiprocs": processes}
 
 
 def right_queue(seen, case, expected):
@@ -189,21 +295,26 @@ def right_nodes(seen, case, expected):
     if wanted == 1 and seen[0]["place"] and (problem := _unknown_place(seen[0]["place"])):
         return problem  # where more nodes are wanted, the criterion `scattered` says so
     if nodes == wanted:
-        return _waits_for_ever(chunks, seen[0]["site"])
+        return _unfit_nodes(chunks, seen[0]["site"])
     if nodes == 1:
         return f"it asks for one node: `select` counts nodes, and here are {wanted} wanted"
-    if nodes == wanted * processes:
+    if nodes == wanted * processes and all(chunk.get("mpiprocs", 1) == 1 for chunk in chunks):
         return f"it asks for {nodes} chunks, one for each process: `select` counts nodes, and mpiprocs the processes of each"
     return f"it asks for {nodes} nodes; {wanted} {'is' if wanted == 1 else 'are'} wanted"
 
 
-def _waits_for_ever(chunks, here):
-    """A sentence if a chunk asks for more cores or memory than any node of the site has, else None."""
+def _unfit_nodes(chunks, here):
+    """A sentence if a chunk asks for more cores or memory than any node of the site has, or for too little to train, else None."""
     for chunk in chunks:
-        if chunk["ncpus"] > here.ncpus:
-            return f"the job would wait for ever: each node is asked for {chunk['ncpus']} cores (ncpus), and the nodes here have {here.ncpus}"
-        if here.mem and chunk.get("mem", 0) > here.mem:
-            return f"the job would wait for ever: each node is asked for more memory (mem) than the nodes here have, {here.mem >> 10} MB"
+        cores, memory, most = chunk["ncpus"], chunk.get("mem"), here.mem or MOST_MEMORY
+        if cores > here.ncpus:
+            return f"the job would wait for ever: each node is asked for {cores} cores (ncpus), and the nodes here have {here.ncpus}"
+        if cores == 0:
+            return "each node is asked for no core (ncpus=0), and the training needs one"
+        if memory is not None and memory > most:
+            return f"the job would wait for ever: each node is asked for more memory (mem) than the nodes here have, {most >> 10} MB"
+        if memory is not None and memory < LEAST_MEMORY:
+            return f"each node is asked for {memory} kB of memory (mem), with which no training starts: a number alone is in bytes, and `1gb` is a gigabyte"
     return None
 
 
@@ -230,6 +341,8 @@ def right_processes(seen, case, expected):
     total, ranks = sum(chunk["count"] * chunk.get("mpiprocs", 1) for chunk in chunks), seen[0]["ranks"]
     if ranks and ranks != total:
         return f"nodes times mpiprocs are {total} MPI processes, but mpiexec starts {ranks} (-n {ranks})"
+    if case["nodes"] > 1 and not seen[0]["mpiexec"]:
+        return f"nodes times mpiprocs are {total} MPI processes, but no mpiexec starts them"
     for chunk in chunks:
         if (processes := chunk.get("mpiprocs", 1)) != wanted:
             starts = f", so mpiexec starts {total} on all nodes" * seen[0]["mpiexec"]
@@ -238,14 +351,18 @@ def right_processes(seen, case, expected):
 
 
 def right_threads(seen, case, expected):
-    chunks, problem = _chunks(seen[0], case)
+    _, problem = _chunks(seen[0], case)
     if problem:
         return problem
-    for chunk in chunks:
-        if "ompthreads" not in chunk:
-            return "the number of threads is left open (ompthreads): each process then starts one for each core, and they get in each other's way"
-        if chunk["ompthreads"] != 1:
-            return f"each process gets {chunk['ompthreads']} threads (ompthreads); one is wanted"
+    if (threads := seen[0]["threads"]) not in (None, 1):
+        return f"a command sets OMP_NUM_THREADS to {threads}, which counts more than ompthreads; one thread is wanted"
+    pbs = seen[0]["site"].batch != "slurm"
+    for chunk in resources.parse_select(seen[0]["select"]):
+        threads = chunk.get("ompthreads", chunk["ncpus"] if pbs else None)  # PBS gives each chunk one core, if it asks for none
+        if threads is None:
+            return "the number of threads is left open (ompthreads): with Slurm, each process then starts one for each core"
+        if threads != 1:
+            return f"each process gets {threads} threads (ompthreads{', or else ncpus' * ('ompthreads' not in chunk)}); one is wanted"
     return None
 
 
@@ -266,7 +383,7 @@ def _unknown_place(place):
         resources.parse_place(place)
     except PBSError:
         return f"PBS knows no `place={place}`"
-    return None
+    return f"`place={place}` asks for nodes of a group, {NEEDLESS}" if "group=" in place else None
 
 
 def right_group(seen, case, expected):
@@ -293,23 +410,24 @@ def right_walltime(seen, case, expected):
     return None
 
 
-def checks(nodes, processes):
+def _of_the_job(judge):
+    """`judge`, which also fails if the job can't train for a reason that no criterion judges."""
+    return lambda seen, case, expected: judge(seen, case, expected) or seen[0]["job"]
+
+
+def checks(nodes, processes, program):
     """The checks of a job script for `nodes` nodes, with `processes` processes on each node and a GPU for each process. More than one stands
-    for as many as the site's exercises use."""
+    for as many as the site's exercises use. program: the name of the file that it trains with."""
     scatter = (Criterion("a node for each chunk", 0.5, scattered, "`-l place=` says where chunks may go: pack, free or scatter."),)
-    check = Check(
-        "resources",
-        requests,
-        ({"nodes": nodes, "processes": processes},),
-        (
-            Criterion("the queue", 0.5, right_queue, "`python -m handson site show` tells this site's queue, group and longest time."),
-            Criterion("the nodes", 0.5, right_nodes, "`-l select=` begins with the number of nodes. Every batch system reads one request a line."),
-            Criterion("the GPUs of each node", 0.5, right_gpus, "Everything behind select's number is for each node: `:ngpus=`."),
-            Criterion("the processes of each node", 0.5, right_processes, "`:mpiprocs=` is the number of MPI processes on each node."),
-            Criterion("the threads of each process", 0.5, right_threads, "`:ompthreads=` is the number of threads of each process."),
-            *(scatter if nodes > 1 else ()),
-            Criterion("the group", 0.5, right_group, "`-W group_list=`; `python -m handson site show` tells the group."),
-            Criterion("the time limit", 0.5, right_walltime, "`-l walltime=` with hours, minutes and seconds: 00:10:00."),
-        ),
+    criteria = (
+        Criterion("the queue", 0.5, right_queue, "`python -m handson site show` tells this site's queue, group and longest time."),
+        Criterion("the nodes", 0.5, right_nodes, "`-l select=` begins with the number of nodes. Every batch system reads one request a line."),
+        Criterion("the GPUs of each node", 0.5, right_gpus, "Everything behind select's number is for each node: `:ngpus=`."),
+        Criterion("the processes of each node", 0.5, right_processes, "`:mpiprocs=` is the number of MPI processes on each node."),
+        Criterion("the threads of each process", 0.5, right_threads, "`:ompthreads=` is the number of threads of each process."),
+        *(scatter if nodes > 1 else ()),
+        Criterion("the group", 0.5, right_group, "`-W group_list=`; `python -m handson site show` tells the group."),
+        Criterion("the time limit", 0.5, right_walltime, "`-l walltime=` with hours, minutes and seconds: 00:10:00."),
     )
-    return (check,)
+    judged = tuple(replace(criterion, judge=_of_the_job(criterion.judge)) for criterion in criteria)
+    return (Check("resources", requests, ({"nodes": nodes, "processes": processes, "program": program},), judged),)

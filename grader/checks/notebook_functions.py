@@ -18,11 +18,12 @@ import numpy
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
-from grader.probes.notebooks import decoded
+from grader.probes.notebooks import decoded, short, words
 
 PROBES = "grader.probes.notebooks"
 FOLDER = Path(__file__).resolve().parent.parent / "units"
 CALLS = 6  # of a student's function in one check
+TOLERANCE = 3e-6  # relative, of a number that a student's function returns: it may compute in float32
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,11 @@ class Call:
     mistakes: dict
 
 
-def function(gap, title, hint, points=2, whole=""):
-    """The check of a gap that is a function's body. whole: if it must return a whole number, and not a float of its value, the reason."""
+def function(gap, title, hint, points=2, whole="", uses=()):
+    """The check of a gap that is a function's body. whole: if it must return a whole number or a list of them, and not floats of their values,
+    the reason; uses: modules of the course that the notebook imports and that an answer may use."""
     form = {"values": [Array()], "whole": bool}
-    case, criterion = {"gap": gap, "whole": whole}, Criterion(title, points, _computes, hint)
+    case, criterion = {"gap": gap, "whole": whole, "uses": list(uses)}, Criterion(title, points, _computes, hint)
     return Check(gap, f"{PROBES}:value", (case,), (criterion,), given=_given, observed=lambda case: form)
 
 
@@ -51,21 +53,35 @@ def choice(gap, title, hint, points=1, of="prediction", before=None):
     return Check(gap, f"{PROBES}:{of}", (case,), (Criterion(title, points, _chosen, hint),), observed=lambda case: form)
 
 
-def prediction(gap, low, high, why, hint="Write a number that you have a reason for; it need not come true.", before=None, whole=False):
-    """The check of a prediction: an assignment of a number from `low` to `high` to the gap's name; whole: of a whole one. before: as for a
-    `choice`."""
-    case, criterion = {"name": gap, "before": before or {}}, Criterion("a prediction", 1, sensible(low, high, why, whole), hint)
+def prediction(gap, low, high, why, hint="Write a number that you have a reason for; it need not come true.", before=None, whole=False, also=()):
+    """The check of a prediction: an assignment of a number from `low` to `high`, or one of `also`, to the gap's name; whole: of a whole one.
+    before: as for a `choice`. What is computed from other values that the notebook measures above the gap passes: nobody has them."""
+    case, criterion = {"name": gap, "before": before or {}, "measured": low}, Criterion("a prediction", 1, sensible(low, high, why, whole, also), hint)
     return Check(gap, f"{PROBES}:prediction", (case,), (criterion,), observed=lambda case: {"value": float})
 
 
-def sensible(low, high, why, whole=False):
-    """A judge of predictions: numbers from `low` to `high` pass, if `whole` only whole ones; `why` says what is wrong with other numbers."""
+def sensible(low, high, why, whole=False, also=()):
+    """A judge of predictions: numbers from `low` to `high` and those of `also` pass, if `whole` only whole ones, all up to rounding; `why` says
+    what is wrong with other numbers."""
 
     def judge(seen, case, expected):
         value = seen[0]["value"]
-        return None if low <= value <= high and not (whole and value % 1) else f"`{case['name']}` is {value:g}: {why}"
+        allowed = [numpy.clip(value, low, high), *also]
+        if whole:
+            allowed = numpy.rint(allowed)
+        nearest = min(allowed, key=lambda one: abs(one - value))
+        return None if criteria.close(value, nearest) else f"`{case['name']}` is {criteria.apart(value, nearest, 6)[0]}: {why}"
 
     return judge
+
+
+def same(one, other):
+    """Whether `one` is `other` up to rounding, also of float32, which is relative to the largest number of a list, or of a table's column."""
+    one, other = numpy.asarray(one, dtype="float64"), numpy.asarray(other, dtype="float64")
+    if one.shape != other.shape or not (numpy.isfinite(one).all() and numpy.isfinite(other).all()):
+        return False
+    largest, least = numpy.abs(other).max(axis=0 if other.ndim else None, initial=0), criteria.TOLERANCE * max(1.0, numpy.abs(other).max(initial=0))
+    return bool((numpy.abs(one - other) <= TOLERANCE * largest + least).all())
 
 
 def calls(case):
@@ -105,26 +121,29 @@ def _computes(seen, case, expected):
     if len(found) != len(made):
         return f"it was called {len(made)} times, and {len(found)} values were returned"
     for call, value in zip(made, found):
-        if criteria.close(value, call.right):
+        if same(value, call.right):
             continue
         for sentence in call.mistakes:  # a mistake must explain all calls: a single call may agree with it by chance
-            if all(criteria.close(one, of_one.mistakes[sentence]) for of_one, one in zip(made, found)):
+            if all(same(one, of_one.mistakes[sentence]) for of_one, one in zip(made, found)):
                 return sentence
         if _rounded(found, [call.right for call in made]):
             return "the number is right, but rounded: return it as it is, and round where it is printed"
-        return f"for {_words(decoded(call.given))} it gives {_short(value)}; it should be {_short(call.right)}"
+        found, right = _told_apart(value, call.right)
+        if numpy.shape(value) != numpy.shape(call.right):
+            found, right = f"{_form(value)} {found}", f"{_form(call.right)} {right}"
+        return f"for {words(decoded(call.given))} it gives {found}; it should be {right}"
     if case["whole"] and not seen[0]["whole"]:
-        return f"the numbers are right, but floats such as {float(found[0])!r}: return whole numbers, as math.ceil and // give them, since {case['whole']}"
+        return f"the numbers are right, but floats such as {float(numpy.ravel(found[0])[0])!r}: return whole numbers, as math.ceil and // give them, since {case['whole']}"
     return None
 
 
 def _rounded(found, right):
     """Whether the values found are the right ones rounded, also down or up, to a number of digits; not if most are 0."""
-    if sum(not criteria.close(one, numpy.zeros_like(one)) for one in found) <= len(found) / 2:
+    if sum(not same(one, numpy.zeros_like(one)) for one in found) <= len(found) / 2:
         return False
     exact = [numpy.asarray(one, dtype="float64") for one in right]
     return any(
-        all(criteria.close(value, way(one * 10**digits) / 10**digits) for value, one in zip(found, exact))
+        all(same(value, way(one * 10**digits) / 10**digits) for value, one in zip(found, exact))
         for digits, way in itertools.product(range(4), (numpy.rint, numpy.floor, numpy.ceil))
     )
 
@@ -137,13 +156,11 @@ def _chosen(seen, case, expected):
     return None if found == entry["right"] else entry["mistakes"].get(found, entry["otherwise"].format(value))
 
 
-def _words(given):
-    return ", ".join(f"{name} = {_short(value)}" for name, value in given.items())
+def _form(value):
+    return ("the number", "the list", "the table")[min(numpy.ndim(value), 2)]
 
 
-def _short(value):
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key!r}: {_short(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, (list, tuple, numpy.ndarray)) and numpy.ndim(value):
-        return "[" + ", ".join(_short(one) for one in value[:6]) + ", ..." * (len(value) > 6) + "]"
-    return repr(value) if isinstance(value, str) else f"{float(value):.4g}"
+def _told_apart(one, other):
+    """Two values as texts, with more digits than usual where they would look the same."""
+    pairs = [(short(one, digits), short(other, digits)) for digits in (4, 6, 8, 12, 17)]
+    return next((pair for pair in pairs if pair[0] != pair[1]), pairs[-1])

@@ -1,5 +1,7 @@
 """Checks of the PyTorch track's scripts that several units share: what a gap must do, in public cases."""
 
+import itertools
+
 import numpy
 
 from grader.checks import criteria, sgd, training
@@ -15,22 +17,34 @@ def new_order_every_epoch(seen, case, expected):
         if any(sorted(order) != part for order in of_rank["orders"]):
             return f"{_who(rank, seen)}an epoch does not contain each of the {len(part)} images of the shard once"
     new = training.new_order_every_epoch("the sampler is not told which epoch it is, or always the same")
-    return new([{"parts": [of_rank["part"]], "orders": [of_rank["orders"]]} for of_rank in seen], case, expected)
+    if problem := new([{"parts": [of_rank["part"]], "orders": [of_rank["orders"]]} for of_rank in seen], case, expected):
+        return problem
+    if "ranks" in case and (problem := _batches_of_all(seen, expected["totals"])):
+        return problem
+    if alike := [rank for rank, of_rank in enumerate(seen) if of_rank["other"] == of_rank["orders"][-1]]:
+        return f"{_who(alike[0], seen)}another args.seed gives the images in the same order: `batches` has args.seed already, so leave its seed as it is"
+    return None
+
+
+def _batches_of_all(seen, totals):
+    """None, or a sentence where the ranks' batches have other numbers of images than the step divides by."""
+    for of_ranks in zip(*(of_rank["sizes"] for of_rank in seen)):
+        if (found := [sum(of_step) for of_step in itertools.zip_longest(*of_ranks, fillvalue=0)]) != totals:
+            return (
+                f"in the steps of an epoch the ranks have {criteria.some(found)} images, and `batches.totals`, by which a step divides, is "
+                f"{criteria.some(totals)}: `train_loader` must take its batches from `batches`"
+            )
+    return None
 
 
 def order_follows_epoch(seen, case, expected):
     for rank, of_rank in enumerate(seen):
-        who, right = _who(rank, seen), expected["orders"][rank]
-        resumed, whole = of_rank["resumed"], of_rank["orders"][2:]
-        for epoch, (of_resumed, of_whole) in enumerate(zip(resumed, whole), start=2):
+        for epoch, (of_resumed, of_whole) in enumerate(zip(of_rank["resumed"], of_rank["orders"][2:]), start=2):
             if of_resumed != of_whole:
                 return (
-                    f"{who}in epoch {epoch} a run begins with images {_begin(of_whole)}; the same run, resumed at epoch 2, with "
-                    f"{_begin(of_resumed)}: the number that is set must be `epoch`"
+                    f"{_who(rank, seen)}in epoch {epoch} a run begins with images {_begin(of_whole)}; the same run, resumed at epoch 2, with "
+                    f"{_begin(of_resumed)}: the order must follow from args.seed and `epoch` alone, not from what this run has done before"
                 )
-        for epoch, order in enumerate(of_rank["orders"]):
-            if order != right[epoch] and order in right:
-                return f"{who}epoch {epoch} has the order of epoch {right.index(order)}: set `epoch` itself, neither more nor less"
     return None
 
 
@@ -71,7 +85,7 @@ def parameters_of_model(seen, case, expected):
     problem = criteria.equal_on_all_ranks([of_rank["start"] for of_rank in seen], "after your code parameters")
     if problem:
         return problem
-    if not criteria.close(seen[0]["start"], expected["start"]):
+    if not criteria.close(seen[0]["start"], expected["start"], criteria.SINGLE):
         return "your code changes the parameters that the script has given to `model`"
     return None if all(of_rank["training"] for of_rank in seen) else "your code puts the model into evaluation mode: it is to be trained"
 
@@ -90,23 +104,29 @@ def mean_gradients(seen, case, expected):
         if 1 < (nodes := len(seen) // (per_node := case.get("ranks_per_node", len(seen)))) < len(seen):
             wrong["the mean is taken over the ranks of each node alone"] = expected["own"][rank - rank % per_node :][:per_node].mean(axis=0)
             wrong["the sum over the ranks is divided by the number of nodes, not of ranks"] = expected["sum"] / nodes
-        problem = criteria.explained(of_rank["gradients"], expected["mean"], wrong if len(seen) > 1 else {})
+        problem = criteria.explained(of_rank["gradients"], expected["mean"], wrong if len(seen) > 1 else {}, criteria.SINGLE)
         if problem is not None:
-            found, right = (numpy.abs(values).max() for values in (of_rank["gradients"], expected["mean"]))
+            found, right = criteria.apart(*(numpy.abs(values).max() for values in (of_rank["gradients"], expected["mean"])), 3)
+            if rank:
+                problem = "rank 0 has the mean, but not every rank: `all_reduce` gives it to all of them, `reduce` to one"
             problem = problem or _beside_the_mean(of_rank["gradients"], expected["mean"], expected["own"][rank])
-            return f"{problem} (on rank {rank} the largest is {found:.3g}; of the mean it is {right:.3g})"
+            return f"{problem} (on rank {rank} the largest is {found}; of the mean it is {right})"
     return None
 
 
 def _beside_the_mean(found, mean, own):
     """How a rank's gradients differ from the mean over the ranks. own: the rank's own."""
     if found.shape == mean.shape:
-        averaged = numpy.isclose(found, mean, 1e-8, 1e-8)
-        if averaged.any() and numpy.allclose(found[~averaged], own[~averaged], 1e-8, 1e-8):
+        averaged = numpy.isclose(found, mean, criteria.SINGLE, criteria.SINGLE)
+        if averaged.any() and numpy.allclose(found[~averaged], own[~averaged], criteria.SINGLE, criteria.SINGLE):
             return "the gradients of some parameters are the mean, those of the remaining ones the rank's own: all of them need it"
-        if times := sgd.ratio(found.ravel(), mean.ravel()):
-            return f"the gradients are {times:.3g} times the mean of all ranks' gradients"
+        if times := sgd.ratio(found.ravel(), mean.ravel(), 100 * criteria.SINGLE):
+            return f"the gradients are {criteria.apart(times, 1, 3)[0]} times the mean of all ranks' gradients"
     return "the gradients are not the mean of all ranks' gradients"
+
+
+def ranks_stay_equal(seen, case, expected):
+    return training.ranks_stay_equal(seen, case, expected, criteria.SINGLE)
 
 
 def step_as_one_batch(seen, case, expected):
@@ -122,20 +142,34 @@ def step_as_one_batch(seen, case, expected):
                 return f"{_who(rank, seen)}in one step {through} images go through the network, but the batch has {images}{once}"
             if len(passes) > 1:
                 return f"{_who(rank, seen)}a batch goes through the network in {len(passes)} parts, and batch normalisation takes each by itself: make one forward pass"
-    problem = training.one_big_batch(seen, case, expected)
+    problem = training.one_big_batch(seen, case, expected, criteria.SINGLE, lambda step: _factors(case, step))
     if problem and ": " not in problem:  # no misconception explains it
         return criteria.because(problem, _reported(seen, expected, steps=1) or "")
     return problem or _reported(seen, expected)
+
+
+def _factors(case, step):
+    """What training.one_big_batch takes: mistakes with `total`, the number of images of all ranks in a step."""
+    ranks, steps = len(case["lengths"]), -(-max(case["lengths"]) // case["batchsize"])
+    totals = numpy.sum([[len(part) for part in numpy.array_split(range(length), steps)] for length in case["lengths"]], axis=0)
+    total = totals[step % steps]
+    found = {
+        "`total // comm.size` drops the remainder, so that the step goes too far: use `/`": total / ranks / (total // ranks),
+        "the number of images of an epoch's first step is used in every step: use `total`": total / totals[0],
+        "the number of images of an epoch's last step is used in every step: use `total`": total / totals[-1],
+    }
+    return {sentence: factor for sentence, factor in found.items() if factor != 1}
 
 
 def _reported(seen, expected, steps=None):
     """None, or a sentence on `loss` or `outputs` of one of the first `steps`, which the script reports after each."""
     for number, (loss, classes) in enumerate(zip(expected["losses"][:steps], expected["classes"])):
         found = numpy.mean([of_rank["losses"][number] for of_rank in seen])
-        if not criteria.close(found, loss):
+        if not criteria.close(found, loss, criteria.SINGLE):
             mean = "the mean of the ranks' `loss`" if len(seen) > 1 else "`loss`"
             right = "the mean cross-entropy of the network's scores, over the images of all ranks," if len(seen) > 1 else "the mean cross-entropy of the network's scores"
-            return f"in step {number + 1} {mean} is {found:.4g}; {right} is {loss:.4g}"
+            shown, of_oracle = criteria.apart(found, loss)
+            return f"in step {number + 1} {mean} is {shown}; {right} is {of_oracle}"
         for rank, (of_rank, right) in enumerate(zip(seen, classes)):
             if of_rank["classes"][number] != right:
                 return f"{_who(rank, seen)}in step {number + 1} `outputs` are not the network's scores of the batch, from which the script computes the accuracy"
@@ -162,7 +196,7 @@ def device_of_rank(*cases):
 
 
 def shuffle(*cases):
-    form = {"part": [int], "orders": ([int],) * 4, "resumed": ([int],) * 2}
+    form = {"part": [int], "orders": ([int],) * 4, "sizes": ([int],) * 4, "resumed": ([int],) * 2, "other": [int]}
     return Check("shuffle", f"{PROBES}:shuffle", cases, ORDER_CRITERIA, oracle=f"{ORACLES}:shuffle", observed=lambda case: form)
 
 
@@ -190,7 +224,7 @@ STEP = Check(
 )
 BIG_BATCH = "the update of one big batch"
 STEP_CRITERIA = (
-    Criterion("equal parameters on all ranks", 1, training.ranks_stay_equal, "Forward must go through `replica`, which averages the gradients.", BIG_BATCH),
+    Criterion("equal parameters on all ranks", 1, ranks_stay_equal, "Forward must go through `replica`, which averages the gradients.", BIG_BATCH),
     Criterion(
         BIG_BATCH,
         2,
@@ -227,13 +261,13 @@ def split(gap, *cases):
 
 
 def run(task, *cases):
-    """The check of a whole script. On a single GPU the images differ and are shuffled into batches. With several ranks all images are
-    equal, because the result must not depend on which rank gets which image."""
+    """The check of a whole script. A step takes all images of an epoch, because the result must not depend on their order. With several ranks
+    all images are equal, because it must not depend on which rank gets which image either."""
     end = "the parameters of our own run, on all ranks"
     return Check(
         "run",
         f"{PROBES}:run",
-        tuple({"task": task, "images": 25, "epochs": 2, "batchsize": 9} | case for case in cases),
+        tuple({"task": task, "images": 25, "epochs": 2, "batchsize": 25} | case for case in cases),
         (
             Criterion("rank 0 alone reports the throughput", 1, training.rank_0_reports, "Printing and saving are the duties of rank 0.", end),
             Criterion("result.json tells what was run", 1, training.result_of_run, "What is counted at the end goes into result.json.", end),

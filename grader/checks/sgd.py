@@ -35,7 +35,7 @@ def updates(library, double_buffering=False):
         start, of_ranks, lr, late = expected["start"], expected["gradients"], case["lr"], case.get("double_buffering", False)
         if late != double_buffering:
             return None
-        mean, several = of_ranks.mean(axis=0), case["unit"] == "multi_node"
+        mean, several = of_ranks.mean(axis=0), "ranks_per_node" in case
 
         def after(gradients, late=late):
             return numpy.stack([*[start] * (several + late), *trace(start, gradients[several : len(gradients) - late], lr=lr)])
@@ -52,12 +52,12 @@ def updates(library, double_buffering=False):
                 return problem
             found, right = found[several + late :], after(mean)[several + late :]
             moved, should = (numpy.abs(values[-1] - start).max() for values in (found, right))
-            mistake = _mistake(found, mean[several:], lr, library, case.get("workers", len(seen)), several)
+            rest = lr, library, case.get("workers", len(seen)), several
+            mistake = _mistake(found, mean[several:], *rest) or _mistake_of_some(found, right, mean[several:], *rest)
             sentence = mistake or "the updates are not those of SGD with momentum"
-            return (
-                f"{sentence}: {len(right) - 1} updates move parameters by up to {moved:.2g}; with learning rate "
-                f"{lr} and momentum {MOMENTUM} by up to {should:.2g}"
-            )
+            if f"{moved:.2g}" == f"{should:.2g}":
+                return sentence
+            return f"{sentence} ({len(right) - 1} updates move parameters by up to {moved:.2g}, and those of the script by up to {should:.2g})"
         return None
 
     return judge
@@ -71,6 +71,7 @@ def _at_divided_rate(change, before, step, workers):
 def _with_other_ranks(found, rank, case, start, of_ranks, after):
     """What a rank of several does wrong together with the other ranks, or None. after(gradients, late): the parameters that follow."""
     late, per_node = case.get("double_buffering", False), case["ranks_per_node"]
+    first_two_lost = numpy.stack([start, start, *trace(start, of_ranks.mean(axis=0)[2:], lr=case["lr"])])
     of_node = of_ranks[rank - rank % per_node :][:per_node].mean(axis=0)
     if len(of_ranks) > 1 and criteria.close(found, trace(start, of_ranks[rank], lr=case["lr"])):
         return "each rank updates with its own gradients: nothing takes their mean (keep what create_multi_node_optimizer returns)"
@@ -78,6 +79,8 @@ def _with_other_ranks(found, rank, case, start, of_ranks, after):
         if late:
             return "double buffering is not switched on: args.double_buffering goes to create_multi_node_optimizer"
         return "double buffering applies each batch's gradients one update later; whether it is on is for args.double_buffering to say"
+    if not late and criteria.close(found, first_two_lost):
+        return "the optimizer is made multi-node twice, and each loses its first update, which makes parameters equal: call create_multi_node_optimizer once"
     if criteria.close(found, after(of_node)):
         return f"rank {rank} updates with the mean of the ranks of its node alone: create_multi_node_optimizer needs `comm`, which has all ranks"
     if not criteria.close(found[1], start):
@@ -104,9 +107,12 @@ def _mistake(found, gradients, lr, library, workers, averaged):
         return "it uses Nesterov's momentum; the lecture's is the plain one"
     next_rate = ratio(second - MOMENTUM * first, gradients[1])
     if next_rate is not None and not criteria.close(next_rate / rate, 1, 1e-4):
+        if criteria.close(rate, lr) and library == "Chainer":
+            return f"the learning rate is {next_rate:.3g} after an epoch, and {lr:.3g} before: it stays args.lr in the whole run"
         if criteria.close(rate, lr):
             return f"the gradients are dampened ({1 - next_rate / lr:.3g} of them is lost): leave `dampening` at 0"
-        return f"the gradients are changed before they are used: by {rate / lr:.2g} in one update, by {next_rate / lr:.2g} in the next"
+        one, other = criteria.apart(rate / lr, next_rate / lr, 2)
+        return f"the gradients are changed before they are used: by {one} in one update, by {other} in the next"
     if not criteria.close(rate, lr):
         if criteria.close(rate, DEFAULTS[library]):
             return f"the learning rate is not args.lr ({library}'s default, {rate:g}, is used)"
@@ -115,24 +121,32 @@ def _mistake(found, gradients, lr, library, workers, averaged):
             return f"the learning rate is divided by the number of workers, but {who}: give the optimizer args.lr"
         if workers > 1 and criteria.close(rate, lr * workers):
             return "the learning rate is multiplied by the number of workers: this script trains with args.lr"
-        return f"the learning rate is {rate:.4g}, not args.lr, which is {lr:g}"
+        found, right = criteria.apart(rate, lr)
+        return f"the learning rate is {found}, not args.lr, which is {right}"
     momentum = ratio(second / lr - gradients[1], first / lr)
     if momentum is None:
         return None
-    return "it updates without momentum" if abs(momentum) < 1e-9 else f"the momentum is {momentum:.3g}, not {MOMENTUM}"
+    return "it updates without momentum" if abs(momentum) < 1e-9 else f"the momentum is {criteria.apart(momentum, MOMENTUM, 3)[0]}, not {MOMENTUM}"
 
 
-def of_gradient(found, right, start, step):
+def _mistake_of_some(found, right, gradients, *rest):
+    """What the first two updates show of those parameters that are updated in a wrong way, if some are updated in the right one; else None."""
+    wrong = (numpy.abs(found - right) > criteria.TOLERANCE * max(1.0, numpy.abs(right).max())).any(axis=0)
+    mistake = _mistake(found[:, wrong], gradients[:, wrong], *rest) if wrong.any() and not wrong.all() else None
+    return mistake and f"for {wrong.sum()} of the {len(wrong)} parameters {mistake}"
+
+
+def of_gradient(found, right, start, step, tolerance=1e-6):
     """How many times as far as it should an update goes along its gradient; None if it goes another way. found, right: the parameters after
     each update; start: those before; step: the first update in which they differ."""
     trace = [start, start, *right]
     coasting = trace[step + 1] + MOMENTUM * (trace[step + 1] - trace[step])
-    return ratio(found[step] - coasting, right[step] - coasting)
+    return ratio(found[step] - coasting, right[step] - coasting, tolerance)
 
 
-def ratio(one, other):
-    """The number that `other` is multiplied by to give `one`, or None if there is none."""
+def ratio(one, other, tolerance=1e-6):
+    """The number that `other` is multiplied by to give `one`, up to a relative tolerance, or None if there is none."""
     if not other.any():
         return None
     ratio = float(one @ other / (other @ other))
-    return ratio if numpy.allclose(one, ratio * other, rtol=1e-6, atol=1e-9) else None
+    return ratio if numpy.allclose(one, ratio * other, rtol=tolerance, atol=tolerance / 1000) else None

@@ -228,8 +228,8 @@ def _readable():
     except UnicodeDecodeError:  # from zipfile, for a name that is marked as UTF-8 and is not
         raise Refused("holds a file name that is not UTF-8: rename it") from None
     except BROKEN as error:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise Refused(f"can't be read ({shown(reason)}): pack it anew") from None
+        reason = getattr(error, "strerror", None) or "it is damaged, or no archive of the kind that its name says"
+        raise Refused(f"can't be read ({reason}): pack it anew") from None
 
 
 def _folder(path):
@@ -323,7 +323,7 @@ class _Forward:
 
     def seek(self, position):
         if position < self.position:
-            raise tarfile.ReadError("an entry of negative size")
+            raise Refused("holds an entry of negative size: pack it anew")
         while self.position < position and self.content(min(position - self.position, 1_000_000)):
             pass
 
@@ -338,7 +338,7 @@ def _tar(path):
         stream = _Forward(stack.enter_context(gzip.open(file)) if zipped else file, path)
         for member in tarfile.TarFile(fileobj=stream, mode="r"):
             if member.size < 0:
-                raise tarfile.ReadError("an entry of negative size")
+                raise Refused("holds an entry of negative size: pack it anew")
             kinds = {"a sparse file": member.issparse(), "file": member.isreg(), "folder": member.isdir(), "a link": member.issym() or member.islnk()}
             kind = next((kind for kind, is_it in kinds.items() if is_it), "a device or a pipe")
             yield member.name, kind, time, lambda limit, member=member: stream.content(min(limit, member.size))

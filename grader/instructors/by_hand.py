@@ -74,7 +74,7 @@ def _student(folder, name):
     students = rules.of_students(rules.in_gradebook(rules.read(), attempts), attempts)
     as_group = {one.student: group for group, pool in students.values() for one in pool if one.student not in students}
     plain = {one.student: one.name for one in attempts}
-    known = {student: plain.get(student, re.sub(r"_\d+$", "", student)) for student in students}
+    known = {student: plain.get(student, re.sub(r"_[0-9]+$", "", student)) for student in students}
     known |= {group: group for group, _ in students.values() if group} | {student: student for student in as_group}
     student, others = meant(name, known)
     if others:

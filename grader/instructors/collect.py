@@ -33,14 +33,16 @@ from handson.files import COURSE
 from handson.submit import LARGEST
 
 ROOT = COURSE
-MOODLE = re.compile(r"(?P<name>.+?)(_(?P<number>\d+))?_assignsubmission_file(_(?P<file>.*))?", re.DOTALL)
-CANVAS = re.compile(r"(?P<name>[^_]+)_((?P<late>LATE)_)?(?P<number>\d+)_(?P<order>\d+)_(?P<file>.+)", re.DOTALL)
-ANONYMOUS = re.compile(r"((?P<late>LATE)_)?(?P<name>anon_[^_]+)(?P<number>)_(?P<order>\d+)_(?P<file>.+)", re.DOTALL)
-DROPPED = re.compile(r"(?P<name>.+)\.(?P<time>\d{8}T\d{6}Z)\.[0-9a-f]{12}(\.zip)?")
-IGNORED = re.compile(r"^\.|^__MACOSX$|_assignsubmission_(?!file)")  # Moodle's online texts are in folders of their own
+MOODLE = re.compile(r"(?P<name>.+?)(_(?P<number>\d+))?_assignsubmission_file(_(?P<file>.*))?", re.DOTALL | re.ASCII)
+CANVAS = re.compile(r"(?P<name>[^_]+)_((?P<late>LATE)_)?(?P<number>\d+)_(?P<order>\d+)_(?P<file>.+)", re.DOTALL | re.ASCII)
+ANONYMOUS = re.compile(r"((?P<late>LATE)_)?(?P<name>anon_[^_]+)(?P<number>)_(?P<order>\d+)_(?P<file>.+)", re.DOTALL | re.ASCII)
+DROPPED = re.compile(r"(?P<name>.+)\.(?P<time>\d{8}T\d{6}Z)\.[0-9a-f]{12}(\.zip)?", re.ASCII)
+HIDDEN = re.compile(r"\.|__MACOSX$")
+ONLINE = re.compile(r"((?!_assignsubmission_).)+_assignsubmission_(?!file)", re.DOTALL)  # Moodle's online texts are in folders of their own
 PACKED = (*archives.SUFFIXES, *archives.UNREADABLE)
 LOOSE = tuple(LARGEST)  # a student's work, outside of a folder or an archive
 LARGE = 500_000  # bytes of a notebook whose outputs are left out
+RENAME = "give each group in Moodle a name of its own, then download the submissions and the worksheet again"
 SPAN = 3600  # seconds: what a zip was written in says nothing of when its parts were handed in
 
 
@@ -101,10 +103,11 @@ def collect(submissions, workplace, expected, say=lambda line: None, listed=(), 
     return collected
 
 
-def names(submissions):
-    """{student: the names of what a learning platform gave out of each, in the order of attempts}. Raises CollectError."""
+def names(submissions, listed=()):
+    """{student: the names of what a learning platform gave out of each, in the order of attempts}. listed: what is known of students (Listed).
+    Raises CollectError."""
     with _opened(Path(submissions)) as entries:
-        attempts, _ = _by_student(submissions, entries, (), lambda line: None)
+        attempts, _ = _by_student(submissions, entries, listed, lambda line: None)
         ordered = {student: sorted(of_student, key=lambda one: one.who.order) for student, of_student in attempts.items()}
         return {student: [attempt.entries[0].name for attempt in of_student] for student, of_student in ordered.items()}
 
@@ -119,7 +122,7 @@ def _opened(submissions):
     except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
         if isinstance(error, OneSentence):
             raise
-        raise CollectError(f"{submissions} can't be read ({getattr(error, 'strerror', None) or error}): download it again, or unpack it") from None
+        raise CollectError(f"{submissions} can't be read ({getattr(error, 'strerror', None) or 'it is damaged, or no zip'}): download it again, or unpack it") from None
 
 
 def _is_named(entry):
@@ -133,7 +136,7 @@ def _by_student(submissions, entries, listed, say):
     if room := next((entry.name for entry in entries if entry.is_folder and entry.name in ("exercises", "notebooks")), None):
         raise CollectError(f"{submissions} is one submission, for it has {room}/: name the folder that it is in")
     attempts, same_number, loose = defaultdict(list), defaultdict(set), {}
-    found = [(entry, _who(entry)) for entry in entries if not IGNORED.search(entry.name)]
+    found = [(entry, _who(entry)) for entry in entries if not HIDDEN.match(entry.name) and not _online(entry)]
     numbers = {who.number for _, who in found if who.number}
     known = [*(who for _, who in found if who.number), *(one for one in listed if one.number not in numbers)]
     known = {one.student: (one.name, one.number) for one in known}
@@ -157,6 +160,7 @@ def _by_student(submissions, entries, listed, say):
         packed.append(Attempt((*beside, *(entry for entry, _ in files)), who))
     if not attempts:
         raise CollectError(f"{submissions} is empty: it should hold a folder or an archive for each student")
+    in_groups([attempt.who for (attempt, *_) in attempts.values()], {one.group for one in listed})  # raises if it can't tell which group is meant
     of_name = defaultdict(list)
     for student in attempts:
         of_name[alike(student)].append(student)
@@ -198,6 +202,27 @@ def alike(name):
     return " ".join(unicodedata.normalize("NFKC", name).casefold().replace("_", " ").split())
 
 
+def in_groups(submissions, groups):
+    """{student: the one of `groups` in Moodle's worksheet} of those `submissions` (with a student and a name) that are a group's. Raises
+    CollectError if that is not certain.
+
+    Moodle writes the underscores of a group's name as spaces. A name that is written in another way means the only group that is alike.
+    """
+    written, similar = defaultdict(set), defaultdict(set)
+    for group in filter(None, groups):
+        similar[alike(group)].add(group)
+        for name in (group, group.replace("_", " ")):
+            written[_clean(name)].add(group)
+    of_group = {}
+    for one in submissions:
+        meant = sorted(written.get(one.name) or similar.get(alike(one.name), ()))
+        if len(meant) > 1:
+            raise CollectError(f"{archives.shown(one.student)} could be of the group {' or '.join(map(repr, meant))}: {RENAME}")
+        if meant and (other := of_group.setdefault(meant[0], one.student)) != one.student:
+            raise CollectError(f"{archives.shown(other)} and {archives.shown(one.student)} could both be of the group {meant[0]!r}: {RENAME}")
+    return {student: group for group, student in of_group.items()}
+
+
 def _times(attempts, listed, zone, say):
     """{student: when the last attempt was handed in, in UTC}, as the platform lists it, or else by the times in its zip.
 
@@ -207,9 +232,10 @@ def _times(attempts, listed, zone, say):
     for one in (one for one in listed if one.handed_in):
         by_number[one.number] = one.handed_in
         if one.group:
-            by_group[alike(one.group)].append(one.handed_in)
+            by_group[one.group].append(one.handed_in)
+    of_student = in_groups([attempt.who for (attempt, *_) in attempts.values()], {one.group for one in listed})
     for student, (attempt, *_) in attempts.items():
-        if found := max(by_group.get(alike(attempt.who.name), ()), default=None) or by_number.get(attempt.who.number):
+        if found := max(by_group.get(of_student.get(student), ()), default=None) or by_number.get(attempt.who.number):
             times[student] = found
     if times or say is None or all(attempt.who.file is None for of_student in attempts.values() for attempt in of_student):
         return times
@@ -272,7 +298,7 @@ def _handed_in(entry):
     if entry.is_link:
         return [(entry,)]
     try:
-        inside = [one for one in entry.inside() if not IGNORED.search(one.name)]
+        inside = [one for one in entry.inside() if not HIDDEN.match(one.name)]
     except OSError:
         return [(entry,)]  # reading it will raise the same error, which is then reported
     if any(one.is_folder for one in inside):
@@ -306,6 +332,11 @@ def _time(text):
         return datetime.strptime(text, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).isoformat()
     except ValueError:
         return None
+
+
+def _online(entry):
+    """Whether an entry is what Moodle gives out beside files, by the first mark in its name: students choose what follows."""
+    return bool(ONLINE.match(entry.name)) and not (ANONYMOUS.fullmatch(entry.name) or CANVAS.fullmatch(entry.name))
 
 
 def _ambiguous(entry):

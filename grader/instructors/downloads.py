@@ -36,12 +36,14 @@ class OnDisk:
 
 
 class InZip:
-    """The same, in the zip of a class. path: its name there; infos: the entry of the file, or those of all files in the folder."""
+    """The same, in the zip of a class. path: its name there; infos: the entry of the file, or those of all files in the folder, without hidden
+    ones. If all of them are hidden they count: somebody has handed them in."""
 
     is_link = False
 
     def __init__(self, archive, path, infos):
-        self.archive, self.path, self.infos = archive, path, infos
+        self.archive, self.path, self.all_infos = archive, path, infos
+        self.infos = tuple(info for info in infos if not HIDDEN.search(info.filename[len(path) :])) or infos
         self.name, self.is_folder = path.rpartition("/")[2], infos[0].filename != path
         self.place = infos[0].header_offset
         self.time = self.moment(None).timestamp()
@@ -76,11 +78,11 @@ def opened(submissions, is_submission):
         yield OnDisk(submissions).inside()
         return
     with zipfile.ZipFile(submissions) as archive:
-        infos, before = [info for info in archive.infolist() if not info.is_dir() and not HIDDEN.search(info.filename)], ""
+        infos, before = [info for info in archive.infolist() if not info.is_dir()], ""
         tops = _tops(archive, infos, before)
         while len(tops) == 1 and tops[0].is_folder and not is_submission(tops[0]):
             before = f"{tops[0].path}/"
-            tops = _tops(archive, infos, before)
+            tops = _tops(archive, tops[0].all_infos, before)
         yield tops
 
 
@@ -88,4 +90,4 @@ def _tops(archive, infos, before):
     of_top = defaultdict(list)
     for info in infos:
         of_top[info.filename[len(before) :].split("/")[0]].append(info)
-    return [InZip(archive, before + top, tuple(of_top[top])) for top in sorted(of_top) if top]
+    return [InZip(archive, before + top, tuple(of_top[top])) for top in sorted(of_top) if top and not HIDDEN.match(f"{top}/")]

@@ -36,6 +36,10 @@ def export(folder, to, submissions=None, say=print):
     if to == "moodle" and sheet and of_class and (sentence := sheet.too_low(of_class[0].max_grade)):
         say(sentence)
     entries = _for_moodle(of_class, sheet) if to == "moodle" else _for_canvas(of_class, submissions)
+    whose = {}
+    for student, name in ((student, name) for student, names in entries.items() for name in names):
+        if (other := whose.setdefault(name, student)) != student:
+            raise ExportError(f"the feedback of {other} and of {student} would have one name, {name}: give one of them another name, then grade again")
     out = folder / f"{to}_feedback.zip"
     try:
         with written_aside(out, durable=False) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as pack:
@@ -56,14 +60,8 @@ def export(folder, to, submissions=None, say=print):
 
 def _for_moodle(of_class, sheet):
     """{student: the names of folders}: for a group, one for each of its members."""
-    return {
-        score.student: [f"{_plain(name)}_{number}_assignfeedback_file_" for name, number in _members(score.submission, sheet) if number]
-        for score in of_class
-    }
-
-
-def _members(submission, sheet):
-    return sheet and sheet.members(submission.name) or [(submission.name, submission.number)]
+    members = sheet.members(of_class) if sheet else {score.student: [(score.submission.name, score.submission.number)] for score in of_class}
+    return {student: [f"{_plain(name)}_{number}_assignfeedback_file_" for name, number in found if number] for student, found in members.items()}
 
 
 def _plain(name):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from grader import notebook_cells
 from grader.course import UNITS, most_points
-from grader.gaps import BEGIN, GapError, exercise
+from grader.gaps import BEGIN, GapError, exercise, text_lines
 from grader.instructors.notebook_answers import recorded_files
 from grader.instructors.reports.in_words import head
 from grader.instructors.rules import FILE, NONE, read
@@ -172,7 +172,7 @@ def _refuse_cells_that_are_lost(given, source):
 
 
 def _line(source, gap):
-    lines = enumerate(source.read_text().splitlines(), start=1)
+    lines = enumerate(text_lines(source.read_text()), start=1)
     return next(number for number, line in lines if (begin := BEGIN.fullmatch(line)) and begin[2] == gap.name)
 
 

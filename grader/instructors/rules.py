@@ -192,7 +192,7 @@ def in_gradebook(rules, attempts):
     members = dict.fromkeys(one for group in rules.groups.values() for one in group)
     names, sentences = {}, []
     for asked in rules.students | members:
-        without_number = [student for student in called[re.sub(r"_\d+$", "", asked).casefold()] if student == students[student]]
+        without_number = [student for student in called[re.sub(r"_[0-9]+$", "", asked).casefold()] if student == students[student]]
         alike = called[asked.casefold()] or without_number
         names[asked] = asked if asked in students or len(alike) != 1 else alike[0]
         if len(alike) > 1 and asked not in students:

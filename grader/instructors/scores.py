@@ -268,7 +268,7 @@ def _shown(student, pool, units):
     if shown.student == student:
         return shown
     own = [attempt for attempt in pool if attempt.student == student]
-    named = re.fullmatch(r"(?P<name>.+)_(?P<number>\d+)", student)
+    named = re.fullmatch(r"(?P<name>.+)_(?P<number>[0-9]+)", student)
     who = {"name": own[-1].name, "number": own[-1].number} if own else named.groupdict() if named else {"name": student, "number": ""}
     return replace(shown, student=student, **who)
 

@@ -19,7 +19,7 @@ from itertools import islice
 import numpy as np
 
 from grader import exercises
-from grader.gaps import GapError, find
+from grader.gaps import GapError, find, text_lines
 from grader.instructors.collect import newest
 from grader.notebook_cells import NotebookError
 
@@ -203,9 +203,9 @@ def _joined(parts):
 
 def _known(file, given, solved):
     names = frozenset(match["name"] for match in TOKEN.finditer(given) if match["name"]) | set(keyword.kwlist) | set(dir(builtins))
-    lines = frozenset(("", *(line.strip() for line in given.splitlines())))
+    lines = frozenset(("", *(line.strip() for line in text_lines(given))))
     runs = frozenset(run for run, _ in _runs(file, _tokens(_lines(solved, lines), names)))
-    return _Known(names, lines | {line.strip() for line in solved.splitlines()}, runs)
+    return _Known(names, lines | {line.strip() for line in text_lines(solved)}, runs)
 
 
 def _filled(files, known):
@@ -216,7 +216,7 @@ def _filled(files, known):
 
 def _lines(text, told):
     """(number, text) of the lines that are not in `told`."""
-    return [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip() not in told]
+    return [(number, line) for number, line in enumerate(text_lines(text), start=1) if line.strip() not in told]
 
 
 def _tokens(lines, names):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from grader.instructors.collect import Listed, alike
+from grader.instructors.collect import Listed, alike, in_groups
 from handson.errors import OneSentence
 from handson.files import written_aside
 
@@ -43,15 +43,20 @@ class Worksheet:
         return [self._listed(row, zone) for row in self.rows if _number(row)]
 
     def _listed(self, row, zone):
-        return Listed(_student(row), _name(row), _number(row), row.get(GROUP, "").strip(), _handed_in(row, zone))
+        return Listed(_student(row), _name(row), _number(row), _group(row), _handed_in(row, zone))
 
     def grades(self, scores):
-        """(row, its Score or None) for each row; a group's score is that of all of its members."""
-        groups = {alike(row[GROUP]) for row in self.rows if row.get(GROUP)}
-        by_group = {name: score for score in scores if (name := alike(score.submission.name)) in groups}
-        own = [score for score in scores if alike(score.submission.name) not in groups]  # the number of a group can be a student's, too
+        """(row, its Score or None) for each row; a group's score is that of all of its members. Raises CollectError if groups can't
+        be told apart."""
+        of_moodle = self._in_groups(score.submission for score in scores)
+        by_group = {of_moodle[score.student]: score for score in scores if score.student in of_moodle}
+        own = [score for score in scores if score.student not in of_moodle]  # the number of a group can be a student's, too
         by_number = {score.submission.number: score for score in own if score.submission.number}
-        return [(row, by_group.get(alike(row.get(GROUP, ""))) or by_number.get(_number(row))) for row in self.rows]
+        return [(row, by_group.get(_group(row)) or by_number.get(_number(row))) for row in self.rows]
+
+    def _in_groups(self, submissions):
+        """As `in_groups`, for the groups of the worksheet."""
+        return in_groups(submissions, set(map(_group, self.rows)))
 
     def missing(self, collected, groups):
         """The students who have submitted according to Moodle, and of whom no Submission is `collected`. groups: {name: students} of the course."""
@@ -64,12 +69,13 @@ class Worksheet:
     def _without(self, collected, groups):
         """The rows of students of whom no Submission is `collected`."""
         names = {alike(name) for one in collected for name in (one.name, one.student)}
-        of_moodle = {alike(row[GROUP]) for row in self.rows if row.get(GROUP)}
-        numbers = {one.number for one in collected if alike(one.name) not in of_moodle}  # the number of a group can be a student's, too
+        of_moodle = self._in_groups(collected)
+        there = set(of_moodle.values())
+        numbers = {one.number for one in collected if one.student not in of_moodle}  # the number of a group can be a student's, too
         together = {alike(one) for group, members in groups.items() if names & set(map(alike, (group, *members))) for one in members}
 
         def is_there(row):
-            handed_in = _number(row) in numbers or names & {alike(_student(row)), alike(row.get(GROUP, ""))}
+            handed_in = _number(row) in numbers or alike(_student(row)) in names or _group(row) in there
             return handed_in or together & {alike(_student(row)), alike(_name(row))}  # course.toml need not give the number
 
         return [row for row in self.rows if _number(row) and not is_there(row)]
@@ -81,12 +87,13 @@ class Worksheet:
             if lowest < highest:
                 return f"Moodle's maximum grade is {lowest:g}, and it ignores higher ones; here the highest is {highest:g}: change it in Moodle, or `scale` in course.toml."
 
-    def members(self, group):
-        """(name, number) of each student in a group."""
-        if GROUP not in self.head:
-            return []
-        wanted = alike(group)
-        return [(_name(row), _number(row)) for row in self.rows if row.get(GROUP) and alike(row[GROUP]) == wanted]
+    def members(self, scores):
+        """{student of a Score: the name and number of each student in the worksheet whose Score it is}. Raises as `grades`."""
+        found = {score.student: [] for score in scores}
+        for row, score in self.grades(scores):
+            if score and _number(row):
+                found[score.student].append((_name(row), _number(row)))
+        return found
 
 
 def read(path):
@@ -130,7 +137,7 @@ def kept(folder):
 
 def _number(row):
     """The number in "Participant 12345", whatever Moodle's language."""
-    found = re.search(r"\d+$", row.get("Identifier", "").strip())
+    found = re.search(r"[0-9]+$", row.get("Identifier", "").strip())
     return found[0] if found else ""
 
 
@@ -144,6 +151,10 @@ def _student(row):
 
 def _name(row):
     return row.get(FULL_NAME, "").strip() or "Participant"
+
+
+def _group(row):
+    return row.get(GROUP, "").strip()
 
 
 def _handed_in(row, zone):

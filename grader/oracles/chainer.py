@@ -20,7 +20,7 @@ def optimizer(rank, ranks, case):
 def updater(rank, ranks, case):
     """{"start": the parameters at first; "right": those (ranks, updates, parameters) after each update of one process that takes the workers'
     batches as one batch; sentence on a misconception: the parameters that it leads to}."""
-    workers, several_nodes = case.get("workers", case.get("ranks", 1)), case["unit"] == "multi_node"
+    workers, several_nodes = case.get("workers", case.get("ranks", 1)), "ranks_per_node" in case
     rules = {"right": {}}
     rules["the images come to the network as they are stored: batches do not go through `convert`"] = {"converted": False}
     rules["it trains with the batches of the test set"] = {"test_set": True}
@@ -74,7 +74,7 @@ def _move(model, steps):
 
 def run(rank, ranks, case):
     """Parameters at the end of a run in one process with all images in each step."""
-    seed, spent = case["seed"] % 1000, int(case["task"] == "multi_node")  # ChainerMN's first update only makes the parameters equal
+    seed, spent = case["seed"] % 1000, int("ranks_per_node" in case)  # ChainerMN's first update only makes the parameters equal
     images = Enlarge(NetworkOfRun.SIZE)(list(pictures(case["images"], seed)), None)
     numpy.random.seed(seed)
     model = L.Classifier(NetworkOfRun())

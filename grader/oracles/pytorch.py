@@ -24,7 +24,7 @@ def step(rank, ranks, case):
     rules["each batch makes two updates: `optimizer.step()` belongs there once"] = {"update": 2}
     rules["the parameters never change: `optimizer.step()` comes after `backward()`, with the gradients not yet cleared"] = {"update": 0}
     rules["a softmax is taken before the loss: `F.cross_entropy` needs the network's scores as they are"] = {"softmax": True}
-    if case["unit"] != "single_gpu":
+    if "ranks" in case:
         size, images = len(case["lengths"]), "total"
         rules["the gradients are divided by the number of ranks once too often: DistributedDataParallel takes their mean over the ranks, so "
               "multiply the loss by comm.size, and divide nothing afterwards"] = {"scale": 1 / size}  # fmt: skip
@@ -32,7 +32,7 @@ def step(rank, ranks, case):
             rules["the loss is multiplied by the number of nodes, not by comm.size, the number of ranks"] = {"scale": nodes / size}
         rules["the gradients are multiplied by the number of ranks once too often: DistributedDataParallel takes their mean over the ranks "
               "already"] = {"scale": size}  # fmt: skip
-        rules["rank 0 updates with its own gradients alone: `outputs` come from `replica`, which averages them"] = {"scale": size, "ranks": 1}
+        rules["rank 0 updates with its own gradients alone: `outputs` come from `replica`, which averages them unless `no_sync` switches that off"] = {"scale": size, "ranks": 1}
         rules["the gradients are the sum over the images, not the mean: divide by `total`"] = {"scale": images}
         rules["each rank divides by its own number of images: a rank with fewer images then weighs as much as one with more; divide by "
               "`total`"] = {"weights": "own"}  # fmt: skip
@@ -102,7 +102,8 @@ def replica(rank, ranks, case):
 
 
 def shuffle(rank, ranks, case):
-    """{"orders": for each rank the order of its images when the sampler was given the epoch 0, 1, 2, ...}."""
+    """{"orders": for each rank the order of its images when the sampler was given the epoch 0, 1, 2, ...; "totals": in each step the images of
+    all ranks}."""
     orders, begin = [], 0
     for rank, length in enumerate(case["lengths"]):
         sampler, of_rank = EpochBatches(case["lengths"], rank, case["batchsize"], seed_of(case)), []
@@ -111,13 +112,13 @@ def shuffle(rank, ranks, case):
             of_rank.append([begin + number for numbers in sampler for number in numbers])
         orders.append(of_rank)
         begin += length
-    return {"orders": orders}
+    return {"orders": orders, "totals": sampler.totals}
 
 
 def run(rank, ranks, case):
     """Parameters at the end of a run in one process, in which each step takes the images of all ranks of `case`."""
     seed, images = case["seed"] % 1000, case["images"]
-    data = pictures(images, case["task"] != "single_gpu", seed)
+    data = pictures(images, "ranks" in case, seed)
     batches = EpochBatches([images], 0, case["batchsize"] * case.get("ranks", 1), seed)
     torch.manual_seed(seed)
     model = ConvNet(10)

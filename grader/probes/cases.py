@@ -29,6 +29,11 @@ def each(rank, ranks, works):
     return [_do(rank, ranks, *work) for work in works]
 
 
+def dealt(rank, ranks, works):
+    """As `each`, but a rank takes only every `ranks`-th of `works`, which are for one rank."""
+    return [_do(0, 1, *work) for work in works[rank::ranks]]
+
+
 def independent(rank, ranks, works, limits=None):
     """As `each`, for works that don't depend on each other: a work that raises an error on all ranks gives None, and the rest still run.
 

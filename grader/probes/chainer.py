@@ -1,5 +1,6 @@
 """Probes for the Chainer track: each runs one gap in its place in the script, with data of its own, and observes what it does."""
 
+import contextlib
 import tempfile
 from numbers import Integral
 from pathlib import Path
@@ -10,7 +11,7 @@ import chainer
 import chainer.functions as F
 import chainer.links as L
 import numpy
-from chainer.dataset import concat_examples
+from chainer.dataset import concat_examples, convert
 from chainer.datasets import SubDataset
 from chainer.iterators import SerialIterator
 from chainer.serializers import DictionarySerializer, NpzDeserializer
@@ -20,8 +21,8 @@ from grader.box.rank import Wrong
 from grader.probes import whole
 from grader.probes.communicator import join
 from grader.probes.marks import marks, told
-from grader.probes.script import Enough, Script, only_one, options_of
-from handson.chainer import communicators, optimizers, reports
+from grader.probes.script import Enough, Script, only_one, options_of, reported_numbers
+from handson.chainer import communicators, optimizers, reports, updaters
 from handson.chainer import data as handson_data
 from handson.chainer import devices as handson_devices
 from handson.chainer import model as handson_model
@@ -30,19 +31,41 @@ from handson.chainer.optimizers import create_multi_node_optimizer
 from handson.training import banner, data
 from handson.training.data import ImageDataset
 
-CPU = chainer.get_device("@numpy")
+SIZE = 2  # args.size, and the pixels of an image's side, so that images have the shape of enlarged ones
+
+
+class OwnDevice(chainer.backend.CpuDevice):
+    """What `devices.use` gives in a probe: as a GPU, it has a name that leads back to it, and converters know it by a number."""
+
+    name = "@numpy:0"
+
+    class Number(int):
+        """-1, with which NumPy's arrays stay as they are, but no other object that is."""
+
+
+DEVICE, NUMBER = OwnDevice(), OwnDevice.Number(-1)
+
+
+def get_device(asked, of_chainer=chainer.get_device):
+    """As chainer.get_device, which knows DEVICE by its name, too."""
+    return DEVICE if isinstance(asked, str) and asked == DEVICE.name else of_chainer(asked)
+
+
+def call_converter(converter, batch, device, of_chainer=convert._call_converter):
+    """As Chainer calls converters, but those of a function get NUMBER for DEVICE."""
+    return converter(batch, NUMBER) if device is DEVICE and not isinstance(converter, convert.Converter) else of_chainer(converter, batch, device)
 
 
 def dataset(images, seed=0):
     """A data set in which all numbers of image i are its mark, so that each sample can be recognised."""
     marked = marks(images, seed).reshape(-1, 1, 1, 1)
-    return _dataset(numpy.broadcast_to(marked, (images, 1, 2, 2)).astype("float32"), numpy.arange(images) % 10)
+    return _dataset(numpy.broadcast_to(marked, (images, 3, SIZE, SIZE)).astype("float32"), numpy.arange(images) % 10)
 
 
 def pictures(images, seed):
     """A data set of random images in double precision."""
     random = numpy.random.RandomState(seed)
-    return _dataset(random.normal(size=(images, 1, 2, 2)), random.randint(10, size=images))
+    return _dataset(random.normal(size=(images, 3, SIZE, SIZE)), random.randint(10, size=images))
 
 
 def _dataset(images, labels):
@@ -68,22 +91,34 @@ def serial(part, case):
     return SerialIterator(part, case.get("batchsize", 32), shuffle=False)
 
 
-class Network(chainer.Chain):
+class Network(chainer.Sequential):
     """A small network in double precision, in place of ConvNet: (N, inputs) or (N, channels, H, W) to (N, 10). numpy.random draws its
     parameters, of which two are called as those of batch normalisation. It notes whether each forward pass is in training mode (`passes`)."""
 
-    def __init__(self, classes=10, inputs=4):
-        super().__init__()
+    def __init__(self, classes=10, inputs=3 * SIZE**2):
         random = numpy.random.RandomState(numpy.random.randint(1 << 31))
-        with self.init_scope():
-            self.w1, self.b1 = chainer.Parameter(random.normal(size=(8, inputs))), chainer.Parameter(random.normal(size=8))
-            self.gamma, self.beta = chainer.Parameter(1 + random.normal(size=8) / 4), chainer.Parameter(random.normal(size=8) / 4)
-            self.w2, self.b2 = chainer.Parameter(random.normal(size=(classes, 8))), chainer.Parameter(random.normal(size=classes))
+        with chainer.using_config("dtype", numpy.dtype("float64")):
+            first = L.Linear(inputs, 8, initialW=random.normal(size=(8, inputs)), initial_bias=random.normal(size=8))
+            scale = Scale(1 + random.normal(size=8) / 4, random.normal(size=8) / 4)
+            last = L.Linear(8, classes, initialW=random.normal(size=(classes, 8)), initial_bias=random.normal(size=classes))
+        super().__init__(first, F.tanh, scale, last)
         self.passes = []
 
     def forward(self, images):
         self.passes.append(bool(chainer.config.train))
-        return F.linear(F.scale(F.tanh(F.linear(images, self.w1, self.b1)), self.gamma) + F.broadcast_to(self.beta, (len(images), 8)), self.w2, self.b2)
+        return super().forward(images)
+
+
+class Scale(chainer.Link):
+    """What batch normalisation does with its parameters: (N, units) to (N, units)."""
+
+    def __init__(self, gamma, beta):
+        super().__init__()
+        with self.init_scope():
+            self.gamma, self.beta = chainer.Parameter(gamma), chainer.Parameter(beta)
+
+    def forward(self, values):
+        return F.scale(values, self.gamma) + F.broadcast_to(self.beta, values.shape)
 
 
 def network(seed):
@@ -97,12 +132,9 @@ def flat(model, what="array"):
     return numpy.concatenate([getattr(parameter, what).ravel() for _, parameter in sorted(model.namedparams())])
 
 
-SIZE = 2  # args.size
-
-
 class Double:
     """In place of Enlarge: it multiplies images by the size, which is 2, so that its use shows in the results; and it notes for which device
-    each call was made, or that the size is another one."""
+    each call was made, the script's `device`, the CPU or none, or that the size is another one."""
 
     asked = []
 
@@ -110,14 +142,15 @@ class Double:
         self.size = size
 
     def __call__(self, batch, device):
-        self.asked.append("size" if self.size != SIZE else "none" if device is None else "cpu")
+        here = device is DEVICE or device is NUMBER or device == DEVICE.name
+        self.asked.append("size" if self.size != SIZE else "none" if device is None else "device" if here else "cpu")
         images, labels = concat_examples(batch)
         return self.size * images, labels
 
 
 def enlarge(images, size):
     """In place of data.enlarge, which a student's own converter calls: as Double."""
-    Double.asked.append("cpu" if size == SIZE else "size")
+    Double.asked.append("device" if size == SIZE else "size")
     return size * images.copy()  # only of arrays: students receive this function, and a product is an answer
 
 
@@ -139,11 +172,10 @@ class Gpu(chainer.backend.CpuDevice):
 
 
 class Reading(StandardUpdater):
-    """Takes batches from all iterators and trains with none of them."""
+    """Takes batches and does not train with them: of the main iterator, since those of other devices move in processes of their own."""
 
     def update_core(self):
-        for iterator in self.get_all_iterators():
-            iterator.next()
+        self.get_iterator("main").next()
 
     def get_all_iterators(self):
         return self._iterators.values()
@@ -166,17 +198,18 @@ def workers_of(ranks, case):
 def arguments(ranks, case):
     """`args` as options.parse and announce leave them."""
     unit, workers = case["unit"], workers_of(ranks, case)
-    more = communicators.add_options if unit == "multi_node" else None
+    more = communicators.add_options if "ranks_per_node" in case else None
     args = options_of(f"00_{unit}/chainer/train_cifar_{unit}.py", workers, more)
     vars(args).update({name: case[name] for name in ("batchsize", "lr", "gpu") if name in case}, seed=seed_of(case), size=SIZE, dataset="numbers")
     vars(args).update(workers=workers, nodes=-(-ranks // case.get("ranks_per_node", ranks)), devices=f"{workers} virtual GPUs")
-    vars(args).update(communicator="naive" if unit == "multi_node" else "", network="")
+    vars(args).update(communicator="naive" if "ranks_per_node" in case else "", network="")
     vars(args).update(epoch=case.get("epochs", 4), out=Path(tempfile.mkdtemp(dir=".")), resume=None)
     return args
 
 
 class Place:
-    """The place of a gap in the script of the case's unit, on one rank.
+    """The place of a gap in the script of the case's unit, on one rank. It is a script for several nodes if the case has "ranks_per_node", and one
+    for several devices of one process if it has "workers".
 
     `train_set`: that of the whole run; lengths: the images of each worker; test_lengths: the test images of each rank; first_epoch: above 0
     for a run that is resumed there; before, stand_ins: as for Script, those that differ from the ones below.
@@ -188,11 +221,11 @@ class Place:
         self.test_set = test_set or pictures(sum(self.test_lengths), 0)
         self.args = arguments(ranks, case)
         self.args.resume = Path(f"snapshot_epoch_{first_epoch}") if first_epoch else None
-        several_nodes = case["unit"] == "multi_node"
-        self.comm = [join(rank, ranks, case.get("ranks_per_node", ranks))] if several_nodes else []
+        several_nodes = "ranks_per_node" in case
+        self.comm = [join(rank, ranks, case["ranks_per_node"], case.get("in_turn", False))] if several_nodes else []
         self.sets = (None, None) if several_nodes and rank > 0 else (train_set, self.test_set)
         replaced = (handson_model, "ConvNet", Network), (handson_data, "Enlarge", Double), (data, "enlarge", enlarge), (reports, "resume", self._resume)
-        replaced += ((optimizers, "MeanGradients", AtOnce),)
+        replaced += (optimizers, "MeanGradients", AtOnce), (chainer, "get_device", get_device), (convert, "_call_converter", call_converter)
         self.script = Script(source, self._stand_ins(several_nodes) | stand_ins, before or {}, (*Script.replaced, *replaced))
 
     def run(self, see, begin=lambda names: None, **options):
@@ -214,9 +247,9 @@ class Place:
         def reading(optimizer, train_iterators):
             return Reading(dict(zip(banner.device_names(len(train_iterators)), train_iterators)), optimizer)
 
-        several_devices = self.case["unit"] == "multi_gpu"
+        several_devices = "workers" in self.case
         return {
-            "device": ("device", lambda: CPU),
+            "device": ("device", lambda: DEVICE),
             "devices": ("gpus", lambda args: dict(zip(banner.device_names(len(args.gpu)), args.gpu))),
             "iterators": ("parts train_iterators", lambda: (parts(), [serial(one, self.case) for one in parts()])),
             "scatter": ("train_set test_set", scattered),
@@ -263,13 +296,16 @@ def device(rank, ranks, source, case):
 
 def iterators(rank, ranks, source, case):
     """The batches of each training iterator in three epochs of four runs: one run, another one with the same seed, one with another seed,
-    and one that is resumed in the second epoch. case["workers"]: in the script for several GPUs, their number."""
-    several = case["unit"] == "multi_gpu"
+    and one that is resumed in the second epoch; and whether the gap has taken a batch already ("begun"). case["workers"]: in the script for
+    several GPUs, their number."""
+    several = "workers" in case
     workers = workers_of(ranks, case)
     lengths = [case["images"] // workers] * workers if several else [case["images"]] * ranks
     everything = dataset(case["images"] if several else sum(lengths), case["seed"])
     marked = case | {"images": len(everything), "tests": 2 * ranks}
     place = Place(rank, ranks, source, case, everything, lengths, dataset(marked["tests"], case["seed"] + 1), [2] * ranks)
+
+    taken = []
 
     def make(seed, before):
         numpy.random.seed(before)  # a run's order must not depend on random numbers that were drawn before it
@@ -286,6 +322,10 @@ def iterators(rank, ranks, source, case):
                 raise Wrong(f"`{name}` is a {type(things).__name__}, not a list")
         if strange := [one for one in iterators if not isinstance(one, chainer.dataset.Iterator)]:
             raise Wrong(f"`train_iterator{'s' * several}` {'has' if several else 'is'} a {type(strange[0]).__name__}, which is no iterator of Chainer")
+        taken.append([getattr(one, "epoch_detail", 0) > 0 for one in iterators])
+        for one in (one for one, begun in zip(iterators, taken[-1]) if begun):
+            with contextlib.suppress(AttributeError, NotImplementedError):
+                one.reset()  # what the gap took is no matter of the order
         return list(parts), list(iterators)
 
     def passes(made):
@@ -294,24 +334,28 @@ def iterators(rank, ranks, source, case):
     seed = seed_of(case)
     parts, first = make(seed, 1)
     again_parts, again = make(seed, 2)
-    _, other = make(seed + 1, 3)
+    other_parts, other = make(seed + 1, 3)
     samples_of_parts = [samples(part, marked) for part in parts]
     passed = passes(first)
     observations = {
         "parts": samples_of_parts,
         "orders": [_epochs(one, part) for one, part in zip(passed, samples_of_parts)],
         "parts again": [samples(part, marked) for part in again_parts],
+        "other parts": [samples(part, marked) for part in other_parts],
         "first": passed,
         "again": passes(again),
         "other": passes(other),
+        "begun": taken[0],
     }
     (parts, begun), (_, resumed) = make(seed, 4), make(seed, 5)
     for part, one, its_continuation in zip(parts, begun, resumed):
         for _ in range(len(part) // case["batchsize"] + 1):  # to somewhere in the second epoch
-            next(one, None)
+            _batch(one)
         snapshot = DictionarySerializer()
         one.serialize(snapshot)
-        its_continuation.serialize(NpzDeserializer(snapshot.target))
+        written = snapshot.target if rank == 0 else None  # only rank 0 writes one
+        of_rank_0 = place.comm[0].bcast_obj(written) if place.comm else written
+        its_continuation.serialize(NpzDeserializer(of_rank_0))
     return observations | {"resumed": passes(resumed)}
 
 
@@ -319,17 +363,22 @@ def _pass(iterator, case):
     """The batches of an iterator until three epochs are over."""
     batches, ended = [], False
     while iterator.epoch < 3 and not ended and len(batches) <= 3 * case["images"]:
-        batch = next(iterator, None)
+        batch = _batch(iterator)
         ended = batch is None
         batches += [] if ended else [samples(batch, case)]
     iterator.finalize()
     return {"batches": batches, "ended": ended}
 
 
+def _batch(iterator):
+    """The next batch, or None if there is none. SerialIterator divides by zero where its data set is empty."""
+    return next(iterator, None) if len(getattr(iterator, "dataset", [0])) else None
+
+
 def _epochs(one, part):
     """The order of the samples in each of three epochs. A batch may lie in two epochs, or end with its epoch."""
     used = [sample for batch in one["batches"] for sample in batch]
-    return [used[begin : begin + len(part)] for begin in range(0, 3 * len(part), len(part))]
+    return [used[epoch * len(part) :][: len(part)] for epoch in range(3)]
 
 
 def gradients(case, rank, numbers):
@@ -345,6 +394,8 @@ def optimizer(rank, ranks, source, case):
 
     def see(names):
         model, optimizer = names.model, names.optimizer
+        if not hasattr(optimizer, "update"):
+            raise Wrong(f"`optimizer` is a {type(optimizer).__name__}, which is no optimizer")
         if getattr(optimizer, "target", None) is not model:
             raise Wrong("`optimizer` does not know the model's parameters: it is not set up for `model`")
         trace.append(flat(model))
@@ -356,6 +407,8 @@ def optimizer(rank, ranks, source, case):
                 parameter.grad, of_update = of_update[: parameter.size].reshape(parameter.shape), of_update[parameter.size :]
             optimizer.update()
             trace.append(flat(model))
+            if number == int("ranks_per_node" in case):  # after the first update that counts
+                optimizer.new_epoch(auto=optimizer.use_auto_new_epoch)
         raise Enough
 
     Place(rank, ranks, source, case, pictures(workers, 0), [1] * workers).run(see, **{name: case[name] for name in ["double_buffering"] if name in case})
@@ -363,20 +416,28 @@ def optimizer(rank, ranks, source, case):
 
 
 def updater(rank, ranks, source, case):
-    """The parameters after each update by the gap's updater, the devices for which it called the converter ("asked"), and the GPUs that it
-    works on ("gpu"), if it is the course's updater for several; and whether all images go through the network in training mode."""
-    trace, gpus, passes, workers = [], [], [], workers_of(ranks, case)
+    """The parameters after each update by the gap's updater, the devices for which it called the converter ("asked"), and the GPUs that it works on ("gpu"), if it is the course's updater for several; whether all
+    images go through the network in training mode, how often images go through it in each update ("passes"), and the names of what is
+    reported ("reported")."""
+    trace, gpus, passes, counts, reported, workers = [], [], [], [], {}, workers_of(ranks, case)
     Double.asked.clear()
 
     def see(names):
         if not isinstance(names.updater, StandardUpdater):
             raise Wrong(f"`updater` is a {type(names.updater).__name__}, which is no updater")
-        gpus.extend(getattr(names.updater, "_devices", {}).values())
+        if isinstance(names.updater, updaters.MultiprocessParallelUpdater):
+            gpus.extend(names.updater._devices.values())
+        reporter, passed = chainer.Reporter(), names.model.predictor.passes
+        reporter.add_observer("main", names.model)  # as Trainer does it
+        reporter.add_observers("main", names.model.namedlinks(skipself=True))
         for _ in range(case["updates"]):
-            names.updater.update()
+            before = len(passed)
+            with reporter.scope(reported):
+                names.updater.update()
+            counts.append(len(passed) - before)
             trace.append(flat(names.model))
         names.updater.finalize()
-        passes.extend(names.model.predictor.passes)
+        passes.extend(passed)
         raise Enough
 
     def see_workers(names):
@@ -391,21 +452,22 @@ def updater(rank, ranks, source, case):
     Place(rank, ranks, source, case, *sets).run(see)
     if "gpu" in case:
         Place(rank, ranks, source, case, *sets, first_epoch=1).run(see_workers)
-    return {"parameters": numpy.stack(trace), "asked": list(Double.asked), "gpu": gpus, "training": all(passes)}
+    how = {"training": all(passes), "passes": counts, "reported": sorted(reported)}
+    return {"parameters": numpy.stack(trace), "asked": list(Double.asked), "gpu": gpus} | how
 
 
 def throughput(rank, ranks, source, case):
-    """`images` and `throughput` as this rank would report them. case["images"]: if the parts leave some images out."""
-    found = []
+    """`images` and `throughput` as rank 0 reports them. case["images"]: if the parts leave some images out."""
+    found = {}
 
     def see(names):
-        found.extend(names.as_number(name) for name in ("images", "throughput"))
+        found.update(reported_numbers(names, rank))
         raise Enough
 
     everything = dataset(case.get("images", sum(case["lengths"])))
     test_lengths, before = [case["test_images"] // ranks] * ranks, {"seconds": case["seconds"]}
     Place(rank, ranks, source, case, everything, case["lengths"], None, test_lengths, case["first_epoch"], before).run(see)
-    return {"images": found[0], "throughput": found[1]}
+    return found
 
 
 class NetworkOfRun(Network):
@@ -426,7 +488,7 @@ def run(rank, ranks, source, case):
     seed, args = seed_of(case), arguments(ranks, case)
     vars(args).update(unit=case["task"], script=f"train_cifar_{case['task']}", dataset="pictures", size=NetworkOfRun.SIZE)
     sets = (pictures(case["images"], seed), pictures(7, seed + 1)) if rank == 0 else (None, None)
-    comm = [join(rank, ranks, case["ranks_per_node"])] if case["task"] == "multi_node" else []
+    comm = [join(rank, ranks, case["ranks_per_node"])] if "ranks_per_node" in case else []
     observations = whole.run(source, args, comm, sets)
     if not NetworkOfRun.made:
         raise Wrong("no ConvNet was made")

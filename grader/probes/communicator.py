@@ -3,6 +3,8 @@
 import functools
 import operator
 import os
+import platform
+import time
 
 import mpi4py
 import numpy
@@ -20,16 +22,17 @@ from grader.probes import pytorch  # noqa: E402
 from handson.chainer import communicators  # noqa: E402
 
 
-def join(rank, ranks, ranks_per_node=None):
+def join(rank, ranks, ranks_per_node=None, in_turn=False):
     """Form a group of the ranks that started together, and return this rank's communicator.
 
-    Every rank gets another random seed, as in real runs. ranks_per_node: fewer than `ranks` if the ranks stand for several nodes.
+    Every rank gets another random seed, as in real runs. ranks_per_node: fewer than `ranks` if the ranks stand for several nodes; in_turn:
+    ranks that follow each other are on different nodes.
     """
-    pytorch.join(rank, ranks, ranks_per_node)
+    pytorch.join(rank, ranks, ranks_per_node, in_turn)
     numpy.random.seed(1000 + rank)
     communicator = communicators.CpuCommunicator(Group(rank, range(ranks)))
     communicator.name = "naive"
-    MPI.COMM_WORLD = communicator.mpi_comm  # for student code that begins with it
+    play_mpi(communicator.mpi_comm)
     for module in (chainermn, communicators):
         module.create_communicator = lambda *arguments, **options: communicator  # for student code that creates a communicator
     return communicator
@@ -37,6 +40,33 @@ def join(rank, ranks, ranks_per_node=None):
 
 class NotThere(Wrong, AttributeError):
     """A sentence for the student. `hasattr` understands it, too."""
+
+
+OF_MPI = type(MPI.Wtime)
+PLAYED = {name: getattr(MPI, name) for name in ("Get_version", "Get_library_version", "get_vendor")}  # which need no MPI that has begun
+PLAYED |= {"Wtime": time.perf_counter, "Get_processor_name": platform.node, "Query_thread": lambda: MPI.THREAD_MULTIPLE}
+PLAYED |= {"Is_initialized": lambda: True, "Is_thread_main": lambda: True, "Is_finalized": lambda: False}
+
+
+def play_mpi(world):
+    """For student code that imports MPI: `world` takes the place of MPI.COMM_WORLD, and the functions of MPI, which has not begun, no longer
+    end the process."""
+    MPI.COMM_WORLD, MPI.COMM_SELF = world, NoMpi("COMM_SELF")
+    for name in [name for name, value in vars(MPI).items() if isinstance(value, OF_MPI) and not name.startswith("_")]:
+        setattr(MPI, name, PLAYED.get(name) or NoMpi(name))
+
+
+class NoMpi:
+    """Stands for a function or an object of MPI that can't work here. To call it, or to take an attribute of it, raises NotThere."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __call__(self, *arguments, **options):
+        raise NotThere(f"`MPI.{self._name}` is not known here, where ranks have no MPI: use the methods of `comm`")
+
+    def __getattr__(self, name):
+        self()
 
 
 class Group:
@@ -60,20 +90,24 @@ class Group:
         dist.broadcast_object_list(box, self._ranks[root], self._group)
         return box[0]
 
-    def allgather(self, obj):
+    def allgather(self, obj, called="allgather"):
+        """called: the method that the ranks should all have called. Raises Wrong if another rank has called another one."""
         everybodys = [None] * self.size
-        dist.all_gather_object(everybodys, obj, self._group)
-        return everybodys
+        dist.all_gather_object(everybodys, (called, obj), self._group)
+        for rank, (other, _) in enumerate(everybodys):
+            if other != called:
+                raise Wrong(f"it meets the other ranks in `{called}`, and rank {rank} comes there in `{other}`: all must do the same, in the same order")
+        return [obj for _, obj in everybodys]
 
     def gather(self, obj, root=0):
-        everybodys = self.allgather(obj)
+        everybodys = self.allgather(obj, "gather")
         return everybodys if self.rank == root else None
 
     def scatter(self, objs, root=0):
         return self.bcast(objs, root)[self.rank]
 
     def allreduce(self, obj, op=operator.add):  # an operation of MPI can be called, too
-        return functools.reduce(op, self.allgather(obj))
+        return functools.reduce(op, self.allgather(obj, "allreduce"))
 
     def reduce(self, obj, op=operator.add, root=0):
         total = self.allreduce(obj, op)
@@ -111,4 +145,6 @@ class Group:
         return self
 
     def __getattr__(self, name):
+        if name in (*dir(communicators.CpuCommunicator), "mpi_comm"):
+            raise NotThere(f"`comm.mpi_comm` has no `{name}`, which `comm` has: use `comm`, also where a function of ChainerMN takes a communicator")
         raise NotThere(f"`comm.mpi_comm.{name}` is not known here, where ranks have no MPI: use the methods of `comm`, such as bcast_obj and allreduce_obj")

@@ -7,3 +7,6 @@ import handson.tensorflow.model  # noqa: F401
 import handson.tensorflow.reports  # noqa: F401
 
 import accelerate  # noqa: F401, E402  (which handson.frameworks makes importable)
+from lightning.pytorch.trainer.connectors.signal_connector import _SignalConnector  # noqa: E402
+
+_SignalConnector.register_signal_handlers = lambda self: None  # else Lightning takes away the handler that tells the box where a rank waits

@@ -4,6 +4,7 @@ import multiprocessing.popen_fork  # noqa: F401  (Chainer's updaters and iterato
 import multiprocessing.queues  # noqa: F401
 import multiprocessing.synchronize  # noqa: F401
 
+import PIL.PngImagePlugin  # noqa: F401  (the first image that is read or written imports it)
 import torch
 import torch._dynamo  # else the first DistributedDataParallel imports it: 0.8 s in every rank
 import torch.distributed.algorithms.join  # noqa: F401
@@ -41,7 +42,7 @@ from handson.training import options
 
 import_of_units("*")
 
-options.training_parser("00_single_gpu/pytorch/train_cifar_single_gpu.py", [0]).parse_args([])  # the first one takes 2 ms
+options.training_parser("00_unit/pytorch/train_cifar_unit.py", [0]).parse_args([])  # the first one takes 2 ms
 torch.set_num_threads(1)
 network = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1), torch.nn.BatchNorm2d(1), torch.nn.Linear(1, 1))  # the first one, and the first step
 optimizer = torch.optim.SGD(network.parameters(), 0.1, 0.9)  # of an optimizer, take 0.1 s together: classes are compared, code is compiled

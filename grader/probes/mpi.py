@@ -9,7 +9,7 @@ import numpy
 import torch.distributed as dist
 
 from grader.box.rank import Wrong
-from grader.probes.communicator import MPI, Group
+from grader.probes.communicator import MPI, Group, play_mpi
 
 
 class World(Group):
@@ -21,6 +21,7 @@ class World(Group):
     def __init__(self, rank, ranks):
         super().__init__(rank, ranks)
         self._store = dist.PrefixStore(f"world {next(World.numbers)}", dist.distributed_c10d._get_default_store())
+        play_mpi(self)
         self._come, self._fetched = [], 0  # (source, tag, object) of the messages that nobody has asked for yet; how many were fetched
 
     def send(self, obj, dest, tag=0):
@@ -57,15 +58,44 @@ class World(Group):
         before = self.allgather(sendobj)[: self.rank]
         return functools.reduce(op, before) if before else None
 
-    def Allreduce(self, sent, received, op=MPI.SUM):
+    def Send(self, buf, dest, tag=0):
+        self.send(_array(buf).copy(), dest, tag)
+
+    def Isend(self, buf, dest, tag=0):
+        self.Send(buf, dest, tag)
+        return Request(lambda: None)
+
+    def Recv(self, buf, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG, status=None):
+        _fill(buf, self.recv(None, source, tag))
+
+    def Bcast(self, buf, root=0):
+        _fill(buf, self.bcast(_array(buf), root))
+
+    def Allgather(self, sendbuf, recvbuf):
+        _fill(recvbuf, self.allgather(_array(sendbuf)))
+
+    def Gather(self, sendbuf, recvbuf, root=0):
+        parts = self.gather(_array(sendbuf), root)
+        if self.rank == root:
+            _fill(recvbuf, parts)
+
+    def Allreduce(self, sendbuf, recvbuf, op=MPI.SUM):
+        self.Reduce(sendbuf, recvbuf, op, self.rank)  # each rank is the root of its own
+
+    def Reduce(self, sendbuf, recvbuf, op=MPI.SUM, root=0):
         if op != MPI.SUM:
             raise Wrong("an accuracy of all ranks needs sums over the ranks, MPI.SUM")
-        super().Allreduce(sent if sent is MPI.IN_PLACE else _array(sent), _array(received))
+        everybodys = self.allgather(_array(recvbuf if sendbuf is MPI.IN_PLACE else sendbuf))
+        if self.rank == root:
+            _fill(recvbuf, sum(everybodys[1:], everybodys[0]))
 
     def alltoall(self, objs):
         return [parts[self.rank] for parts in self.allgather(objs)]
 
     def __getattr__(self, name):
+        if name.startswith("I") and hasattr(World, name[1:].capitalize()):  # Iallreduce and its like
+            method = getattr(self, name[1:].capitalize())
+            return lambda *arguments, **options: Request(lambda: method(*arguments, **options))  # what nobody waits for is not there
         raise Wrong(f"`comm.{name}` is not known here, where ranks have no MPI: use allreduce, allgather, gather, bcast, reduce, send or recv")
 
 
@@ -74,8 +104,16 @@ def _array(buffer):
     return numpy.asarray(buffer[0] if isinstance(buffer, (list, tuple)) else buffer)
 
 
+def _fill(buffer, numbers):
+    """Put numbers into a buffer of the same type. Raises Wrong."""
+    array, numbers = _array(buffer), numpy.asarray(numbers)
+    if array.dtype != numbers.dtype or array.size < numbers.size:
+        raise Wrong(f"a buffer of {array.size} {array.dtype} is to receive {numbers.size} {numbers.dtype}: both need the same type and length")
+    array.flat[: numbers.size] = numbers.ravel()
+
+
 class Request:
-    """What isend and irecv return."""
+    """What isend, irecv and Iallreduce return."""
 
     def __init__(self, finish):
         self._finish = finish
@@ -85,3 +123,9 @@ class Request:
 
     def test(self, status=None):
         return True, self._finish()
+
+    Wait = wait
+
+    def Test(self, status=None):
+        self._finish()
+        return True

@@ -8,7 +8,7 @@ import ast
 import contextlib
 import re
 
-from grader.gaps import CELL
+from grader.gaps import CELL, parsed
 
 DEFINITIONS = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef
 
@@ -21,6 +21,11 @@ def needed_by(tree, text, file, arguments=(), known=()):
     """
     statements = _above(text, file, min((statement.lineno for statement in tree.body), default=0))
     return _needed(_not_measured(statements, set(known)), free_names(tree) - set(arguments))
+
+
+def given_by_a_cell(text, file, name, line=float("inf")):
+    """Whether a statement in any cell of a notebook gives a name, or one above a line."""
+    return any(name in names_given(statement) for statement in _above(text, file, line))
 
 
 def used_names(tree):
@@ -40,7 +45,7 @@ def _above(text, file, line):
     found, above = [], 0
     for cell in re.split(f"^(?={CELL})", text, flags=re.MULTILINE):
         with contextlib.suppress(SyntaxError):
-            found += ast.parse("\n" * above + cell, file).body
+            found += parsed("\n" * above + cell, file).body
         above += cell.count("\n")
     return [statement for statement in found if isinstance(statement, DEFINITIONS) or statement.lineno < line]
 
@@ -53,7 +58,7 @@ def _not_measured(statements, known):
         if statement not in definitions:
             uses = free_names(statement)
             if uses & known:
-                known = known | _gives(statement)
+                known = known | names_given(statement)
             elif any(map(_of_course, _needed(definitions, uses))):
                 continue
         found.append(statement)
@@ -69,15 +74,15 @@ def _of_course(statement):
 
 def _needed(statements, wanted):
     """Those of a notebook's statements that give names that are wanted, or that these need."""
-    imported = {name for statement in statements if isinstance(statement, (ast.Import, ast.ImportFrom)) for name in _gives(statement)}
+    imported = {name for statement in statements if isinstance(statement, (ast.Import, ast.ImportFrom)) for name in names_given(statement)}
     wanted, needed = wanted | {"*"}, []
-    while more := [one for one in statements if one not in needed and wanted & (_gives(one) | _changes(one) - imported)]:
+    while more := [one for one in statements if one not in needed and wanted & (names_given(one) | _changes(one) - imported)]:
         needed += more
         wanted = wanted.union(*map(free_names, more))
     return [one for one in statements if one in needed]
 
 
-def _gives(statement):
+def names_given(statement):
     """The names that a statement gives: an import, a function, a class, an assignment, a loop."""
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
         return {(alias.asname or alias.name).split(".")[0] for alias in statement.names}

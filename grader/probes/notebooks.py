@@ -1,14 +1,16 @@
 """Probes for the gaps of notebooks: functions are called with the inputs of a case, and predictions are read."""
 
+import ast
 import functools
 import importlib
 import operator
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator, MappingView
 
 import numpy
 
 from grader.box.rank import Wrong
 from grader.probes import import_of_units
-from grader.probes.student import Student
+from grader.probes.student import Measured, Student
 
 LARGEST = 10_000  # the most numbers that an answer may have
 
@@ -16,9 +18,10 @@ LARGEST = 10_000  # the most numbers that an answer may have
 def value(rank, ranks, source, case):
     """What a gap's code returns for each of case["calls"]: {"values": [array, ...], "whole": whether each is a whole number by its kind}. A
     call is a dictionary of encoded arguments by name."""
-    student = Student(source, arguments=decoded(case["calls"][0]))
+    student = Student(source, arguments=decoded(case["calls"][0]), without="handson", but=case["uses"])
     if not student.returns:
-        raise Wrong("your code returns nothing: a function needs a `return`")
+        yields = any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(student.tree))
+        raise Wrong("your code yields its values: put them into a list, and return that" if yields else "your code returns nothing: a function needs a `return`")
     found = [_returned(student, given) for given in case["calls"]]
     return {"values": list(map(_numbers, found)), "whole": all(map(_whole, found))}
 
@@ -28,6 +31,10 @@ def prediction(rank, ranks, source, case):
     found = _assigned(source, case)
     if found is None or found is ...:
         raise Wrong(f"`{case['name']}` is {found!r}: write a number")
+    if callable(found):
+        raise Wrong(f"`{case['name']}` is a function or a class: assign the number itself")
+    if isinstance(found, tuple) and len(found) == 2 and all(map(_whole, found)):
+        raise Wrong(f"`{case['name']}` is two numbers, {found[0]} and {found[1]}: if you mean one with decimals, write a point, {found[0]}.{found[1]}")
     number = _numbers(found)
     return {"value": float(number)} if number.ndim == 0 else _not_a_number(found)
 
@@ -41,9 +48,19 @@ def word(rank, ranks, source, case):
 
 
 def _assigned(source, case):
-    """What a gap's code assigns to the name case["name"]. case["before"]: {name: "module:function"} of the values that it may use."""
+    """What a gap's code assigns to the name case["name"]. case["before"]: {name: "module:function"} of the values that it may use;
+    case["measured"]: what stands for a value that it computes from others that the notebook measures above it, if it may do so."""
     before = {name: functools.partial(_made_by, place) for name, place in case.get("before", {}).items()}
-    return getattr(Student(source, before=before).run(), case["name"])
+    student, name = Student(source, before=before), case["name"]
+    try:
+        return getattr(student.run(), name)
+    except Wrong as wrong:
+        if isinstance(wrong, Measured) and "measured" in case:
+            return case["measured"]
+        compared = [one.value.left for one in student.tree.body if isinstance(one, ast.Expr) and isinstance(one.value, ast.Compare)]
+        if any(isinstance(left, ast.Name) and left.id == name for left in compared):
+            raise Wrong(f"`==` compares, and `=` assigns: write `{name} = ` and your answer") from None
+        raise
 
 
 def _made_by(place):
@@ -52,20 +69,28 @@ def _made_by(place):
 
 
 def _returned(student, given):
-    """What the gap returns for encoded arguments. Raises Wrong if it changes one of them."""
+    """What the gap returns for encoded arguments. Raises Wrong if that is None, or if it changes one of them."""
     arguments = decoded(given)
-    found = student.run(**arguments).returned
+    try:
+        found = student.run(**arguments).returned
+    except Wrong:
+        raise
+    except Exception as error:
+        error.add_note(f"for {words(decoded(given))}")
+        raise
     if changed := [name for name, value in decoded(given).items() if _content(arguments[name]) != _content(value)]:
-        raise Wrong(f"your code changes `{changed[0]}` itself, which the notebook uses again afterwards: leave it as it is, or work on a copy")
+        raise Wrong(f"your code changes `{changed[0]}` itself: leave the caller's data as it is, and work on a copy")
+    if found is None:
+        raise Wrong(f"your code returns None for {words(arguments)}: is there a `return` on each way through it?")
     return found
 
 
 def _whole(found):
-    """Whether a value counts: 3 does, and 3.0 does not."""
+    """Whether a value counts: 3 does, and 3.0 does not; a list does if all that is in it does."""
     try:
         return operator.index(found) is not None
     except TypeError:
-        return False
+        return numpy.ndim(found) > 0 and all(map(_whole, found))
 
 
 def encoded(value):
@@ -91,21 +116,46 @@ def decoded(value):
     return tuple(map(decoded, inside)) if kind == "tuple" else {key: decoded(one) for key, one in inside}
 
 
-def _content(value):
-    """What is in an argument, in an order of its own: a list that was only sorted has the same content."""
-    if isinstance(value, numpy.ndarray):
-        return value.tolist()
+def words(given):
+    """A call's arguments in words."""
+    return ", ".join(f"{name} = {short(value)}" for name, value in given.items())
+
+
+def short(value, digits=4):
+    """A value as a short text: whole numbers as they are, others with so many digits, the first of many numbers."""
     if isinstance(value, dict):
-        return {key: _content(one) for key, one in value.items()}
-    return sorted(map(_content, value), key=repr) if isinstance(value, (list, tuple)) else value
+        return "{" + ", ".join(f"{key!r}: {short(one, digits)}" for key, one in value.items()) + "}"
+    if isinstance(value, (list, tuple, numpy.ndarray)) and numpy.ndim(value):
+        return "[" + ", ".join(short(one, digits) for one in value[:6]) + ", ..." * (len(value) > 6) + "]"
+    if isinstance(value, str):
+        return repr(value)
+    number = float(value)
+    return f"{number:.0f}" if number.is_integer() and abs(number) < 1e12 else f"{number:.{digits}g}"
+
+
+def _content(value):
+    """What is in an argument, in an order of its own: a list that was only sorted has the same content. What is of a kind that no argument has
+    equals nothing: a student's class can call all things equal."""
+    kind = type(value)
+    if value is None or any(kind is one for one in numpy.ScalarType):
+        return value.item() if isinstance(value, numpy.generic) else value
+    if kind is numpy.ndarray:
+        return value.tolist()
+    if kind is dict:
+        return sorted([[_content(key), _content(one)] for key, one in value.items()], key=repr)
+    return sorted(map(_content, value), key=repr) if kind is list or kind is tuple else object()
 
 
 def _numbers(found):
     """A student's answer as an array of numbers. Raises Wrong."""
     try:
-        if found is None or isinstance(found, (str, bytes, bool)):
+        if isinstance(found, (str, bytes, bool)):
             return _not_a_number(found)
-        array = numpy.asarray(list(found.values()) if isinstance(found, dict) else found, dtype="float64")
+        if text := next((one for one in _single(found) if isinstance(one, (str, bytes))), None):
+            raise Wrong(f"your code gives texts, such as {str(text)[:60]!r}: give the numbers themselves, and make texts where they are printed")
+        array = numpy.asarray(found, dtype="float64")
+    except OverflowError:
+        raise Wrong("your code gives a number that is far too large") from None
     except (TypeError, ValueError):
         return _not_a_number(found)
     if array.size > LARGEST:
@@ -113,8 +163,27 @@ def _numbers(found):
     return array
 
 
+def _single(found):
+    """What is in an answer's lists, tuples and arrays, one by one."""
+    if isinstance(found, numpy.ndarray):
+        return found.ravel().tolist()
+    return [one for inside in found for one in _single(inside)] if isinstance(found, (list, tuple)) else [found]
+
+
 def _not_a_number(found):
-    what = "`...`" if found is ... else "None: is there a `return`?" if found is None else f"{type(found).__name__} {str(found)[:60]!r}"
+    what = "`...`" if found is ... else type(found).__name__
+    if isinstance(found, MappingView) or isinstance(found, Iterator) and getattr(found, "__name__", "<genexpr>") == "<genexpr>":
+        what += ": make a list of it, list(...)"
+    elif isinstance(found, (Generator, Coroutine, AsyncGenerator)):
+        what = f"the {what} of a function with `yield` or `async`: use `return` alone"
+    elif isinstance(found, (str, bytes, bool)):
+        what += f" {str(found)[:60]!r}" + ": a number has no quotes" * (not isinstance(found, bool))
+    elif isinstance(found, dict):
+        what = "a dictionary: leave out the keys, and give the number or a list of numbers"
+    elif isinstance(found, (list, tuple)) and any(isinstance(row, dict) for row in found):
+        what += " of dictionaries: make a list of numbers of each"
+    elif isinstance(found, (list, tuple)) and len({numpy.shape(row) for row in found if isinstance(row, (list, tuple))}) > 1:
+        what += " of rows that have different lengths"
     raise Wrong(f"your code gives no number, but {what}")
 
 

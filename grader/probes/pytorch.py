@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import tempfile
+from dataclasses import replace
 from numbers import Integral
 from operator import index
 from pathlib import Path
@@ -17,11 +18,12 @@ from pytorch_pfn_extras.reporting import Reporter
 from pytorch_pfn_extras.writing import SimpleWriter
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import BatchSampler, DataLoader, Subset
 
 from grader.box.rank import Wrong
 from grader.probes import whole
-from grader.probes.marks import marks, told
-from grader.probes.script import Enough, Script, only_one, options_of
+from grader.probes.marks import marks, read_again, told
+from grader.probes.script import Enough, Script, only_one, options_of, reported_numbers
 from grader.probes.wire import Wire
 from handson.pytorch import communicator, devices, extensions, model
 from handson.pytorch.communicator import MultiNodeCommunicator, scatter_dataset
@@ -36,9 +38,9 @@ _groups = itertools.count()  # of this rank
 NO_FILES = SimpleWriter, "__call__", lambda writer, *arguments, **options: None  # of the log and of snapshots; a whole run writes them
 
 
-def join(rank, ranks, ranks_per_node=None):
+def join(rank, ranks, ranks_per_node=None, in_turn=False):
     """Form a process group and return this rank's communicator. Every rank gets another random seed, as in real runs. ranks_per_node: for the
-    script for several nodes, whose communicator knows more."""
+    script for several nodes, whose communicator knows more; in_turn: ranks that follow each other are on different nodes."""
     if not dist.is_initialized():  # one group serves all cases that run in these ranks, until a gap fails
         torch.set_num_threads(1)
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -46,17 +48,18 @@ def join(rank, ranks, ranks_per_node=None):
     for group in [group for group in dist.distributed_c10d._world.pg_map if group is not dist.group.WORLD]:
         dist.destroy_process_group(group)  # of an earlier case: each has threads, of which the sandbox allows few
     torch.default_generator.manual_seed(1000 + rank)  # torch.manual_seed also notes for GPUs who has called it: milliseconds
-    os.environ["HANDSON_NODE"] = f"node{rank // (ranks_per_node or ranks) + 1}"
+    nodes, store = -(-ranks // (ranks_per_node or ranks)), dist.distributed_c10d._get_default_store()
+    node, on_it = divmod(rank, ranks_per_node or ranks) if not in_turn else (rank % nodes, rank // nodes)
+    os.environ["HANDSON_NODE"] = f"node{node + 1}"
     if not ranks_per_node:
         return Communicator(rank, ranks, rank, 1, "gloo")
-    nodes, store = -(-ranks // ranks_per_node), dist.distributed_c10d._get_default_store()
-    return MultiNodeCommunicator(rank, ranks, rank % ranks_per_node, nodes, "gloo", f"{ranks} virtual GPUs", "gloo", store)
+    return MultiNodeCommunicator(rank, ranks, on_it, nodes, "gloo", f"{ranks} virtual GPUs", "gloo", store)
 
 
 @contextlib.contextmanager
 def precision(dtype=torch.float64):
-    """Tensors that code makes here, as by torch.zeros(3), have this precision: double, as the networks of most probes. In a real run both are
-    in single precision, so that code may rely on their having the same type."""
+    """Tensors that code makes here, as by torch.zeros(3), have this precision: that of the network, since code may rely on their having the
+    same type, as in a real run."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -85,8 +88,12 @@ def part(whole, lengths, rank):
 
 
 def samples(shard, case):
-    """The numbers of the samples in a shard of the case's `dataset`. Raises Wrong."""
-    pairs = [shard[number] for number in range(len(shard))]
+    """The numbers of the samples in a shard of the case's `dataset`, read as the script reads it, by batches. Raises Wrong."""
+    try:
+        pairs = [pair for images, labels in DataLoader(shard, batch_sampler=BatchSampler(range(len(shard)), case["images"], False)) for pair in zip(images, labels)]
+    except Exception as error:
+        what = "a Subset takes a list of numbers, as .tolist() gives it" if isinstance(shard, Subset) else "each entry is an image and its label"
+        raise Wrong(f"the script's DataLoader can't read a batch of images and labels from `shard` ({type(error).__name__}): {what}") from error
     found = told([image.flatten()[0] for image, _ in pairs], case["images"], case["seed"], TESTS)
     if others := sum(int(label) != number % 10 for number, (_, label) in zip(found, pairs)):
         raise Wrong(f"{others} of {len(found)} images have the label of another image: cut images and labels alike")
@@ -94,20 +101,22 @@ def samples(shard, case):
 
 
 class Network(nn.Sequential):
-    """A small network in double precision, in place of ConvNet: (N, 1, 2, 2) to (N, 10). It notes how it is used."""
+    """A small network, in place of ConvNet: (N, 1, 2, 2) to (N, 10). It notes how it is used."""
+
+    dtype = torch.float64
 
     def __init__(self, classes=10):
         with precision(torch.float32):  # the same random numbers everywhere
             super().__init__(*self.layers(classes))
-        self.double()
-        self.passes = []  # (number of images, in training mode) of each forward pass
+        self.to(self.dtype)
+        self.passes = []  # (number of images, whether all layers are in training mode) of each forward pass
+        self[0].register_forward_pre_hook(self._note)
 
     def layers(self, classes):
         return nn.Flatten(), nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, classes)
 
-    def forward(self, images):
-        self.passes.append((len(images), self.training))
-        return super().forward(images)
+    def _note(self, layer, inputs):
+        self.passes.append((len(inputs[0]), all(module.training for module in self.modules())))
 
 
 class NormalizingNetwork(Network):
@@ -118,7 +127,7 @@ class NormalizingNetwork(Network):
 
     def __init__(self, classes=10):
         super().__init__(classes)
-        super().forward(1 + 2 * torch.randn(50, 1, 2, 2, dtype=torch.float64))
+        super().forward(1 + 2 * torch.randn(50, 1, 2, 2, dtype=torch.float64).to(self.dtype))
 
 
 def network(seed, kind=Network):
@@ -157,28 +166,34 @@ def arguments(ranks, case):
     args = options_of(f"00_{unit}/pytorch/train_cifar_{unit}.py", ranks)
     vars(args).update({name: case[name] for name in ("batchsize", "lr", "gpu") if name in case}, seed=seed_of(case), size=SIZE, dataset="numbers")
     vars(args).update(workers=ranks, nodes=-(-ranks // case.get("ranks_per_node", ranks)), devices=f"{ranks} virtual GPUs")
-    vars(args).update(communicator="gloo" if unit == "multi_node" else "", network="")
+    vars(args).update(communicator="gloo" if "ranks_per_node" in case else "", network="")
     vars(args).update(epoch=case.get("epochs", 4), out=Path(tempfile.mkdtemp(dir=".")), resume=None)
     return args
 
 
 class Place:
-    """The place of a gap in the script of the case's unit, on one rank.
+    """The place of a gap in the script of the case's unit, on one rank. It is a script for several ranks if the case has "ranks", and one for
+    several nodes if it has "ranks_per_node".
 
-    `train_set`: that of the whole run. test_lengths: the test images of each rank; kind: the class that takes ConvNet's place; first_epoch:
-    above 0 for a run that is resumed there; before, stand_ins: as for Script, those that differ from the ones below.
+    `train_set`: that of the whole run. test_lengths: the test images of each rank; kind: the class that takes ConvNet's place; dtype: the
+    precision of network and images, single as in a real run, in which code may name it; first_epoch: above 0 for a run that is resumed
+    there; before, stand_ins: as for Script, those that differ from the ones below.
     """
 
-    def __init__(self, rank, ranks, source, case, train_set, test_set=None, test_lengths=None, kind=Network, first_epoch=0, before=None, **stand_ins):
-        self.train_set, self.test_set, self.first_epoch, self.rank = train_set, test_set or examples(2 * ranks, 0), first_epoch, rank
+    def __init__(
+        self, rank, ranks, source, case, train_set, test_set=None, test_lengths=None, kind=Network, dtype=torch.float32, first_epoch=0, before=None, **stand_ins
+    ):
+        train_set, test_set = (replace(one, images=one.images.to(dtype)) for one in (train_set, test_set or examples(2 * ranks, 0)))
+        self.train_set, self.test_set, self.dtype, self.first_epoch, self.rank = train_set, test_set, dtype, first_epoch, rank
         self.lengths = case.get("lengths", [len(train_set)])
         self.args = arguments(ranks, case)
-        several_nodes = case["unit"] == "multi_node"
-        comm = [] if case["unit"] == "single_gpu" else [join(rank, ranks, case.get("ranks_per_node", ranks) if several_nodes else None)]
+        several_nodes = "ranks_per_node" in case
+        comm = [join(rank, ranks, case.get("ranks_per_node"), case.get("in_turn", False))] if "ranks" in case else []
         self.test_lengths = test_lengths or [len(dealt) for dealt in torch.arange(len(self.test_set)).tensor_split(ranks)]
         known = (None, None) if several_nodes and rank > 0 else (train_set, self.test_set)
         self.arguments = [*comm, self.args, *known]
-        replaced = [(model, "ConvNet", kind), (data, "enlarge", enlarge), (extensions, "resume", self._resume), NO_FILES]
+        network = type(kind.__name__, (kind,), {"dtype": dtype})
+        replaced = [(model, "ConvNet", network), (data, "enlarge", enlarge), (extensions, "resume", self._resume), NO_FILES]
         if several_nodes and source["gap"] != "scatter":  # dealing the test set by messages takes longer than most other gaps
             replaced.append((communicator, "scatter_dataset", self._scatter))
         self.script = Script(source, self._stand_ins() | stand_ins, before or {}, (*Script.replaced, *replaced))
@@ -187,7 +202,7 @@ class Place:
         """As Script.run. options: of `args`."""
         self.dealt = False
         vars(self.args).update(options, resume=Path(f"snapshot_epoch_{self.first_epoch}") if self.first_epoch else None)
-        with precision(), Wire(futures=False).noted(all_ended=True):
+        with precision(self.dtype), Wire(futures=False).noted(all_ended=True):
             self.script.run(see, *self.arguments, begin=begin)
 
     def _stand_ins(self):
@@ -255,9 +270,9 @@ def split(rank, ranks, source, case):
             raise Wrong(f"`lengths` is {lengths!r:.60}, not a list of whole numbers") from None
         if not hasattr(shard, "__len__") or not hasattr(shard, "__getitem__"):
             raise Wrong(f"`shard` is a {type(shard).__name__}, not the images of this rank")
-        if case["unit"] == "multi_node" and not hasattr(shard, "classes"):
+        if "ranks_per_node" in case and not hasattr(shard, "classes"):
             raise Wrong(f"`shard` is a {type(shard).__name__} without `classes`, which the script reads some lines below: scatter_dataset keeps them")
-        found["samples"] = samples(shard, case)
+        found["samples"] = read_again("shard", lambda: samples(shard, case))
         raise Enough
 
     place.run(see)
@@ -274,8 +289,8 @@ def split(rank, ranks, source, case):
 
 def replica(rank, ranks, source, case):
     """The parameters at the start, and the gradients after a backward pass of the wrapped model for each of two batches."""
-    whole_set, found = examples(sum(case["lengths"]), case["seed"]), {}
-    mine = part(whole_set, case["lengths"], rank)
+    place, found = Place(rank, ranks, source, case, examples(sum(case["lengths"]), case["seed"]), kind=NormalizingNetwork), {}
+    mine = part(place.train_set, case["lengths"], rank)
 
     def see(names):
         found["start"], found["training"] = flat(names.model.parameters()), names.model.training
@@ -284,35 +299,43 @@ def replica(rank, ranks, source, case):
             names.model.zero_grad()
             outputs = names.replica(images)
             F.cross_entropy(outputs, mine.labels).backward()
-            gradients.append([parameter.grad for parameter in names.model.parameters()])
-        complete = all(gradient is not None for of_batch in gradients for gradient in of_batch)
-        found["gradients"] = numpy.stack([flat(of_batch) for of_batch in gradients]) if complete else "none"
+            of_batch = [parameter.grad for parameter in names.model.parameters()]
+            if any(gradient is None for gradient in of_batch):
+                found["gradients"] = "none"
+                raise Enough
+            gradients.append(flat(of_batch))  # a copy: the next pass may use the same memory
+        found["gradients"] = numpy.stack(gradients)
         raise Enough
 
-    Place(rank, ranks, source, case, whole_set, kind=NormalizingNetwork).run(see)
+    place.run(see)
     return found
 
 
 def shuffle(rank, ranks, source, case):
-    """The images of this rank in the order in which they reach the network, in each of four epochs, and in those of a run that is resumed in
-    epoch 2: {"part", "orders", "resumed"}."""
-    epochs, images = [[] for _ in range(4)], sum(case["lengths"])
+    """The images of this rank in the order in which they reach the network, in each of four epochs, and in the last two of these in a run that is
+    resumed in epoch 2 to make one more; and in the last epoch with another seed: {"part", "orders", "resumed", "other"}. "sizes": of the
+    batches of each epoch."""
+    most, images, begin = 4, sum(case["lengths"]), sum(case["lengths"][:rank])
+    batches = [[] for _ in range(most + 1)]  # of each epoch
 
     def step(images, labels, epoch):
-        epochs[epoch].extend(images[:, 0, 0, 0] / 2)
+        batches[epoch].append(images[:, 0, 0, 0] / 2)
         return torch.zeros(len(labels), 10), torch.zeros(())
 
     place = Place(rank, ranks, source, case, dataset(images, case["seed"]), step=("outputs loss", step))
 
-    def orders(first_epoch):
-        for epoch in epochs:
-            epoch.clear()
+    def orders(first_epoch, last=most):
+        for of_epoch in batches:
+            of_epoch.clear()
         place.first_epoch = first_epoch
-        place.run(lambda names: None, epoch=len(epochs))
-        return [told(epoch, images, case["seed"]) for epoch in epochs[first_epoch:]]
+        place.run(lambda names: None, epoch=last)
+        return [told(itertools.chain(*of_epoch), images, case["seed"]) for of_epoch in batches[first_epoch:last]]
 
-    begin = sum(case["lengths"][:rank])
-    return {"part": list(range(begin, begin + case["lengths"][rank])), "orders": orders(0), "resumed": orders(2)}
+    found = {"part": list(range(begin, begin + case["lengths"][rank])), "orders": orders(0)}
+    found["sizes"] = [list(map(len, of_epoch)) for of_epoch in batches[:most]]
+    found["resumed"] = orders(2, most + 1)[:-1]
+    place.args.seed += 1
+    return found | {"other": orders(most - 1)[0]}
 
 
 def step(rank, ranks, source, case):
@@ -339,28 +362,29 @@ def step(rank, ranks, source, case):
 
 
 def throughput(rank, ranks, source, case):
-    """`images` and `throughput` as this rank would report them."""
-    found = []
+    """`images` and `throughput` as rank 0 reports them."""
+    found = {}
 
     def see(names):
-        found.extend(names.as_number(name) for name in ("images", "throughput"))
+        found.update(reported_numbers(names, rank))
         raise Enough
 
     whole_set, test_set = dataset(sum(case["lengths"])), examples(case["test_images"], 0)
     Place(rank, ranks, source, case, whole_set, test_set, first_epoch=case["first_epoch"], before={"seconds": case["seconds"]}).run(see)
-    return {"images": found[0], "throughput": found[1]}
+    return found
 
 
-def evaluate(evaluator, manager):
-    """[loss, accuracy] as an evaluator reports them. Raises Wrong."""
+def evaluate(evaluator, manager, images):
+    """[loss, accuracy] as an evaluator reports them. images: the number of this rank's test images. Raises Wrong."""
     if not callable(evaluator):
         raise Wrong(f"`evaluator` is a {type(evaluator).__name__}, which is no evaluator")
     reporter = Reporter()
     with reporter, reporter.scope(observed := {}):
         try:
             evaluator(manager)
-        except ZeroDivisionError:  # no image on this rank, and nothing added up over the ranks
-            return [numpy.nan, numpy.nan]
+        except ZeroDivisionError as error:
+            what = f"`evaluator` divides by 0 on this rank, which has {images} test images"
+            raise Wrong(f"{what}: add up the ranks' sums and numbers of images before you divide") from error
     found = {name: [float(value) for key, value in observed.items() if key.endswith(name)] for name in ("loss", "accuracy")}
     for name, values in found.items():
         if len(values) != 1:
@@ -377,7 +401,7 @@ def pictures(images, alike, seed):
 
 
 def run(rank, ranks, source, case):
-    """What a whole run of `train` prints and writes, and its parameters at the end."""
+    """What a whole run of `train` prints and writes, and its parameters at the end. The case says what script it is, as for `Place`."""
     models, start = [], model.ConvNet.__init__
 
     def note(made, *args, **options):
@@ -387,10 +411,10 @@ def run(rank, ranks, source, case):
     seed = seed_of(case)
     args = arguments(ranks, case)
     vars(args).update(unit=case["task"], script=f"train_cifar_{case['task']}", dataset="pictures", size=64, lr=0.02)
-    sets = pictures(case["images"], case["task"] != "single_gpu", seed), pictures(7, False, seed)
-    if case["task"] == "multi_node" and rank > 0:
+    sets = pictures(case["images"], "ranks" in case, seed), pictures(7, False, seed)
+    if "ranks_per_node" in case and rank > 0:
         sets = None, None
-    comm = [] if case["task"] == "single_gpu" else [join(rank, ranks, case.get("ranks_per_node"))]
+    comm = [join(rank, ranks, case.get("ranks_per_node"))] if "ranks" in case else []
     with mock.patch.object(model.ConvNet, "__init__", note):
         observations = whole.run(source, args, comm, sets)
     if not models:

@@ -14,17 +14,19 @@ import json
 import pickle
 import re
 import sys
+import traceback
 from dataclasses import dataclass, field
 from unittest import mock
 
 from grader.box.rank import Wrong
 from grader.box.stacks import STUDENT
-from grader.gaps import TO_DO
+from grader.gaps import TO_DO, parsed
 from grader.probes.names import used_names
 from grader.probes.student import Names, Student, filled
 from handson.training import banner, options
 
 FUNCTION = "train"
+REPORTED = "images", "throughput"  # what a script's last line gives to results.finish
 OURS = "_of_the_check_"  # begins the names that a check puts into the script
 CAUSES = {  # words of an error that does not name its cause: the cause
     "modified by an inplace operation": "`optimizer.step()` changes parameters that `loss.backward()` still needs: backward comes first",
@@ -41,6 +43,15 @@ CAUSES = {  # words of an error that does not name its cause: the cause
     "Network.forward() takes 2 positional": "the loss is computed by `model`, the classifier; its network (`model.predictor`) takes images alone",
     "'tuple' object does not support item assignment": "a tuple, such as that of tensor_split, can't be assigned to, not even by +=: change the tensor "
     "in it, by .add_(...) or .copy_(...)",
+    "obj is not None and mpi_comm.rank != root": "`bcast_obj` sends what rank 0 gives it, and the other ranks give it None",
+    "obj is None and mpi_comm.rank == root": "`bcast_obj` sends what rank 0 gives it, which can't be None",
+    "Device specifier must be": "an argument for a device gets what is no device: are `converter` and `device` in each other's place?",
+    "has no attribute 'dataset'": "an updater takes iterators, and a data set or a part of it is given: each needs an iterator over it",
+    "CUDA environment is not correctly set up": "a number or a name such as '@cupy:0' means a real GPU, and here is none: give `device`, which is right everywhere",
+    "does not support double buffering": "ChainerMN's own create_multi_node_optimizer has double buffering on GPUs alone: use the one that this file imports",
+    "maximum recursion depth exceeded": "a function calls itself again and again: once is enough, also of create_multi_node_evaluator for an evaluator",
+    "got multiple values for argument": "a function gets the same argument twice, by its place and by its name: what `partial` gives by name can't be "
+    "the argument that comes first in the call",
     "only for scalar outputs": "`loss` has a number for each image: make it one number before `backward()`",
     "Expected to have finished reduction": "`replica` goes forward again before the gradients of its last pass are averaged: a backward pass follows "
     "each forward pass, and evaluation goes through `model`",
@@ -61,6 +72,16 @@ def options_of(program, workers, add_options=None, **values):
 @functools.lru_cache(16)  # making a parser takes longer than many a gap
 def _options_of(program, workers, add_options):
     return options.training_parser(program, list(range(workers)), add_options).parse_args([])
+
+
+def reported_numbers(names, rank):
+    """The numbers of REPORTED on rank 0, and whether `images` is a whole number by its kind ("whole"). Another rank's are
+    read there, too, but reported nowhere: they may be anything, and here are 0. Raises Wrong."""
+    if rank == 0:
+        return {name: names.as_number(name) for name in REPORTED} | {"whole": names.is_whole("images")}
+    if missing := [name for name in REPORTED if name not in names]:
+        raise Wrong(f"there is no `{missing[0]}` here: the script's last line reads it on every rank, although only rank 0 reports it")
+    return dict.fromkeys(REPORTED, 0.0) | {"whole": True}
 
 
 def only_one(gpus):
@@ -107,11 +128,22 @@ class Script:
             names = names | {f"{OURS}locals": locals, f"{OURS}begin": before, f"{OURS}end": after}
             exec(train, names)
             nothing = [name for name, value in inspect.signature(names[self.function]).bind(*arguments).arguments.items() if value is None and name in used]
-            with contextlib.suppress(Enough), filled(), _causes(nothing, made_here):
+            with contextlib.suppress(Enough), filled(), causes(nothing, made_here, self._none):
                 returned = names[self.function](*arguments)
         if passages and not may_return:
             raise Wrong("your code leaves its place before its last line: is there a `return`, `break` or `continue`?")
         return returned
+
+    def _none(self, error):
+        """(The names that are None, of those in the expression of the gap in which an error arose; whether `gather` is called there)."""
+        for (frame, _), place in zip(traceback.walk_tb(error.__traceback__), traceback.extract_tb(error.__traceback__)):
+            if (place.filename, place.name) == (STUDENT + self.source["file"], self.function):
+                begin, end = (place.lineno, place.colno), (place.end_lineno, place.end_colno)
+                nodes = [node for node in ast.walk(_tree(self.source)) if isinstance(node, (ast.Name, ast.Attribute))]
+                inside = [node for node in nodes if begin <= (node.lineno, node.col_offset) and (node.end_lineno, node.end_col_offset) <= end]
+                names = [node.id for node in inside if isinstance(node, ast.Name) and frame.f_locals.get(node.id, error) is None]
+                return names, any(isinstance(node, ast.Attribute) and node.attr == "gather" for node in inside)
+        return [], False
 
     @functools.cached_property
     def _made(self):
@@ -130,7 +162,7 @@ def _compiled(source, function, stand_ins, before, of_module):
     must not change). source: as JSON; stand_ins: (gap, the names that it gives, the parameters); before: names; of_module: the names of the
     student's module."""
     source = json.loads(source)
-    file, gap = STUDENT + source["file"], ast.parse("\n" * (source["line"] - 1) + source["code"])
+    file, gap = STUDENT + source["file"], _tree(source)
     given, names = _given_out(source["given"], tuple(source["lines"]), function)
     needed = _given(ast.walk(gap)) & names & _needed_after(source["given"], source["gap"]) if function == FUNCTION else set()
     needed -= set(re.findall(r"\w+", " ".join(re.findall("`.*?`", source["hint"]))))
@@ -144,20 +176,30 @@ def _compiled(source, function, stand_ins, before, of_module):
     return compile(ast.Module([train], []), file, "exec"), used, made_here, may_return, needed
 
 
+def _tree(source):
+    """The code of a gap, with the line numbers of the student's file."""
+    return parsed("\n" * (source["line"] - 1) + source["code"])
+
+
 @functools.lru_cache(4)  # of all gaps of a file that share a rank
 def _given_out(text, lines, function):
     """(a function as it was given out, pickled, with the line numbers of the student's file; the names that it gives)."""
-    train = next(node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == function)
-    nodes = list(ast.walk(train))
-    _move(nodes, lines)
-    return pickle.dumps(train), _given(nodes)
+    train, nodes = _function(text, function)
+    moved = pickle.loads(pickle.dumps(train))
+    _move(ast.walk(moved), lines)
+    return pickle.dumps(moved), _given(nodes)
 
 
-@functools.lru_cache(32)
+@functools.lru_cache(4)
+def _function(text, name):
+    """(a function of a script, all of its nodes)."""
+    function = next(node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == name)
+    return function, list(ast.walk(function))
+
+
 def _needed_after(text, gap):
     """The names that lines of `train` use after a gap."""
-    train = next(node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == FUNCTION)
-    nodes = list(ast.walk(train))
+    _, nodes = _function(text, FUNCTION)
     line = next(node.lineno for node in nodes if gap_of(node) == gap)
     return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.lineno > line}
 
@@ -168,19 +210,23 @@ def _alike(one, other):
 
 
 @contextlib.contextmanager
-def _causes(nothing, made_here):
+def causes(nothing=(), made_here=(), none=lambda error: ((), False)):
     """Raises Wrong with the cause of an error whose own words don't name it. nothing: arguments that the gap uses, and that are None;
-    made_here: the names that the gap assigns or imports."""
+    made_here: the names that the gap assigns or imports; none: as Script._none."""
     try:
         yield
     except UnboundLocalError as error:
         if name := next((name for name in made_here if f"'{name}'" in str(error)), None):
             raise Wrong(f"this gap assigns or imports `{name}`, so that `{name}` has no value in the lines of `train` above: use another name") from error
         raise
-    except (RuntimeError, TypeError, AttributeError, ValueError) as error:
-        cause = next((cause for words, cause in CAUSES.items() if words in str(error)), None)
-        if nothing and "'NoneType'" in str(error):
-            cause = f"`{nothing[0]}` is None on this rank: only rank 0 has the data"
+    except (RuntimeError, TypeError, AttributeError, ValueError, AssertionError) as error:
+        said = str(error) or traceback.extract_tb(error.__traceback__)[-1].line or ""  # of an assertion without words, the assertion
+        cause = next((cause for words, cause in CAUSES.items() if words in said), None)
+        names, gathers = none(error) if "'NoneType'" in said else ((), False)
+        if gathers:
+            cause = "`gather` returns the list on rank 0 alone, and None on every other rank; `allgather` gives it to all"
+        for name in names:
+            cause = f"`{name}` is None on this rank: only rank 0 has the data" if name in nothing else cause or f"`{name}` is None here"
         if cause:
             raise Wrong(cause) from error
         raise
@@ -239,7 +285,7 @@ def _needed(names, others):
     found = {}
     for gap, (text, line) in others.items() if names else ():
         with contextlib.suppress(SyntaxError, ValueError):
-            tree = ast.parse("\n" * (line - 1) + text)
+            tree = parsed("\n" * (line - 1) + text)
             if names & _given(ast.walk(tree)):
                 found[gap] = tree.body
     return found

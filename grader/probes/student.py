@@ -1,37 +1,63 @@
 """Runs one gap of a student's code, compiled with the line numbers of its file, with the names that the exercise defines before it."""
 
 import ast
+import builtins
 import contextlib
 import functools
+import operator
+import re
 import sys
+from decimal import Decimal
+from numbers import Real
 from types import ModuleType
 
 from grader.box.rank import Wrong
 from grader.box.stacks import STUDENT
-from grader.gaps import TO_DO
-from grader.probes.names import DEFINITIONS, needed_by, used_names
+from grader.gaps import TO_DO, parsed
+from grader.probes.names import DEFINITIONS, given_by_a_cell, names_given, needed_by, used_names
 
 RETURNED = "the value returned"
+SHORT = 40  # characters of a value that a sentence shows; of a longer one, such as a batch of images, it names the type
+IMPORTS = {"np": "import numpy as np"} | {name: f"import {name}" for name in ("numpy", "torch", "chainer")}
+SHELL = re.compile(r"=\s*!(?!=)")  # IPython's way to keep what a command prints
+
+
+class Measured(Wrong):
+    """Raised for a value that a cell above the gap of a notebook measures: a check does not have it."""
 
 
 class Names(dict):
     """The names after the student's code has run, also as attributes. Raises Wrong for a name that the code did not define."""
 
+    def __missing__(self, name):
+        raise Wrong(f"after your code there is no {_shown(name)}")
+
     def __getattr__(self, name):
-        if name not in self:
-            raise Wrong(f"after your code there is no {name if name == RETURNED else f'`{name}`'}")
         return self[name]
 
     def as_number(self, name):
-        """The value of a name as a float. Raises Wrong for what is no number."""
+        """The value of a name as a float. Raises Wrong for what is no number, such as text with digits."""
+        value = self[name]
+        if isinstance(value, (Real, Decimal)) or getattr(value, "ndim", None) == 0:
+            with contextlib.suppress(TypeError, ValueError):
+                return float(value)
+        text = repr(value)
+        raise Wrong(f"{_shown(name)} is {text if len(text) <= SHORT else f'of type {type(value).__name__}'}, not a number")
+
+    def is_whole(self, name):
+        """Whether the value of a name is a whole number by its kind: 3 is, of NumPy or torch as well, and 3.0 is not."""
         try:
-            return float(self[name])
-        except (TypeError, ValueError):
-            raise Wrong(f"`{name}` is {self[name]!r:.60}, no number") from None
+            return operator.index(self[name]) is not None
+        except TypeError:
+            return False
 
     @property
     def returned(self):
         return getattr(self, RETURNED)
+
+
+def _shown(name):
+    return name if name == RETURNED else f"`{name}`"
 
 
 class Student:
@@ -39,16 +65,20 @@ class Student:
 
     The gap can use the file's imports and functions; what the file would do when run as a script is left out. The gap of a notebook can also
     use the values of the cells before it, but not those that a cell measures. arguments: the names that the gap gets when it is run;
-    before: of measured values that cells before the gap give, {name: a function that makes one}.
+    before: of measured values that cells before the gap give, {name: a function that makes one}; without: the name of a package that can't be
+    imported, since it has the answer, but for its modules named in `but`.
     """
 
-    def __init__(self, source, arguments=(), before=None):
+    def __init__(self, source, arguments=(), before=None, without=None, but=()):
         self.file = STUDENT + source["file"]
         self.module = ModuleType("student")
+        if without:
+            self.module.__builtins__ = {**vars(builtins), "__import__": functools.partial(_import, without, but, tuple(arguments))}
         sys.modules["student"] = self.module
-        self.tree = ast.parse("\n" * (source["line"] - 1) + source["code"], self.file)
+        self.tree = _without_shell("\n" * (source["line"] - 1) + source["code"], self.file)
         self.returns = _returns(self.tree)
-        self.last = [] if self.file.endswith(".ipynb") else _return_after(source["text"], source["line"] + source["code"].count("\n"))
+        self.text, self.end = source["text"], source["line"] + source["code"].count("\n")
+        self.line, self.refused = source["line"], {}
         statements, before = self._statements(source["text"], arguments, before or {}), before or {}
         if before:
             names = set().union(*map(used_names, [self.tree, *statements])) & before.keys()
@@ -56,8 +86,18 @@ class Student:
         for statement in statements:
             try:
                 exec(_compiled(statement, self.file), vars(self.module))
+            except Wrong as wrong:
+                self.refused |= dict.fromkeys(names_given(statement), wrong)
             except Exception as error:  # the gap may not need it
                 print(f"line {statement.lineno} of {source['file']} fails: {type(error).__name__}: {error}")
+
+    @functools.cached_property
+    def last(self):
+        """[the `return` that is all that follows the gap of a script in its function], else []."""
+        functions = [] if self.file.endswith(".ipynb") else _functions_in(self.text)
+        function = next((one for one in functions if one.lineno <= self.end <= one.end_lineno), None)
+        rest = [statement for statement in function.body if statement.lineno > self.end] if function else []
+        return rest if len(rest) == 1 and isinstance(rest[0], ast.Return) else []
 
     def run(self, /, **given):
         """Run the gap with the names `given`, one of which may be `self`. Returns the Names after it."""
@@ -76,7 +116,7 @@ class Student:
 
     @contextlib.contextmanager
     def _without_measured_values(self, given):
-        """Raises Wrong for a value that a cell of a notebook measures. given: the arguments that the gap has instead."""
+        """Raises Wrong for a name that is not there, Measured for a value that a cell above measures. given: the arguments that the gap has instead."""
         try:
             yield
         except UnboundLocalError:
@@ -84,8 +124,17 @@ class Student:
         except NameError as error:
             if not self.file.endswith(".ipynb"):
                 raise
+            above = given_by_a_cell(self.text, self.file, error.name, self.line)
+            raise self.refused.get(error.name) or (Measured if above else Wrong)(self._on_missing(error.name, given)) from error
+
+    def _on_missing(self, name, given):
+        """A sentence on a name that is not there."""
+        if given_by_a_cell(self.text, self.file, name):
             instead = f"use the function's arguments ({', '.join(given)})" if given else "write the answer itself: a number, or a word in quotes"
-            raise Wrong(f"there is no `{error.name}` here: a check measures nothing and submits no jobs; {instead}") from error
+            return f"there is no `{name}` here: a check measures nothing, submits no jobs and reads no other files; {instead}"
+        if name in IMPORTS or name in sys.stdlib_module_names:
+            return f"`{name}` is not known here: is `{IMPORTS.get(name, f'import {name}')}` missing?"
+        return f"there is no name `{name}` in the notebook: is it misspelt{'' if given else ', or is it to be a word in quotes'}?"
 
     def _returned(self, value):
         """The Names after code that returns `value` by itself: those that the line after the gap would return have it, too."""
@@ -99,6 +148,24 @@ class Student:
         function.body[0].body = [*self.tree.body, *self.last]
         exec(compile(ast.fix_missing_locations(function), self.file, "exec"), names)
         return names["gap"](**given)
+
+
+def _import(without, but, arguments, name, globals=None, locals=None, fromlist=(), level=0):
+    """`__import__` of a student's code that computes its answer from `arguments`, `without` one package `but` for some of its modules."""
+    wanted = {name, *(f"{name}.{one}" for one in fromlist or ())}
+    if name.split(".")[0] == without and wanted.isdisjoint(but):
+        raise Wrong(f"your code needs `{name}`, which has the course's own formulas: compute the answer from the function's arguments ({', '.join(arguments)})")
+    return __import__(name, globals, locals, fromlist, level)
+
+
+def _without_shell(code, file):
+    """The tree of a gap's code. Raises SyntaxError, or Wrong where it runs a shell command."""
+    try:
+        return parsed(code, file)
+    except SyntaxError as error:
+        if SHELL.search(error.text or ""):
+            raise Wrong("a check runs no shell commands, as `!` does: write the answer itself") from error
+        raise
 
 
 @contextlib.contextmanager
@@ -120,18 +187,16 @@ def _compiled(statement, file):
 @functools.lru_cache(1)
 def _definitions_in_script(text, file):
     """The imports, functions, classes and assignments of a script."""
-    return [statement for statement in ast.parse(text, file).body if isinstance(statement, (*DEFINITIONS, ast.Assign, ast.AnnAssign))]
+    return [statement for statement in parsed(text, file).body if isinstance(statement, (*DEFINITIONS, ast.Assign, ast.AnnAssign))]
 
 
-def _return_after(text, line):
-    """[the `return` that is all that follows a gap in its function], else []. line: the last one of the gap."""
+@functools.lru_cache(1)
+def _functions_in(text):
+    """The functions of a script, or none where another gap is no Python."""
     try:
-        nodes = list(ast.walk(ast.parse(text)))
-    except SyntaxError:  # in another gap
+        return [node for node in ast.walk(parsed(text)) if isinstance(node, ast.FunctionDef)]
+    except SyntaxError:
         return []
-    function = next((node for node in nodes if isinstance(node, ast.FunctionDef) and node.lineno <= line <= node.end_lineno), None)
-    rest = [statement for statement in function.body if statement.lineno > line] if function else []
-    return rest if len(rest) == 1 and isinstance(rest[0], ast.Return) else []
 
 
 def _returns(tree):

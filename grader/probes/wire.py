@@ -1,6 +1,8 @@
-"""What a rank sends is noted where it leaves the process, and whether anybody waits for it."""
+"""What a rank gives to torch.distributed is noted, and whether anybody waits for it: calls of process groups, of their backends, and the
+operators of functional collectives. What goes another way, as through files or the ranks' store, is not."""
 
 import contextlib
+import re
 from unittest import mock
 
 import torch
@@ -11,7 +13,12 @@ from grader.box.rank import Wrong
 COLLECTIVES = (
     "allgather", "_allgather_base", "allgather_coalesced", "allgather_into_tensor_coalesced", "allreduce", "allreduce_coalesced", "alltoall",
     "alltoall_base", "broadcast", "gather", "reduce", "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "scatter",
+    "all_gather_single", "all_gather_single_coalesced", "all_to_all_single", "reduce_scatter_single", "reduce_scatter_single_coalesced",
+    "barrier", "monitored_barrier",
 )  # fmt: skip
+GROUPS = dist.ProcessGroup, torch._C._distributed_c10d.Backend
+OPERATORS = torch._ops.OpOverloadPacket, torch._ops.OpOverload  # the classes of all in torch.ops
+SENDS_NOTHING = re.compile("recv|wait|wrap|check")  # operators in the name spaces of torch.distributed that do something else
 QUESTIONS = {
     dist.Work: ("wait", "synchronize", "is_completed", "get_future"),
     torch._C.Future: ("wait", "value", "done", "then"),
@@ -19,7 +26,8 @@ QUESTIONS = {
 
 
 class Wire:
-    """Notes what a rank gives to its process group: messages [to, numbers, bytes], collectives [name, bytes], and the works of both.
+    """Notes what a rank gives to its process group: messages [to, a copy of the tensor], collectives [name, bytes], and what is returned for both:
+    works, or the tensor of a functional collective.
 
     futures: whether a future has to be asked, or returned, before its work counts as waited for; if not, it is enough to take it, since
     DistributedDataParallel waits for what a hook gives it.
@@ -28,20 +36,22 @@ class Wire:
     def __init__(self, futures=True):
         self.messages, self.collectives, self.works = [], [], []
         self.on_the_way = []  # (work, name, tensors, copies of them) of all that nobody has waited for
-        self.waited = []  # the works for which somebody has called `wait`
-        self._answered = []  # those on the way that are older than a message which has come meanwhile
+        self.waited = []  # the works that somebody has waited for, or has found over
         self._must_ask, self._futures, self._asked = futures, [], []  # futures: (future, its works); works of which somebody has asked if they are over
 
     @contextlib.contextmanager
     def noted(self, all_ended=False, all_sent=False):
-        """Note the calls of torch.distributed's process group inside this block: every way of communicating goes through it.
+        """Note what is given to torch.distributed inside this block.
 
         Raises Wrong if a tensor is changed while it is being sent, with `all_ended` if nobody waits for a collective, and with `all_sent` if
-        nobody waits for a message, nor for one that comes after it."""
+        nobody waits for a message: gloo breaks off a message whose work is dropped, even where an answer to it would come."""
         with contextlib.ExitStack() as patches:
-            for name in ("send", *COLLECTIVES):
-                if hasattr(dist.ProcessGroup, name):
-                    patches.enter_context(mock.patch.object(dist.ProcessGroup, name, self._noting(name)))
+            for kind in GROUPS:
+                for name in ("send", *COLLECTIVES):
+                    if hasattr(kind, name):
+                        patches.enter_context(mock.patch.object(kind, name, self._noting(name, getattr(kind, name))))
+            for kind in OPERATORS:
+                patches.enter_context(mock.patch.object(kind, "__call__", self._noting_operator(kind.__call__)))
             for kind, names in QUESTIONS.items():
                 for name in names:
                     patches.enter_context(mock.patch.object(kind, name, self._answering(name, getattr(kind, name))))
@@ -52,8 +62,8 @@ class Wire:
         names = [name for _, name, _, _ in self.on_the_way if name != "send"]
         if all_ended and names:
             raise Wrong(f"nobody waits for the {names[0]} (async_op=True): what it gives may not be there yet, which is a matter of chance")
-        if all_sent and any(not any(work is one for one in self._answered) for work, *_ in self.on_the_way):
-            raise Wrong("nobody waits for the last `send`: who changes the tensor afterwards may change what arrives, which is a matter of chance")
+        if all_sent and "send" in [name for _, name, _, _ in self.on_the_way]:
+            raise Wrong("nobody waits for what `send` returns: without wait() a message may never leave, or leave with numbers that the tensor gets later")
 
     def end(self, future):
         """Somebody waits for a future, such as DistributedDataParallel for the one that a hook returns."""
@@ -83,10 +93,8 @@ class Wire:
                     self._end(works)
             elif value is not False:
                 self._end(works)
-            if name == "wait":
+            if name in ("wait", "is_completed", "done") and value is not False:
                 self.waited += works
-                if not any(asked is work for work in self.works):  # a message from another rank has come
-                    self._answered = [work for work, name, *_ in self.on_the_way if name == "send"]
             return value
 
         return call
@@ -110,28 +118,43 @@ class Wire:
             if one is work and name == "send" and not all(map(torch.equal, tensors, copies)):
                 raise Wrong("a tensor is changed while it is being sent: wait for what `send` returns first, else what arrives is a matter of chance")
 
-    def _noting(self, name):
-        original = getattr(dist.ProcessGroup, name)
-
+    def _noting(self, name, original):
         def call(group, *arguments, **options):
             sent = _first_tensors(arguments[1] if "gather" in name or "scatter" in name else arguments[0]) if arguments else []
-            size = sum(tensor.numel() * tensor.element_size() for tensor in sent)
-            if name == "send":
-                self.messages.append([int(arguments[1]), sum(tensor.numel() for tensor in sent), size])
-            else:
-                self.collectives.append([name, size])
             copies = [tensor.detach().clone() for tensor in sent] if name == "send" else []
+            if name == "send":
+                self.messages.append([int(arguments[1]), *copies])
+            else:
+                self._note(name, sent)
             if name == "reduce" and getattr(arguments[1], "rootRank", 0) != group.rank():  # what it leaves in the tensors of other ranks is a matter of chance
                 arguments = ([tensor.clone() for tensor in arguments[0]], *arguments[1:])
             self.works.append(original(group, *arguments, **options))
-            self.on_the_way.append((self.works[-1], name, sent, copies))
+            if self.works[-1] is not None:
+                self.on_the_way.append((self.works[-1], name, sent, copies))
             return self.works[-1]
 
         return call
 
+    def _noting_operator(self, original):
+        def call(operator, *arguments, **options):
+            space, name = str(operator).split(".")[:2]
+            value = original(operator, *arguments, **options)
+            if "c10d" in space and not SENDS_NOTHING.search(name):
+                self._note(name, _first_tensors([*arguments, *options.values()][:1]))
+                self.works.append(value)
+            elif "c10d" in space and name == "wait_tensor":
+                self.waited += arguments
+            return value
+
+        return call
+
+    def _note(self, collective, tensors):
+        """Its name is what process groups call it: newer methods and functional collectives write all_reduce and all_gather."""
+        self.collectives.append([re.sub("all_(?=reduce|gather)", "all", collective.strip("_")), sum(tensor.nbytes for tensor in tensors)])
+
     def hand_over(self):
         """[name, bytes] of what was sent since the last call."""
-        sent = [*map(list, self.collectives), *(["send", size] for _, _, size in self.messages)]
+        sent = [*map(list, self.collectives), *(["send", tensor.nbytes] for _, tensor in self.messages)]
         self.messages, self.collectives, self.works = [], [], []
         return sent
 

@@ -29,10 +29,11 @@ ORPHANS_DIE = 60  # seconds, on a busy machine
 
 
 def interpreter_paths():
-    """The folders outside of SYSTEM that this Python and its installed packages need."""
+    """The folders outside of SYSTEM that this Python and its installed packages need. A folder that a link leads to is there under both
+    names, since the kernel tells the paths of libraries in use without links."""
     paths = [sys.prefix, sys.base_prefix, *(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))]
     kept = []
-    for path in dict.fromkeys(map(os.path.abspath, paths)):
+    for path in dict.fromkeys([*map(os.path.abspath, paths), *map(os.path.realpath, paths)]):
         if os.path.isdir(path) and not any(Path(path).is_relative_to(shown) for shown in (*SYSTEM, *kept)):
             kept.append(path)
     return kept

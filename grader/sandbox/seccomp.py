@@ -31,6 +31,8 @@ DENIED = {
     "personality": (135, 92), "modify_ldt": (154, None), "fanotify_init": (300, 262), "lookup_dcookie": (212, 18),
     # memory that no limit of a process counts
     "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "memfd_create": (319, 279), "memfd_secret": (447, 447),
+    # signals that the kernel sends later, of any number
+    "timer_create": (222, 107), "mq_open": (240, 180), "mq_notify": (244, 184),
     # the machine
     "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273),
     "delete_module": (176, 106), "swapon": (167, 224), "swapoff": (168, 225), "reboot": (169, 142), "sethostname": (170, 161),
@@ -38,7 +40,7 @@ DENIED = {
     "quotactl_fd": (443, 443), "syslog": (103, 116), "settimeofday": (164, 170), "clock_settime": (227, 112),
     "clock_adjtime": (305, 266), "adjtimex": (159, 171), "vhangup": (153, 58),
 }  # fmt: skip
-SOCKET, CLONE, CLONE3, IOCTL, PRLIMIT = (41, 198), (56, 220), (435, 435), (16, 29), (302, 261)
+SOCKET, CLONE, CLONE3, IOCTL, PRLIMIT, FCNTL = (41, 198), (56, 220), (435, 435), (16, 29), (302, 261), (72, 25)
 SIGNAL = (62, 129)  # kill; then the calls that send a signal to a thread, or in a rare way: numbers, and the signal's place among the arguments
 RARE_SIGNALS = {
     "tkill": ((200, 130), 1), "tgkill": ((234, 131), 2), "rt_sigqueueinfo": ((129, 138), 1), "rt_tgsigqueueinfo": ((297, 240), 2),
@@ -46,10 +48,11 @@ RARE_SIGNALS = {
 }  # fmt: skip
 UNIX, INTERNET, INTERNET6, NETLINK = 1, 2, 10, 16  # socket families; gloo asks netlink for the network interfaces
 NEW_NAMESPACES = 0x7E020000  # CLONE_NEW*: all of them
+SET_SIGNAL = 10  # F_SETSIG: the signal that says that a file can be read
 TYPING = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: these can type into the grader's terminal
 
 # <linux/bpf_common.h>, <linux/seccomp.h>
-LOAD, EQUAL, AT_LEAST, ANY_OF, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+LOAD, AND, EQUAL, AT_LEAST, ANY_OF, RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 ALLOW, KILL, FAIL = 0x7FFF0000, 0x80000000, 0x00050000
 NUMBER, ARCHITECTURE, ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data; arguments of 8 bytes, low half first
 SET_SECCOMP, FILTER = 22, 2  # prctl
@@ -82,7 +85,8 @@ def filter_for(architecture, protected=()):
     for number in (numbers[own] for numbers in DENIED.values() if numbers[own] is not None):
         code += [_jump(EQUAL, number, 0, 1), _fail(errno.EPERM)]
     code += [_jump(EQUAL, CLONE3[own], 0, 1), _fail(errno.ENOSYS)]  # its flags can't be read here; libraries then use clone
-    code += _when(CLONE[own], [_load(ARGUMENT), _jump(ANY_OF, NEW_NAMESPACES, 0, 1), _fail(errno.EPERM)])
+    last_signal = [_instruction(AND, 0xFF), *_jumps((0, signal.SIGCHLD), [_return(ALLOW)]), _fail(errno.EPERM)]  # to the parent, when the new process ends
+    code += _when(CLONE[own], [_load(ARGUMENT), _jump(ANY_OF, NEW_NAMESPACES, 0, 1), _fail(errno.EPERM), *last_signal])
     parts = (ARGUMENT, ARGUMENT + 16, ARGUMENT + 20)  # the process, and both halves of a pointer to new limits; 0: itself, none
     code += _when(PRLIMIT[own], [step for part in parts for step in (_load(part), _jump(EQUAL, 0, 1, 0), _fail(errno.EPERM))])
     # SIGKILL: a rank may end what it has started, but neither itself nor its parent, nor other ranks by their own numbers. So if one of these
@@ -92,6 +96,7 @@ def filter_for(architecture, protected=()):
     code += _when(SIGNAL[own], [_load(ARGUMENT + 8), _jump(EQUAL, signal.SIGKILL, 0, len(targets)), *targets])
     for numbers, place in RARE_SIGNALS.values():
         code += _when(numbers[own], [_load(ARGUMENT + 8 * place), _jump(EQUAL, signal.SIGKILL, 0, 1), _fail(errno.EPERM)])
+    code += _when(FCNTL[own], [_load(ARGUMENT + 8), _jump(EQUAL, SET_SIGNAL, 0, 1), _fail(errno.EPERM)])
     code += _when(IOCTL[own], [_load(ARGUMENT + 8), *_jumps(TYPING, [_fail(errno.EPERM)])])
     others = [
         _load(ARGUMENT), *_jumps((UNIX, INTERNET, INTERNET6), [_return(ALLOW)]), _jump(EQUAL, NETLINK, 0, 2),

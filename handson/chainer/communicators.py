@@ -55,7 +55,7 @@ def choose(name, allreduce_grad_dtype=None, has_gpus=False):
         raise TrackError(f"there is no communicator called {name!r}: choose one of {', '.join(NAMES)}", on_all_ranks=True)
     if allreduce_grad_dtype is not None and numpy.dtype(allreduce_grad_dtype).name not in ("float16", "float32"):
         raise TrackError(f"allreduce_grad_dtype must be float16 or float32, not {allreduce_grad_dtype!r}")
-    if has_gpus and allreduce_grad_dtype is not None and name in ("flat", "non_cuda_aware"):
+    if allreduce_grad_dtype is not None and name in ("flat", "non_cuda_aware"):
         raise TrackError(f"communicator {name} sends gradients in their own type: with --allreduce-grad-dtype, use pure_nccl", on_all_ranks=True)
     half = allreduce_grad_dtype is not None and numpy.dtype(allreduce_grad_dtype) == numpy.float16
     missing = "Chainer 7 no longer has it" if name in GONE else f"{'needs' if name == 'pure_nccl' else 'needs GPUs,'} CuPy and NCCL"

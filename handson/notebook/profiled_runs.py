@@ -12,9 +12,7 @@ from handson.notebook import plots
 from handson.notebook.runs import left_by
 from handson.profiling import analysis, clocks, explain, figure, readers, requests
 from handson.profiling import watch as watching
-from handson.profiling.timeline import COMMUNICATION, COMPUTE, RANGE, ProfileError
-
-STEPS = ("forward", "backward", "all-reduce", "optimize")
+from handson.profiling.timeline import COMMUNICATION, COMPUTE, PARTS, RANGE, ProfileError, part_of_step
 
 
 def start(folder, job_script, **variables):
@@ -93,10 +91,10 @@ def spans(run, rank=0):
     """When a rank computes, and when it communicates: two lists of (begin, end) in seconds."""
     timeline = run.timelines[rank]
     first = timeline.begin.min()
-    return [((timeline.spans(kind) - first) / 1e9).tolist() for kind in (COMPUTE, COMMUNICATION)]
+    return [list(map(tuple, ((timeline.spans(kind) - first) / 1e9).tolist())) for kind in (COMPUTE, COMMUNICATION)]
 
 
-def ranges(run, names=STEPS):
+def ranges(run, names=PARTS):
     """name -> the mean seconds that ranges of this name take in a step, on each rank. Raises ProfileError where there are none."""
     found = {name: [spans[name] for spans in map(_ranges, run.timelines)] for name in names}
     if missing := [name for name in names if not all(map(len, found[name]))]:
@@ -104,7 +102,7 @@ def ranges(run, names=STEPS):
     return {name: [float((moments[:, 1] - moments[:, 0]).mean() / 1e9) for moments in of_ranks] for name, of_ranks in found.items()}
 
 
-def show_ranges(run, steps=2, names=STEPS):
+def show_ranges(run, steps=2, names=PARTS):
     """When each rank was in which of the ranges that a script has marked, in a few steps. Raises ProfileError."""
     means, every_rank = ranges(run, names), analysis.common_steps(run)
     middle = max(0, (len(every_rank[0]) - steps) // 2)
@@ -122,7 +120,7 @@ def _within(moments, begin, end):
 
 
 def _ranges(timeline):
-    """name -> begin and end (ns) of each range of STEPS, in the recorded steps."""
-    names, chosen = numpy.array(timeline.names), timeline.kind == RANGE
+    """name -> begin and end (ns) of each range that is called by one of PARTS, in the recorded steps."""
+    meant, chosen = numpy.array([part_of_step(name) for name in timeline.names], dtype=object), timeline.kind == RANGE
     moments = numpy.stack([timeline.begin, timeline.end], axis=1)
-    return {name: moments[chosen & (names[timeline.name] == name)] for name in STEPS}
+    return {name: moments[chosen & (meant[timeline.name] == name)] for name in PARTS}

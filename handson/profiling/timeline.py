@@ -24,7 +24,7 @@ STEP = 6  # an iteration, from one optimizer step to the next
 KINDS = ("compute", "communication", "copy", "loading", "host", "range", "step")
 
 EVALUATION, AFTER_TRAINING = NO_STEPS = "evaluation", "after training"  # names of ranges: steps that contain one are not measured
-
+PARTS = ("forward", "backward", "all-reduce", "optimize")  # names of the ranges that students mark in a step
 
 COLUMNS = ("begin", "end", "name", "kind", "lane")
 AT_ONCE = 1_000_000  # events to process at a time
@@ -32,6 +32,15 @@ AT_ONCE = 1_000_000  # events to process at a time
 
 class ProfileError(OneSentence, ValueError):
     """Why a profile cannot be read or reported on."""
+
+
+def part_of_step(name):
+    """The one of PARTS that a range's name means, or None. Capitals, and all characters that are no letters, make no difference."""
+    return {_letters(part): part for part in PARTS}.get(_letters(name))
+
+
+def _letters(name):
+    return re.sub("[^a-z]", "", name.lower())
 
 
 @dataclass

@@ -26,10 +26,7 @@ def add_options(methods):
 
 
 class Forgetful(dict):
-    """A state that keeps nothing: error feedback without memory."""
-
-    def __setitem__(self, key, value):
-        pass
+    """The state of error feedback without memory: in each call, the hook gets an empty dictionary in its place. See `after_warm_up`."""
 
 
 def device(comm, args):
@@ -46,7 +43,7 @@ def after_warm_up(hook, steps, plain):
 
     def warm(state, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
         done[bucket.index()] = done.get(bucket.index(), 0) + 1
-        return plain(None, bucket) if done[bucket.index()] <= max(1, steps) else hook(state, bucket)
+        return plain(None, bucket) if done[bucket.index()] <= max(1, steps) else hook({} if isinstance(state, Forgetful) else state, bucket)
 
     return warm
 

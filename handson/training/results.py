@@ -6,7 +6,9 @@ A training script `save`s its numbers at the end; whatever compares runs uses `r
 import importlib.metadata
 import json
 import math
+import operator
 import platform
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral
 from pathlib import Path
@@ -223,6 +225,8 @@ def report(args, throughput, images, seconds, log, evaluation_seconds=0):
     args: the script's options, and what `announce` has added to them. images: trained on by all workers in `seconds`, of which
     `evaluation_seconds` went into evaluation. log: a dict for each epoch. Returns the path. Raises ResultError.
     """
+    with suppress(TypeError):
+        images = operator.index(images)  # a whole number of NumPy or torch, too
     print(throughput_line(throughput, images, seconds), flush=True)
     run = {name: getattr(args, name) for name in ("unit", "script", "track", "dataset", "size", "batchsize", "seed", "lr")}
     run |= {name: getattr(args, name, "") for name in ("network", "communicator")}

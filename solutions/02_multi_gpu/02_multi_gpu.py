@@ -148,7 +148,7 @@ def speed_up(single, several):
 
 # %%
 def efficiency(single, several, workers):
-    """The part of the ideal speed-up that was reached, 1 at best."""
+    """The part of the ideal speed-up that was reached: 1 is all of it. (Measured, it can be more.)"""
     ### BEGIN SOLUTION efficiency: return the efficiency; `workers` is the number of workers in `several`
     return several / single / workers
     ### END SOLUTION

@@ -362,7 +362,7 @@ def held_bytes(schedule, stage, stages, micro_batches, activations):
 
     activations: bytes that the stage holds for one micro-batch, from its forward to its backward.
     """
-    ### BEGIN SOLUTION held_bytes: return the bytes; stages are numbered from 0; a stage never holds more than there are micro-batches
+    ### BEGIN SOLUTION held_bytes: return the bytes, from the arguments alone; stages are numbered from 0; a stage never holds more than there are micro-batches
     if schedule == "gpipe":
         return micro_batches * activations
     return min(stages - stage, micro_batches) * activations

@@ -165,7 +165,7 @@ for begin, end in operations[:5]:
 # %%
 def seconds_in_python(step, operations):
     """The seconds of a step in which no operation runs; step: its length in seconds, operations: [(begin, end)] in seconds since its begin."""
-    ### BEGIN SOLUTION seconds_in_python: return the seconds of the step outside of all operations; these are sorted by their begin, and overlap where one calls another
+    ### BEGIN SOLUTION seconds_in_python: return the seconds of the step outside of all operations; these are sorted by their begin, and one that another calls lies inside of it
     busy, end_of_all = 0.0, 0.0
     for begin, end in operations:
         busy += max(0.0, end - max(begin, end_of_all))

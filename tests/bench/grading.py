@@ -71,7 +71,7 @@ def measure(folder):
         cpu = _cpu()
         seconds, first, _ = _ours(_class(folder / name / "handed_in", file), folder / name / "graded", 2)
         rows.append((f"ours ({name}), sandboxed, 2 engines: submissions a minute", f"{60 * STUDENTS / seconds:.0f}", ""))
-        rows.append((f"  of nbgrader's, {STUDENTS} submissions with the cluster's start", f"{60 * STUDENTS / seconds / theirs:.1f}", f">= {target}"))
+        rows.append((f"  of nbgrader's, {STUDENTS} submissions, of which the cluster's start is half", f"{60 * STUDENTS / seconds / theirs:.1f}", ""))
         rows.append(("  CPU seconds of each, the cluster's included", f"{(_cpu() - cpu) / STUDENTS:.2f}", ""))
         rows.append(("  seconds from the command to the first result", f"{first:.1f}", "<= 5"))
         seconds, _, _ = _ours(_class(folder / f"{name}, many" / "handed_in", file, MANY), folder / f"{name}, many" / "graded", 2)
@@ -139,6 +139,7 @@ def _all_checks(server):
         for unit, parts in units.items():
             verdicts = list(judge(unit, parts, solved, server, hidden.cases(), work.readable(), seed=1))
             assert {verdict.status for verdict in verdicts} == {PASSED}, verdicts
+        server.run("grader.probes.cases:each", [[]])  # begins when the processes of all runs before are counted
         below = psutil.Process(server.process.pid).cpu_times()
         used.append(sum(below[:4]) + time.process_time())
     return min(later - earlier for earlier, later in pairwise(used))

@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy
 
 from grader import gaps
+from grader.checks.notebook_functions import TOLERANCE
 from grader.exercises import given_out
 from grader.instructors import notebook_answers
 from grader.instructors.known_answers import known, solved
@@ -76,7 +77,7 @@ def differences(unit, gap, code, inputs=()):
     answer = _function(unit, gap, code)
     for given, right in [*((given, _call(_function(unit, gap, None), given)) for given in inputs), *_by_chance(unit, gap, INPUTS)]:
         found = _call(answer, given)
-        if not _same(right, found) or gap in of_unit(unit, "WHOLE") and not isinstance(found, Integral):
+        if not _same(right, found) or gap in of_unit(unit, "WHOLE") and not numpy.issubdtype(numpy.asarray(found).dtype, numpy.integer):
             arguments = ", ".join(f"{name}={_short(value)}" for name, value in given.items())
             yield f"{gap}({arguments}) is {_short(found)} in place of {_short(right)}"
 
@@ -146,13 +147,13 @@ def _call(function, given):
 
 
 def _same(one, other):
-    """Whether two results are the same to within rounding: of dictionaries, lists, tuples and arrays, each part."""
+    """Whether two results are the same to within rounding, also of float32: of dictionaries, lists, tuples and arrays, each part."""
     if isinstance(one, dict):
         return isinstance(other, dict) and one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple, numpy.ndarray)):
         return isinstance(other, (list, tuple, numpy.ndarray)) and len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, Real):
-        return isinstance(other, Real) and math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
+        return isinstance(other, Real) and math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
     return one == other
 
 

@@ -101,13 +101,13 @@ class Script:
             "from the start": ["2"],
             "resumed": ["3", "--resume", f"{self.folder}/{self.texts}/from the start/snapshot_epoch_1"],
             "with 2 test images": ["1", "--dataset", f"{self.folder}/few.npz"],
-            "with another seed": ["1", "--seed", "4"],
+            "with another seed": ["2", "--seed", "4"],
             "with double buffering": ["2", "--double-buffering"],
         }[run]
 
     def runs(self, gap):
         """The names of the runs that show what a gap does."""
-        which = {"resumed": self.unit != "profiling", "with 2 test images": gap == "evaluator", "with another seed": gap in DEALS}
+        which = {"resumed": self.unit != "profiling", "with 2 test images": gap == "evaluator", "with another seed": gap in (*DEALS, "shuffle")}
         which["with double buffering"] = gap == "optimizer" and (self.unit, self.track) == ("multi_node", "chainer")
         return ["from the start", *(run for run, asked in which.items() if asked)]
 
@@ -125,8 +125,11 @@ class Script:
                     yield f"{run}: {mine['failure'] or difference(what, mine.get(what), value)}"
                     break
         if "with another seed" in seen and not any(notes["failure"] for notes in seen.values()):
-            if shards(seen["with another seed"]) == shards(seen["from the start"]):
-                yield "the same shards with another seed"
+            dealt = changes_of_order if gap == "shuffle" else shards
+            if dealt(seen["with another seed"]) == dealt(seen["from the start"]):
+                yield f"the same {dealt.__name__} with another seed".replace("_", " ")
+            if gap == "shuffle" and orders(seen["resumed"]) != orders(seen["from the start"], epoch=1):
+                yield "resumed: other orders than in a run that goes on"
 
     def see(self, asked):
         """For each of the `asked` ({gap: code}, runs): {run: its notes}."""
@@ -220,6 +223,25 @@ def shards(notes):
     return [sorted({image for batch in values(noted, "train") for image in batch}) for _, noted in ranks(notes)]
 
 
+def orders(notes, epoch=0):
+    """The order of each rank's images in one of the epochs of a run."""
+    return [epochs(noted)[epoch : epoch + 1] for _, noted in ranks(notes)]
+
+
+def changes_of_order(notes):
+    """For each rank: the places in its first epoch of the images of its second one, which do not depend on which images the rank has."""
+    first, second = orders(notes), orders(notes, epoch=1)
+    places = [{image: place for of_epoch in of_rank for place, image in enumerate(of_epoch)} for of_rank in first]
+    return [[place.get(image) for of_epoch in of_rank for image in of_epoch] for place, of_rank in zip(places, second)]
+
+
+def epochs(noted):
+    """A rank's images in the order in which it trains on them, in each epoch."""
+    images = sum(values(noted, "train"), [])
+    length = len({*images}) or 1
+    return [images[begin : begin + length] for begin in range(0, len(images), length)]
+
+
 def facts(gap, notes):
     """What has to be as with the solution for an answer to `gap` to be right: what -> value."""
     found = {"failure": notes["failure"], "GPU ids": {rank: values(noted, "gpu")[-1:] for rank, noted in ranks(notes)}}
@@ -228,6 +250,8 @@ def facts(gap, notes):
         found[what] = {rank: end[-1].get(what) for rank, end in ends.items()}
     if gap in (*DEALS, "shards"):
         return found | deals(gap, notes)
+    if gap == "shuffle":
+        return found | shuffles(notes)
     found["training batches"] = {rank: values(noted, "train") for rank, noted in ranks(notes)}
     found["test images"] = {rank: sorted(sum(values(noted, "test"), [])) for rank, noted in ranks(notes)}
     found["parameters"] = {rank: end[-1].get("parameters") for rank, end in ends.items()}
@@ -260,6 +284,14 @@ def deals(gap, notes):
         changes = [owner.get(image) != owner.get(image + 1) for image in range(max(owner, default=0))]
         found["in their order"] = sum(changes) < len(mine) or all(changes)
     return found
+
+
+def shuffles(notes):
+    """How the images of each epoch were ordered: any order is right that is another one in each epoch and fits `totals`, where ranks divide by it."""
+    of_ranks = {rank: epochs(noted) for rank, noted in ranks(notes)}
+    found = {"images of each epoch": {rank: list(map(sorted, every)) for rank, every in of_ranks.items()}}
+    found["orders"] = {rank: len({*map(tuple, every)}) for rank, every in of_ranks.items()}
+    return found | ({"steps that have not `totals` images": sum(wrong_totals(notes))} if len(of_ranks) > 1 else {})
 
 
 def wrong_labels(notes):

@@ -74,8 +74,11 @@ def forward(network, images, training):
     note("train" if training else "test", [int(number) % (SCALE // 2) for number in numbers])
 
 
-def parameters(network):
-    """Three sums over all parameters of the network."""
+def parameters():
+    """Three sums over all parameters of this process's network; none where there is no network, or no longer one."""
+    network = model() if model else None
+    if network is None:
+        return []
     if track == "pytorch":
         arrays = [parameter.detach().numpy() for parameter in network.parameters()]
     else:
@@ -91,7 +94,9 @@ def gradients(optimizer):
 
 
 def end(args, manager, evaluator, throughput, images, seconds):
-    note("end", {"images": float(images), "throughput * seconds": float(throughput * seconds), "parameters": parameters(model())})
+    """Note what is reported: by rank 0, or by the one process of several workers."""
+    reported = {"images": float(images), "throughput * seconds": float(throughput * seconds)} if rank() == "0" else {}
+    note("end", reported | {"parameters": parameters()})
 
 
 def watch(of_track):
@@ -100,7 +105,7 @@ def watch(of_track):
     track = of_track
     before(virtual_gpus, "pin", lambda gpu: note("gpu", gpu))
     before(results, "finish", end)
-    before(banner.LossTable, "add", lambda table, loss: note("epoch", {"loss": float(loss), "parameters": parameters(model()) if model else []}))
+    before(banner.LossTable, "add", lambda table, loss: note("epoch", {"loss": float(loss), "parameters": parameters()}))
     before(zlib, "decompress", lambda file: note("decompress", zlib.crc32(file)))
     if track == "pytorch":
         watch_torch()
@@ -127,7 +132,7 @@ def watch_torch():
     before(Block, "forward", lambda block, tokens: note("operation", "forward of a block"))
     before(ConvNet, "forward", lambda network, images: (forward(network, images.detach(), network.training), note("operation", "forward")))
     before(EpochBatches, "__iter__", lambda batches: note("totals", batches.totals))
-    before(workers, "destroy_group", lambda: note("end", {"parameters": parameters(model()) if model else []}))  # of from_scratch.py
+    before(workers, "destroy_group", lambda: (sums := parameters()) and note("end", {"parameters": sums}))  # of from_scratch.py
     before(torch.optim.SGD, "step", lambda *arguments: note("operation", "step"))
     before(torch.optim.Adam, "step", lambda optimizer, *arguments: note("update", gradients(optimizer)))
     before(torch.Tensor, "backward", lambda *arguments, **named: note("operation", "backward"))

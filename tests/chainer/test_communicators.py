@@ -37,10 +37,11 @@ def test_what_does_not_exist_is_named(name, dtype, sentence):
         choose(name, dtype)
 
 
+@pytest.mark.parametrize("has_gpus", [False, True])
 @pytest.mark.parametrize("name", ["flat", "non_cuda_aware"])
-def test_a_type_of_gradients_that_a_communicator_on_gpus_cannot_have_is_refused(name):
+def test_a_type_of_gradients_that_a_communicator_on_gpus_cannot_have_is_refused_everywhere(name, has_gpus):
     with pytest.raises(TrackError, match=f"communicator {name} sends gradients in their own type: .* use pure_nccl"):
-        choose(name, "float16", has_gpus=True)
+        choose(name, "float16", has_gpus)
 
 
 def test_rank_0_alone_explains_and_all_names_run():

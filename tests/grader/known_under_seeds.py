@@ -4,16 +4,12 @@ from itertools import combinations, product
 from unittest import mock
 
 from grader import judging, observing
-from grader.checks.criteria import close
+from grader.checks.notebook_functions import same
 from grader.course import UNITS
 from grader.instructors import hidden
 from grader.instructors.known_answers import LIMITS, TOGETHER, TOGETHER_WHOLE, known, may_fail, solved
 from grader.instructors.notebook_answers import Function, answers
 from grader.verdict import FAILED, PASSED
-
-ALIKE = {  # the sentence of a mistake: that of another one, which has the same values. A speed-up is above every efficiency
-    "the speed-up is compared with `least`; the efficiency is in the last column": "that is the largest number of workers in the table, efficient or not"
-}
 
 
 def entries():
@@ -33,7 +29,7 @@ def alike(seeds, units=UNITS):
     for (unit, gap, answer), seed in product(functions, seeds):
         found = [{"right": call.right} | call.mistakes for call in answer.calls(seed)]
         for one, other in combinations(found[0], 2):
-            if ALIKE.get(other) != one and all(close(values[one], values[other]) for values in found):
+            if all(same(values[one], values[other]) for values in found):
                 yield unit, gap, other, one
 
 

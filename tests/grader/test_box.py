@@ -103,7 +103,7 @@ def test_a_deadlock_names_the_collective_and_who_waits(run, readable):
 def test_a_rank_that_computes_while_others_wait_is_no_deadlock(server, readable):
     outcome = server.run("tests.grader.misbehaving:burn_then_meet", [2.5], 4, Limits(cpu_seconds=6, wall_seconds=30), readable)
     assert outcome.observations == [6.0] * 4, outcome
-    assert 2.5 <= outcome.cpu_seconds < 3.5
+    assert 2.5 <= outcome.cpu_seconds < 4  # three ranks wait, and only look for messages now and then
 
 
 @both
@@ -117,7 +117,7 @@ def test_a_rank_that_leaves_is_told_from_those_that_wait_for_it(run, readable):
 @pytest.mark.parametrize("then", ["behave", "sleep", "leave"])
 def test_all_cpu_time_is_counted_however_ranks_end(server, then, readable):
     outcome = server.run("tests.grader.misbehaving:burn", [0.4, then], 2, Limits(cpu_seconds=20), readable)
-    assert 0.8 <= outcome.cpu_seconds < 0.9  # forking and ending ranks takes some hundredths on a busy machine
+    assert 0.8 <= outcome.cpu_seconds < 1.2  # not twice; forking and ending ranks takes some hundredths, and more on a busy machine
 
 
 @pytest.mark.parametrize(

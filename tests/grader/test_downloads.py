@@ -202,10 +202,28 @@ def test_times_are_found_by_the_number_where_the_name_is_written_otherwise(colle
 
 def test_a_group_is_as_late_as_its_last_member_whatever_its_number(collected):
     listed = [Listed(f"{name}_{number}", name, number, group, time) for name, number, group, time in (
-        ("Jane", "1", "Group A", "2026-11-20T10:00:00+00:00"), ("Max", "2", "group a", "2026-11-21T10:00:00+00:00"),
+        ("Jane", "1", "Group A", "2026-11-20T10:00:00+00:00"), ("Max", "2", "Group A", "2026-11-21T10:00:00+00:00"),
         ("Zoe", "77", "", "2026-11-25T10:00:00+00:00"))]  # fmt: skip
     found, _ = collected({"Group A_77_assignsubmission_file/a.zip": zipped(GOOD)}, listed=listed)
     assert found["Group A_77"][1].handed_in == "2026-11-21T10:00:00+00:00"
+
+
+def test_groups_whose_names_are_nearly_the_same_have_times_of_their_own(collected):
+    times = {"Alpha": "2026-11-20T10:00:00+00:00", "alpha": "2026-11-21T10:00:00+00:00"}
+    listed = [Listed(f"{group}_{number}", group, str(number), group, time) for number, (group, time) in enumerate(times.items())]
+    found, _ = collected({f"{group}_7{number}_assignsubmission_file/a.zip": zipped(GOOD) for number, group in enumerate(times)}, listed=listed)
+    assert {one.name: one.handed_in for _, one in found.values()} == times
+
+
+@pytest.mark.parametrize("name", [f"{MOODLE}/x_assignsubmission_online.zip", f"{MOODLE}_x_assignsubmission_online.zip"])
+def test_what_a_student_calls_a_file_hides_it_from_nobody(collected, name):
+    [(files, one)] = collected({name: zipped(GOOD)})[0].values()
+    assert (one.student, one.refused, files) == ("Jane Doe_12345", None, GOOD)
+
+
+def test_a_folder_in_which_all_is_hidden_is_refused_and_not_passed_over(collected):
+    [(_, one)] = collected({f"{MOODLE}/.homework.zip": zipped(GOOD), "__MACOSX/x": b""})[0].values()
+    assert one.student == "Jane Doe_12345" and "holds none of the files asked for" in one.refused
 
 
 @pytest.mark.parametrize("name", [f"{MOODLE}/{SCRIPT}", f"{MOODLE}_run.sh", f"{MOODLE}/a.zip"])

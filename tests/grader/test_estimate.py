@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from grader.course import UNITS
-from grader.instructors.grade import estimate, record, remembered, speed, work
+from grader.instructors.grade import estimate, grading, record, remembered, speed, work
 from grader.instructors.grade.estimate import EstimateError
 from grader.instructors.grade.work import Cost
 from grader.probes import needs_frameworks
@@ -175,6 +175,19 @@ def test_what_cannot_be_estimated_is_said_in_one_sentence():
     for broken in ('{"pieces": 3}', "no JSON", '{"pieces": {"a": 2.0}, "start": 1, "dispatch": 0, "alone": 1, "together": 1, "share": 1, "spin": 1, "loading": {}, "queues": {}}'):
         remembered.place().write_text(broken)
         assert remembered.read()["spin"] == remembered.json.loads(remembered.REFERENCE.read_text())["spin"]
+
+
+def test_the_engines_of_a_cluster_compute_for_a_hundredth_of_the_grading_and_silent_ones_are_named():
+    remembered.write(known(spin=0.1))
+    asked = []
+
+    def of_cluster(students, answers):
+        engines = SimpleNamespace(ids=lambda: [0, 1], ask=lambda function: asked.append(function) or answers)
+        return grading._of_cluster(engines, jobs(students))
+
+    assert of_cluster(5, [("a", (1.0, 0.1)), ("b", (1.0, 0.1))]).endswith(" on 2 engines of 2 hosts.")
+    assert asked[0].func is speed.here and asked[0].args == (1, estimate.seconds_of(jobs(5), [2], remembered.read()))
+    assert of_cluster(1, []) == "How long this takes is not known: no engine has shown within 10 seconds how fast it is."
 
 
 def test_pieces_have_the_share_of_a_spins_slowdown_that_they_had_before(reference):

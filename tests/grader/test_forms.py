@@ -5,6 +5,7 @@ import pytest
 
 from grader import judging
 from grader.box import Outcome, RankOutcome
+from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array, Counts, fits
 from grader.course import UNITS
@@ -36,9 +37,9 @@ def test_what_has_another_form_does_not(thing, form):
     assert not fits(thing, form)
 
 
-def applied(seen, *criteria, observed=None):
+def applied(seen, *judged, observed=None):
     """(status, message) of each criterion for what two ranks gave in one case."""
-    check = Check("gap", "module:probe", ({"count": 2},), criteria, observed=observed)
+    check = Check("gap", "module:probe", ({"count": 2},), judged, observed=observed)
     outcome = Outcome([RankOutcome(None, one) for one in seen])
     found, odd = judging._apply(check, check.cases, ({"file": "a.py"}, None, ""), None, None, ([(check.cases[0], seen, outcome)], None))
     return [(status, message) for status, message, _ in found], odd
@@ -63,6 +64,19 @@ def test_a_property_counts_only_beside_the_criterion_that_it_needs():
     [(_, why), (status, message)], _ = applied([{"sum": 0}], work, equal)
     assert why == "nothing is added up"
     assert (status, message) == (FAILED, 'this counts only if "work" passes, too')
+
+
+def test_a_property_that_does_not_count_names_the_criterion_that_failed_by_itself():
+    work = Criterion("work", 2, lambda seen, case, expected: "nothing is added up", "")
+    equal = Criterion("equal on all ranks", 1, nothing_wrong, "", needs="work")
+    fast = Criterion("fast", 1, nothing_wrong, "", needs="equal on all ranks")
+    found, _ = applied([{"sum": 0}], work, equal, fast)
+    assert [message for _, message in found[1:]] == ['this counts only if "work" passes, too'] * 2
+
+
+def test_ranks_whose_numbers_are_nan_are_named_and_not_compared_with_each_other():
+    assert criteria.equal_on_all_ranks([[1.0], [numpy.nan], [numpy.inf]], "parameters").startswith("parameters of ranks 1, 2 are infinite or NaN")
+    assert criteria.equal_on_all_ranks([[numpy.nan], [numpy.nan]], "parameters").startswith("parameters of ranks 0, 1 are infinite or NaN")
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -166,6 +166,11 @@ def test_what_is_no_python_is_named_with_its_line(code, line):
     assert gaps.unreadable(code)[0] == line
 
 
+@pytest.mark.parametrize("code", ["x = " + "-" * 200_000 + "1", "x = 1" + " + 1" * 200_000], ids=["the parser's stack", "the tree's depth"])
+def test_code_that_is_nested_too_deeply_is_told_to_be(code):
+    assert gaps.unreadable(code) == (1, "this code is nested too deeply to be read")
+
+
 MENDED = """\
 first = 1
 def function():
@@ -214,3 +219,18 @@ def test_code_that_was_given_to_be_mended_is_no_answer(change):
 ], ids=["a line deleted", "all deleted", "syntax error", "mended"])  # fmt: skip
 def test_code_that_was_given_and_changed_is_an_answer(change, code):
     assert mended(change) == code if code else mended(change).endswith("wait()")
+
+
+@pytest.mark.parametrize(
+    ("gap", "answer"),
+    [
+        ("iterators", "numpy.random.seed(args.seed)\nparts = []"),
+        ("iterators", "parts = []\nnumpy.random.seed(args.seed)"),
+        ("iterators", "test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)\nparts = []"),
+        ("iterators", "parts = []\ntest_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)"),
+        ("updater", "convert = Enlarge(args.size)\nupdater = 1"),
+    ],
+)
+def test_an_answer_may_begin_or_end_with_the_given_lines_beside_its_gap(gap, answer):
+    file = "exercises/02_multi_gpu/chainer/train_cifar_multi_gpu.py"
+    assert found(solved(file, **{gap: answer}), gap, exercises.given_out(file)) == answer

@@ -1,5 +1,6 @@
 """A class graded on a real cluster: who gets what, and that nothing is lost or changed when something dies."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -58,7 +59,7 @@ def results(out):
 def finished(out):
     """How many units are in the gradebook of a grader that runs."""
     try:
-        with sqlite3.connect(f"file:{out}/gradebook.sqlite?mode=ro", uri=True) as database:
+        with contextlib.closing(sqlite3.connect(f"file:{out}/gradebook.sqlite?mode=ro", uri=True)) as database:
             return database.execute("SELECT count(*) FROM results").fetchone()[0]
     except sqlite3.Error:
         return 0

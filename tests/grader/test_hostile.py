@@ -29,9 +29,7 @@ from grader.verdict import GRADER_FAULT, TIMEOUT
 pytestmark = [pytest.mark.slow, sandbox_runs.needs_strong]
 
 ROOT = Path(__file__).resolve().parents[2]
-ALL = tomllib.loads(Path(__file__).with_name("hostile.toml").read_text())["submission"]
-SUBMISSIONS, CONCEDED = [one for one in ALL if "conceded" not in one], [one for one in ALL if "conceded" in one]
-GUIDE = " ".join((ROOT / "docs/grading.md").read_text().split())
+SUBMISSIONS = tomllib.loads(Path(__file__).with_name("hostile.toml").read_text())["submission"]
 LIMITS = Limits(cpu_seconds=2, wall_seconds=20, memory_bytes=512 << 20, processes=48)
 NEVER_ENDS, ENDS = 1, 10  # seconds of CPU for what no time would be enough for, and for what ends by itself, whole runs among them
 PLACES = {  # gap: (unit, the end of its file's name)
@@ -41,7 +39,6 @@ PLACES = {  # gap: (unit, the end of its file's name)
     "split": ("multi_gpu", "pytorch/train_cifar_multi_gpu.py"),
     "throughput": ("multi_gpu", "pytorch/train_cifar_multi_gpu.py"),
     "limit": ("single_gpu", "01_single_gpu.ipynb"),
-    "prediction_backward": ("single_gpu", "01_single_gpu.ipynb"),
     "loader": ("profiling", "slow_loading.py"),
     "losses": ("profiling", "waiting_every_step.py"),
 }
@@ -57,7 +54,6 @@ WRONG = {
     "split": "shard, lengths = train_set, [len(train_set)] * comm.size",
     "throughput": "images = throughput = 1",
     "limit": "return 0",
-    "prediction_backward": "prediction_backward = 100",
     "loader": "train_loader = DataLoader(train_set, args.batchsize, sampler=sampler, collate_fn=lambda batch: default_collate([(decode(file), label) for file, label in batch]))",
     "losses": "losses.append(sum(comm.allgather(loss.item())) / comm.size)\ndist.barrier()",
 }
@@ -190,14 +186,6 @@ def test_a_file_that_is_hard_to_read_is_judged_in_time(world, name):
     assert score(found) <= sum(verdict.max_points for verdict in found) and len(str(found)) < 100_000
 
 
-@pytest.mark.parametrize("submission", [pytest.param(one, id=one["name"]) for one in CONCEDED])
-def test_what_no_check_can_tell_from_an_answer_is_in_the_guide(world, submission):
-    """If this fails, the guide may be able to promise more."""
-    gap = submission["gap"]
-    assert submission["conceded"] in GUIDE
-    assert score(world.verdicts(gap, world.code(submission), ENDS)) > score(world.honest[gap])
-
-
 def test_code_that_names_what_is_outside_of_its_gap_is_pointed_out(world):
     code = "from grader.box import messages\npack = messages.pack\nmessages.pack = lambda thing: pack({'observations': [{'samples': [], 'lengths': []}]})\n"
     assert all("a person should look at it" in verdict.message for verdict in world.verdicts("split", f"{code}{WRONG['split']}"))
@@ -205,4 +193,4 @@ def test_code_that_names_what_is_outside_of_its_gap_is_pointed_out(world):
 
 
 def test_there_are_enough_of_them():
-    assert len({one["name"] for one in ALL}) == len(ALL) >= 50
+    assert len({one["name"] for one in SUBMISSIONS}) == len(SUBMISSIONS) >= 50

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ def test_a_profile_job_never_gets_back_the_lines_that_students_write(here):
 
 def test_another_sites_answers_are_told_this_sites(here):
     text = "#!/bin/bash\n#PBS -q other\n#PBS -l select=2:mpiprocs=2:ngpus=3:ompthreads=1\n#PBS -W group_list=other\n#PBS -l walltime=99:00:00\n"
-    found = verdicts("multi_node", text + "#PBS -N multi_node\n")
+    found = verdicts("multi_node", text + "#PBS -N multi_node\nmpiexec python pytorch/train_cifar_multi_node.py\n")
     assert f"that is `{here.queue}`" in found["the queue"].message
     assert (f"that is `{here.group}`" if here.group else "leave the line") in found["the group"].message
     assert ("wanted" if here.gpus else "has no GPUs") in found["the GPUs of each node"].message
@@ -100,6 +101,7 @@ SELECT, TIME = "select=1:ngpus=2:mpiprocs=2:ompthreads=1", "walltime=00:10:00"
         (f"-l {SELECT} -l place=scatter:excl -l {TIME}", {}),
         (f"-l select=1:ngpus=2:ompthreads=1:mpiprocs=2,{TIME}", {"the nodes": "up to the next colon for the number of `mpiprocs=`, here `2,walltime=00`"}),
         (f"-l select=ngpus=2:mpiprocs=2:ompthreads=1 -l {TIME}", {"the nodes": "begin select with the number of nodes"}),
+        (f"-l select=1:ngpus=2:mpiprocs=2 -l {TIME}", {"the threads of each process": "the number of threads is left open"}),
         (f"-l {SELECT} -l walltime=600", {"the time limit": "asks Slurm for 600 minutes"}),
     ],
 )
@@ -130,6 +132,103 @@ def test_an_untouched_script_is_not_attempted_and_a_half_filled_one_is_judged_li
     found = verdicts("multi_gpu", given.replace("(queue)", "lecture"))
     assert found["the queue"].status == PASSED
     assert re.search("still to be filled in", found["the nodes"].message) and found["the time limit"].status == FAILED
+
+
+def at_local(unit, change):
+    """The verdicts on the solution of a job script with a `change`, as a function of its text, at the site `local`."""
+    data = change(solved(unit, site.read("local"))).encode()
+    found = judge(unit, (PARTS[unit],), lambda file: exercises.handed_in(file, data), server=None)
+    return {verdict.check: verdict for verdict in found}
+
+
+def below(line):
+    """A change of a job script: one more line below its directives."""
+    return lambda text: text.replace("#PBS -N", f"{line}\n#PBS -N")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("#PBS -q", "  # my own comment\n#PBS -q"),
+        lambda text: text.replace("#!/bin/bash", ":"),
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: text.replace("\nmpiexec", "\nmpiexec -n 1 hostname\nmpiexec"),
+        lambda text: text.replace('$(wc -l <"$PBS_NODEFILE")', "4"),
+        lambda text: text.replace('mpiexec -n $(wc -l <"$PBS_NODEFILE")', "mpirun \\\n    -np 4"),
+        lambda text: text.replace("\nmpiexec", "\nexport OMP_NUM_THREADS=1\ndate\ntime mpiexec").rstrip() + " | tee log.txt\n",
+        lambda text: text.replace("\neval", '\nif [ -z "$PBS_NODEFILE" ]; then\n    exit 1\nfi\neval'),
+        lambda text: text.replace("\nmpiexec", "\nnice -n 10 mpiexec"),
+        lambda text: text.replace("\nmpiexec", "\n# as in C:\\course\\\nmpiexec"),
+        lambda text: text + "exit 0\n",
+        below("#PBS -l network=100mbit"),
+        below("#PBS -v HOME,A=\"'x,y'\""),
+    ],
+    ids=["indented comment", "colon first", "Windows", "hostname", "a number", "mpirun", "time and tee", "guarded exit", "nice", "backslash in a comment", "exit behind", "network", "variables"],
+)
+def test_what_does_a_job_no_harm_is_right(change):
+    assert {name: verdict.message for name, verdict in at_local("multi_node", change).items() if verdict.status != PASSED} == {}
+
+
+def of_mpiexec(instead):
+    return lambda text: text.replace('mpiexec -n $(wc -l <"$PBS_NODEFILE")', instead)
+
+
+@pytest.mark.parametrize(
+    ("change", "criterion", "message"),
+    [
+        (of_mpiexec("mpiexec -np 1"), "the processes of each node", "mpiexec starts 1"),
+        (of_mpiexec("env mpiexec -n 1"), "the processes of each node", "mpiexec starts 1"),
+        (of_mpiexec("mpirun -n 1"), "the processes of each node", "mpiexec starts 1"),
+        (of_mpiexec("env"), "the processes of each node", "no mpiexec starts them"),
+        (of_mpiexec("OMP_NUM_THREADS=64 mpiexec"), "the threads of each process", "sets OMP_NUM_THREADS to 64"),
+    ],
+)
+def test_the_command_that_trains_starts_what_is_asked_for(change, criterion, message):
+    found = {name: verdict.message for name, verdict in at_local("multi_node", change).items() if verdict.status != PASSED}
+    assert list(found) == [criterion] and message in found[criterion]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.partition("\ncd")[0], "no command of the script starts train_cifar_multi_node.py"),
+        (lambda text: text.replace("\nmpiexec", "\n# mpiexec"), "no command of the script starts train_cifar_multi_node.py"),
+        (lambda text: text.replace("\ncd", "\nexit 0\ncd"), "the script ends at `exit 0`"),
+        (below("#PBS -I"), "an interactive job is not possible"),
+        (below("#PBS '-h'"), "has an option `-h`"),
+        (below("#PBS '-N' a/b"), "illegal -N value"),
+        (below("#PBS job"), "there is a space before `job`"),
+        (below("#PBS -v A=1,=2"), "qsub refuses the job, and says: cannot send environment"),
+        (below("#PBS -W block=maybe"), "Illegal attribute or resource value block"),
+        (below("#PBS -l software=none"), "asks for `software`"),
+        (lambda text: text.replace("#PBS -q lecture", "#PBS -q lecture -N a/b"), "illegal -N value"),
+    ],
+)
+def test_a_job_that_is_refused_or_never_trains_gets_nothing(change, message):
+    found = at_local("multi_node", change)
+    assert {verdict.status for verdict in found.values()} == {FAILED}
+    assert all(message in verdict.message for name, verdict in found.items() if name != "the processes of each node")
+
+
+@pytest.mark.parametrize("end", ["\u2028", "\x85", "\x0b", "\x0c", "\r"])
+def test_only_a_newline_ends_a_line(end):
+    """As for PBS and the shell: the requests are a single comment."""
+    found = at_local("multi_gpu", lambda text: "# my job" + text.partition("\n\n")[0].replace("\n", end) + "\n\n" + text.partition("\n\n")[2])
+    assert FAILED in {verdict.status for verdict in found.values()} and PASSED not in {verdict.status for verdict in found.values()}
+
+
+def test_below_the_first_command_there_are_no_directives():
+    found = at_local("multi_gpu", lambda text: text.replace("#PBS -q", ": all\n#PBS -q"))
+    assert {verdict.status for verdict in found.values()} == {FAILED}
+    assert "stands below the first command" in found["the nodes"].message
+
+
+@pytest.mark.parametrize("line", ["#PBS -W " + "group" * 11_000, "#PBS -l " + "\"'" * 27_000, "#PBS -W group=" + "a," * 27_000], ids=["group", "quotes", "commas"])
+def test_a_directive_that_is_too_long_is_not_read(line):
+    begin = time.process_time()
+    found = at_local("multi_gpu", below(line))
+    assert time.process_time() - begin < 0.5
+    assert all(len(verdict.message) < 3000 for verdict in found.values()) and FAILED in {verdict.status for verdict in found.values()}
 
 
 @pytest.mark.slow

@@ -1,11 +1,12 @@
 """What a student wrote into a notebook's gaps is found, whatever happened to the cells around it."""
 
 import json
+import time
 
 import pytest
 
 from grader import gaps
-from grader.notebook_cells import LOST, NotebookError, text
+from grader.notebook_cells import LOST, NotebookError, text, without_magics
 
 GIVEN = gaps.exercise(
     '''# %% [markdown]
@@ -73,6 +74,48 @@ FILLED = ["return 2", "prediction = 2"]
 )  # fmt: skip
 def test_gaps_are_found_in_what_was_saved(cells, expected):
     assert found(notebook(*cells)) == expected
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "return (several\n    != one)",
+        "rest = 5\nreturn (several\n    %rest)",
+        "return several \\\n    %one",
+        "text = '''\n!ls\n%magic\n'''\nreturn text",
+        'name = "a(\\"[b"  # (\nreturn 2',
+    ],
+    ids=["not equal", "remainder", "joined by a backslash", "in a text", "brackets in a text and in a comment"],
+)
+def test_a_line_is_ipythons_own_only_where_a_statement_begins(code):
+    source = SPEED_UP.replace("return 2", code.replace("\n", "\n    "))
+    data = notebook(f"%matplotlib inline\n{source}\n!ls 'it's (\nnumpy?", PREDICT)
+    speed_up, predict = found(data)
+    assert [line.strip() for line in code.split("\n")] == [line.strip() for line in speed_up.split("\n")][: code.count("\n") + 1]
+    assert predict == "prediction = 2"
+    compile(text(data, GIVEN), "notebook", "exec")
+
+
+@pytest.mark.parametrize("line", ["%time prediction = 2", "%time  prediction = (\n2)"])
+def test_a_statement_that_is_timed_is_an_answer(line):
+    source = PREDICT.replace("prediction = 2", line)
+    assert found(notebook(SPEED_UP, source)) == ["return 2", line.replace("%time", "").strip()]
+    assert without_magics("%timeit x = 1\n%time -n 3 x = 1\n") == "# %timeit x = 1\n# %time -n 3 x = 1\n"
+
+
+@pytest.mark.parametrize("begin", ['"' * 100_000, "'''", "(" * 100_000, "\\" * 100_000, '\\"' * 50_000, "''''" * 30_000, "!\n" * 60_000])
+def test_what_never_ends_is_read_in_no_time(begin):
+    before = time.process_time()
+    assert len(without_magics(begin)) >= len(begin)
+    assert time.process_time() - before < 5
+
+
+@pytest.mark.parametrize("end", ["\u2028", "\x0c", "\x85", "\x1c", "\v"])
+def test_what_ends_a_line_elsewhere_ends_none_in_a_text(end):
+    code = f'text = "a{end}b"\nreturn len(text)'
+    assert found(notebook(SPEED_UP.replace("return 2", code.replace("\n", "\n    ")), PREDICT)) == [code, "prediction = 2"]
+    filled = gaps.fill(GIVEN, {"speed_up": code, "predict": "prediction = 2"})
+    assert gaps.find(GIVEN, "speed_up", filled).code == code
 
 
 def test_what_was_run_counts_more_than_what_was_saved_and_the_last_run_most():

@@ -12,7 +12,7 @@ def run(**noted):
     return {"failure": "", "log": []} | {rank.removeprefix("rank"): notes for rank, notes in noted.items()}
 
 
-def trained_on(*batches, totals):
+def trained_on(*batches, totals=()):
     return [["totals", totals], *(["train", batch] for batch in batches)]
 
 
@@ -40,6 +40,12 @@ def test_images_in_the_order_of_the_file_are_seen():
 
 def test_lengths_that_are_not_those_of_the_shards_are_seen():
     assert facts("split", run(rank0=trained_on([3, 0], totals=[3])))["steps that have not `totals` images"] == 1
+
+
+def test_epochs_may_have_any_orders_but_not_the_same_one():
+    right, other, wrong = (facts("shuffle", run(rank0=trained_on(*batches))) for batches in ([[0, 2], [1], [2, 1], [0]], [[1, 2], [0], [1, 0], [2]], [[2, 1], [0]] * 2))
+    assert alike(other, right)
+    assert not alike(wrong, right)
 
 
 def test_waits_count_between_the_steps_of_an_epoch_and_not_at_its_end():

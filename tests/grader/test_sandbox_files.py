@@ -84,6 +84,21 @@ def test_the_interpreter_cannot_be_changed(caller):
     assert run(open, "/usr/bin/new", "w", caller=caller) in ("OSError", "PermissionError")
 
 
+def test_an_interpreter_behind_a_link_is_shown_under_both_names(monkeypatch, caller):
+    real = sandbox_runs.open_folder("environment-")
+    link = real.parent / f"{real.name}-link"
+    link.symlink_to(real)
+    (real / "site-packages").mkdir()
+    (real / "site-packages/library").write_text("given")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(link / "site-packages")])
+    try:
+        for folder in (link, real):
+            assert run(read, str(folder / "site-packages/library"), caller=caller) == 5
+    finally:
+        link.unlink()
+        shutil.rmtree(real)
+
+
 def test_files_of_the_workplace_can_be_read_and_changed_and_stay_as_they_were(workplace, caller):
     (workplace / "data").mkdir()
     (workplace / "data/in.txt").write_text("given")

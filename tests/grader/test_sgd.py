@@ -13,7 +13,7 @@ START, GRADIENTS = RANDOM.normal(size=50), RANDOM.normal(size=(1, 3, 50))
 def judged(**rule):
     """What the judge says of an optimizer: None, or a sentence."""
     seen = [{"parameters": updates(**rule)}]
-    return sgd.updates("PyTorch")(seen, {"lr": LR, "unit": "single_gpu"}, {"start": START, "gradients": GRADIENTS})
+    return sgd.updates("PyTorch")(seen, {"lr": LR}, {"start": START, "gradients": GRADIENTS})
 
 
 def updates(lr=LR, momentum=0.9, dampening=0, decay=0, clip=numpy.inf, nesterov=False):
@@ -70,7 +70,7 @@ OF_NODES = [numpy.stack([START, *sgd.trace(START, RANKS[first : first + 2].mean(
     ],
 )
 def test_what_ranks_do_together_is_named(found, late, sentence):
-    case = {"lr": LR, "unit": "multi_node", "ranks_per_node": 2, "double_buffering": late}
+    case = {"lr": LR, "ranks_per_node": 2, "double_buffering": late}
     said = sgd.updates("Chainer", late)([{"parameters": one} for one in found], case, {"start": START, "gradients": RANKS})
     assert said is None if sentence is None else sentence in said
 

@@ -77,6 +77,12 @@ def test_canvas_reads_its_gradebook_back_and_no_grade_there_is_lost(of_class):
     assert [(row[0], row[1], row[-1]) for row in table] == [("jane", "11", "3.25")]
 
 
+def test_nobody_is_called_what_canvas_takes_for_the_row_of_points(book):
+    store(book, handed_in("Points  Possible", "11"), [said("a", 1.25)])
+    _, _, row = csv.reader(io.StringIO(tables.canvas(scores(book))))
+    assert (row[0], row[1], row[-1]) == ("Points-Possible", "11", "1.25")
+
+
 def test_nbgraders_columns_have_a_row_for_each_unit(of_class):
     text = tables.nbgrader(of_class)
     assert text.splitlines()[0] == (
@@ -115,6 +121,7 @@ def test_platforms_get_the_grade_on_the_courses_scale(by_rules):
     assert list(csv.reader(io.StringIO(tables.canvas(by_rules))))[0][-1] == "Term"
     [nbgrader] = rows(tables.nbgrader(by_rules))
     assert [nbgrader[name] for name in ("duedate", "raw_score", "late_submission_penalty", "score")] == ["2026-11-20 17:00:00", "3", "0.6", "2.4"]
+    assert nbgrader["timestamp"] == "2026-11-21 23:00:00"  # when the platform got it, and not the time of its file
     results = gradescopes(tables.gradescope(by_rules[0]))
     assert results["score"] == 72.5 and sum(test["score"] for test in results["tests"]) == pytest.approx(72.5)
 

@@ -85,13 +85,47 @@ def test_moodle_reads_its_own_worksheet_back_with_grades_and_comments(tmp_path):
 def test_each_member_of_a_group_gets_the_groups_grade(tmp_path):
     head = [*HEAD[:4], "Group", *HEAD[4:]]
     rows = [[*row[:4], group, *row[4:]] for row, group in ((JANE, "Group A"), (MAX, "Group A"), (ZOE, "Default group"))]
-    sheet = worksheet.read(write(tmp_path / worksheet.NAME, *rows, head=head))
-    assert sheet.members("group a") == [("Jane Doe", "11"), ("Max Roe", "12")]
+    write(tmp_path / worksheet.NAME, *rows, head=head)
     with Gradebook(tmp_path) as book:
         store(book, handed_in("Group A", "13"), [said("a", 2.0)])  # 13: the group's number, which is no student's
         tell(book, tmp_path)
     assert {number: grade for number, (grade, _) in imported((tmp_path / "moodle.csv").read_text(), dict.fromkeys(("11", "12", "13"))).items()} == {
         "11": 2.0, "12": 2.0}  # fmt: skip
+
+
+def of_groups(path, *groups):
+    """A worksheet in which JANE and MAX are in these groups."""
+    return write(path, *([*row[:4], group, *row[4:]] for row, group in zip((JANE, MAX), groups)), head=[*HEAD[:4], "Group", *HEAD[4:]])
+
+
+@pytest.mark.parametrize("groups", [("Alpha", "alpha"), ("Betá", "Ｂetá"), ("Group A", "Group  A")])
+def test_groups_whose_names_are_nearly_the_same_have_their_own_grades_times_and_feedback(tmp_path, groups):
+    sheet = worksheet.read(of_groups(tmp_path / worksheet.NAME, *groups))
+    with Gradebook(tmp_path) as book:
+        for group, number, points in zip(groups, ("77", "78"), (2.0, 1.0)):
+            store(book, handed_in(group, number), [said("a", points, message=f"for {group}.")])
+        tell(book, tmp_path)
+    found = imported((tmp_path / "moodle.csv").read_text(), dict.fromkeys(("11", "12")))
+    assert {number: grade for number, (grade, _) in found.items()} == {"11": 2.0, "12": 1.0}
+    with zipfile.ZipFile(export(tmp_path, "moodle", say=str)) as pack:
+        pages = {name.split("_")[1]: pack.read(name).decode() for name in pack.namelist()}
+    for number, own, other in ("11", *groups), ("12", *reversed(groups)):
+        assert f"for {own}." in pages[number] and f"for {other}." not in pages[number]
+    assert sheet.missing([handed_in(groups[0], "77")], {}) == ["Max Roe_12"]
+
+
+def test_a_group_of_which_nobody_can_say_whose_submission_it_is_stops_the_grading_before_it_begins(tmp_path):
+    with zipfile.ZipFile(tmp_path / "class.zip", "w") as pack:
+        pack.writestr("Team Rhein_77_assignsubmission_file_/work.rar", b"Rar!")  # Moodle writes underscores as spaces
+    sheet = of_groups(tmp_path / "w.csv", "Team Rhein", "Team_Rhein")
+    with pytest.raises(OneSentence, match="Team Rhein_77 could be of the group 'Team Rhein' or 'Team_Rhein': give each group in Moodle a name of its own"):
+        grade(tmp_path / "class.zip", tmp_path / "out", trusted=True, say=str, sheet=sheet)
+    assert not (tmp_path / "out").exists()
+    with zipfile.ZipFile(tmp_path / "class.zip", "w") as pack:
+        for number in (77, 78):
+            pack.writestr(f"Alpha_{number}_assignsubmission_file_/work.rar", b"Rar!")
+    with pytest.raises(OneSentence, match="Alpha_77 and Alpha_78 could both be of the group 'alpha'"):
+        grade(tmp_path / "class.zip", tmp_path / "out", trusted=True, say=str, sheet=of_groups(tmp_path / "w.csv", "alpha", "Beta"))
 
 
 def test_who_has_submitted_and_is_not_in_the_zip_is_named(tmp_path):
@@ -115,6 +149,18 @@ def test_a_download_that_was_cut_off_is_noticed(tmp_path):
     assert sentence.endswith("class.zip: Jane Doe_11. Download the submissions again.")
     report = (tmp_path / "out/report.html").read_text()
     assert "Jane Doe_11" in report and "Handed in nothing, according to Moodle's worksheet: Zoe_13." in unescape(report)
+
+
+def test_of_a_worksheet_that_was_kept_only_the_names_count_and_not_the_times(tmp_path):
+    for name, zipped in ("Jane Doe_11", "first.zip"), ("Max Roe_12", "second.zip"):
+        with zipfile.ZipFile(tmp_path / zipped, "w") as pack:
+            pack.writestr(f"{name}_assignsubmission_file_/work.rar", b"Rar!")
+    grade(tmp_path / "first.zip", tmp_path / "out", trusted=True, say=str, sheet=write(tmp_path / "w.csv", JANE, MAX))
+    grade(tmp_path / "second.zip", tmp_path / "out", trusted=True, say=str)
+    with Gradebook(tmp_path / "out") as book:
+        known = {one.student: one.handed_in is not None for one in book.attempts()}
+    assert known == {"Jane Doe_11": True, "Max Roe_12": False}
+    assert "Jane Doe" in (tmp_path / "out/moodle.csv").read_text() and "Max Roe" in (tmp_path / "out/moodle.csv").read_text()
 
 
 def test_a_maximum_of_moodles_that_is_too_low_is_said(tmp_path):

@@ -6,10 +6,8 @@ import pytest
 from grader.exercises import given_out
 from handson.cluster.follow import JobFailed
 from handson.notebook import profiled_runs
-from handson.profiling.timeline import ProfileError
+from handson.profiling.timeline import PARTS, ProfileError
 from handson.training.results import ResultError
-
-STEPS = profiled_runs.STEPS
 
 
 def two_ranks(*marks):
@@ -33,14 +31,21 @@ def test_waits_and_meetings_are_those_of_the_profile():
 
 def test_spans_are_what_one_rank_computes_and_communicates():
     compute, communication = profiled_runs.spans(two_ranks(), rank=1)
-    assert [[round(1e3 * moment, 6) for moment in span] for span in compute + communication] == [[0, 7.5], [10, 17.5], [7, 8], [17, 18]]
+    assert [tuple(round(1e3 * moment, 6) for moment in span) for span in compute + communication] == [(0, 7.5), (10, 17.5), (7, 8), (17, 18)]
+    assert set(map(type, compute + communication)) == {tuple}  # as in the check: they can be sorted, and be in a set
 
 
 def test_ranges_that_were_marked_are_measured_on_each_rank_and_drawn():
-    run = two_ranks(*STEPS)
-    assert profiled_runs.ranges(run) == {name: [pytest.approx(1e-3), pytest.approx(2e-3)] for name in STEPS}
+    run = two_ranks(*PARTS)
+    assert profiled_runs.ranges(run) == {name: [pytest.approx(1e-3), pytest.approx(2e-3)] for name in PARTS}
     alt = profiled_runs.show_ranges(run).alt
     assert "forward 1.0 and 2.0 ms" in alt and alt.endswith(".")
+
+
+def test_ranges_are_found_as_students_may_spell_them():
+    """As in the check of train_steps.py, after which the notebook goes on."""
+    assert profiled_runs.ranges(two_ranks("Forward", "BACKWARD", "all_reduce", "optimize ")).keys() == set(PARTS)
+    assert profiled_runs.ranges(two_ranks("forward pass", *PARTS))["forward"] == [pytest.approx(1e-3), pytest.approx(2e-3)]
 
 
 def test_ranges_that_were_not_marked_are_named_in_a_sentence():

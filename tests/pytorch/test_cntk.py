@@ -56,7 +56,7 @@ def test_a_name_that_is_missing_is_one_sentence():
 def learner(case, model):
     local = probes.local_learner(model, case)
     if case["block_size"]:
-        more = {"use_nestrov_momentum": case.get("nesterov", True), "reset_sgd_momentum_after_aggregation": case.get("reset", True)}
+        more = {"use_nestrov_momentum": case.get("nesterov", True), "reset_sgd_momentum_after_aggregation": case.get("reset", True), "distributed_after": case["warm_up"]}
         return cntk.block_momentum_distributed_learner(local, case["block_size"], **more)
     return cntk.data_parallel_distributed_learner(local, num_quantization_bits=case["bits"], distributed_after=case["warm_up"])
 
@@ -96,7 +96,7 @@ def test_one_bit_is_what_its_definition_says(in_folder, warm_up):
     assert numpy.abs(numpy.stack(on_ranks(a_run, 3, case)) - oracle.simulate(case)[:, -1]).max() < 1e-12
 
 
-@pytest.mark.parametrize("more", [{}, pytest.param({"nesterov": False}, marks=pytest.mark.slow), pytest.param({"reset": False}, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("more", [{}, pytest.param({"nesterov": False, "warm_up": 20}, marks=pytest.mark.slow), pytest.param({"reset": False}, marks=pytest.mark.slow)])
 def test_block_momentum_is_what_its_definition_says(in_folder, more):
     case = CASE | {"block_size": 20, "max_samples": 40, "samples": 20, "minibatch": 10, "ranks": 2} | more
     found = on_ranks(a_run, 2, case)

@@ -151,6 +151,20 @@ def test_an_all_reduce_in_flight_is_waited_for_before_the_evaluation():
         compared_methods.wait(state)
 
 
+@pytest.mark.parametrize("state", [{}, compared_methods.Forgetful()], ids=["with memory", "without"])
+def test_a_hook_without_memory_finds_nothing_however_it_keeps_it(state):
+    found = []
+
+    def hook(residuals, bucket):
+        found.append(residuals.setdefault(bucket.index(), 0))  # fails where a key that was set is not there
+        residuals.update({bucket.index(): residuals[bucket.index()] + 1})
+
+    warm = compared_methods.after_warm_up(hook, 1, lambda state, bucket: None)
+    for _ in range(4):
+        warm(state, SimpleNamespace(index=lambda: 0))
+    assert found == ([0, 0, 0] if isinstance(state, compared_methods.Forgetful) else [0, 1, 2])
+
+
 def test_the_warm_start_is_not_part_of_a_rate():
     log = [{"epoch": epoch, "elapsed_time": seconds} for epoch, seconds in ((1, 10.0), (2, 12.0), (3, 14.0))]
     run = SimpleNamespace(log=log, images=300, epochs=3, throughput=300 / 14)

@@ -3,13 +3,13 @@
 import copy
 import functools
 
-import numpy
 import pytest
 import torch
 import torch.nn.functional as F
 from ranks import PlainNet, image_set, on_ranks
 from torch.utils.data import DataLoader
 
+from grader.box.rank import Wrong
 from handson.pytorch import extensions
 from handson.pytorch.communicator import scatter_dataset
 from handson.pytorch.model import ConvNet
@@ -109,8 +109,9 @@ def test_a_model_without_buffers_has_nothing_to_average():
     on_ranks(averaged, 2, PlainNet)
 
 
-def test_an_evaluator_that_divides_by_no_images_reports_numbers_that_are_none():
-    """It judges students' evaluators: such a one is wrong, and its error is no crash."""
+def test_an_evaluator_that_divides_by_no_images_is_told_so():
+    """It judges students' evaluators: on a rank without test images, such a one would end the run."""
     from grader.probes.pytorch import evaluate
 
-    assert numpy.isnan(evaluate(lambda manager: 1 / 0, None)).all()
+    with pytest.raises(Wrong, match="divides by 0 on this rank, which has 0 test images"):
+        evaluate(lambda manager: 1 / 0, None, images=0)

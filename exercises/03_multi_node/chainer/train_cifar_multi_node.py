@@ -27,8 +27,8 @@ def train(comm, args, train_set, test_set):
     raise NotImplementedError("PUT YOUR CODE: device")
 
     images_in_all, classes = comm.bcast_obj((len(train_set), len(train_set.classes)) if comm.rank == 0 else None)
-    # PUT YOUR CODE: deal rank 0's `train_set`, shuffled by args.seed, in equal parts, and its `test_set`
-    # in parts that need not be equal
+    # PUT YOUR CODE: deal rank 0's `train_set`, shuffled by args.seed, in parts of equal length without
+    # leaving an image out, and its `test_set` in parts that need not be equal
     raise NotImplementedError("PUT YOUR CODE: scatter")
     test_iterator = SerialIterator(test_set, args.batchsize, repeat=False, shuffle=False)
     # PUT YOUR CODE: `train_iterator`: as in the single-GPU script, over this rank's part

@@ -25,7 +25,7 @@ def create_learner(parameters, args):
     """SGD with momentum on each worker, and around it what makes it distributed."""
     local = cntk.momentum_sgd(parameters, args.lr, momentum=0.9, unit_gain=False)
     # PUT YOUR CODE: return a distributed learner around `local`: with block momentum if args.block_size
-    # is not 0, else data-parallel with args.bits, after args.warm_up samples
+    # is not 0; else data-parallel (with args.bits). Either begins after args.warm_up samples
     raise NotImplementedError("PUT YOUR CODE: learner")
 
 

@@ -7,6 +7,7 @@ import time
 from collections import Counter, defaultdict
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 from tqdm import tqdm
 
@@ -46,9 +47,9 @@ def grade(submissions, out, engines=2, profile=None, cluster_file=None, trusted=
     expected = [part.file for parts in UNITS.values() for part in parts]  # of all units: the digest must not depend on `units`
     resources = "trusted" if trusted else "sandbox"
     versions = {unit: digest.of_unit(unit) for unit in units}
-    names(submissions)  # what can't be read is refused here, and so leaves nothing in `out`
     of_moodle = worksheet.read(sheet) if sheet else worksheet.kept(out)
     listed = of_moodle.listed(course.zone) if of_moodle else []
+    names(submissions, listed)  # what can't be read is refused here, and so leaves nothing in `out`
     with Gradebook(out) as book:
         if sheet:
             worksheet.keep(sheet, out)
@@ -213,9 +214,10 @@ def _grade(book, missing, versions, resources, secret, engines, profile, cluster
 
 def _of_cluster(engines, jobs):
     """How long `jobs` take on the engines of a running cluster, in words: all of them compute for a moment, to show how fast they are now."""
-    answers = engines.ask(speed.here)
+    expected = estimate.seconds_of(jobs, [max(1, len(engines.ids()))], remembered.read())
+    answers = engines.ask(partial(speed.here, 1, expected))
     if not answers:
-        return estimate.sentence(None, [])
+        return f"How long this takes is not known: no engine has shown within {cluster.ASKING:.0f} seconds how fast it is."
     spun, spin = speed.mean([one for _, one in answers])
     hosts = sorted(Counter(host for host, _ in answers).values())
     known = remembered.at_speed(remembered.read(), spin)

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import time
+from datetime import datetime
 
 from grader.instructors.collect import file_name
 from grader.instructors.reports.files import clean, moment, number
@@ -17,6 +18,8 @@ from handson.words import counted
 
 FORMULA = tuple("=+-@|%\t＝＋－＠")  # a spreadsheet takes text that begins with one of these for a formula
 INSIDE = re.compile(rf'([;,]\s*"*)(?=[{re.escape("".join(FORMULA))}])')  # where a cell begins for a spreadsheet that separates cells by these
+
+POINTS_POSSIBLE = re.compile(r"(points)\s+(possible)", re.IGNORECASE)  # in a name, which Canvas would take for the row of this title
 
 __all__ = ["canvas", "file_name", "grades", "gradescope", "moodle", "nbgrader"]
 
@@ -123,7 +126,7 @@ def canvas(scores):
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", scores[0].rules.title if scores else Rules.title]
     graded = [score for score in scores if _grade(score) is not None]
     return table(head, [["Points Possible", "", "", "", "", total]] + [
-        [score.submission.name, score.submission.number, "", "", "", _grade(score)] for score in graded])  # fmt: skip
+        [POINTS_POSSIBLE.sub(r"\1-\2", score.submission.name), score.submission.number, "", "", "", _grade(score)] for score in graded])  # fmt: skip
 
 
 def nbgrader(scores):
@@ -133,11 +136,12 @@ def nbgrader(scores):
     rows = []
     for number_of_unit in range(len(scores[0].units) if scores else 0):
         for score in scores:
-            unit, one = score.units[number_of_unit], score.submission
+            unit = score.units[number_of_unit]
+            one = unit.attempt or score.submission
             points, credit = (unit.points, unit.credit) if unit.complete else (None, None)
             due = f"{unit.due:%Y-%m-%d %H:%M:%S}" if unit.due else ""
-            written = moment(one.time, "%Y-%m-%d %H:%M:%S", time.gmtime)
-            rows.append([unit.name, due, written, one.student, "", "", "", points, unit.points - unit.credit, credit, unit.max_points])
+            written = moment(datetime.fromisoformat(one.handed_in).timestamp() if one.handed_in else one.time, "%Y-%m-%d %H:%M:%S", time.gmtime)
+            rows.append([unit.name, due, written, score.student, "", "", "", points, unit.points - unit.credit, credit, unit.max_points])
     return table(head, rows)
 
 

@@ -10,8 +10,9 @@ from grader.probes.exact import numbers
 PROBE = "grader.units.communication.probes.all_reduce:all_reduce"
 
 
-def _sum(case, length):
-    return sum(numbers(case["seed"], rank, length) for rank in range(case["ranks"]))
+def _sum(case, length, ranks=None):
+    """The sum of the numbers of some ranks, None for all."""
+    return sum(numbers(case["seed"], rank, length) for rank in (range(case["ranks"]) if ranks is None else ranks))
 
 
 def _of_lengths(seen, case):
@@ -47,29 +48,61 @@ def sum_of_one_chunk(seen, case, expected):
     return None
 
 
-def only_to_the_right(seen, case, expected):
-    """A judge: each rank sends N - 1 messages to its right neighbour, each of one chunk."""
-    for length, of_ranks in _of_lengths(seen, case):
-        longest = -(-length // case["ranks"])
-        for rank, found in enumerate(of_ranks):
-            if any(to != (rank + 1) % case["ranks"] for to, _, _ in found["messages"]):
-                return f"rank {rank} sends to ranks {sorted({to for to, _, _ in found['messages']})}; in the ring it sends to its right neighbour only"
-            if any(count > longest for _, count, _ in found["messages"]):
-                most = max(count for _, count, _ in found["messages"])
-                return f"rank {rank} sends {most} of {length} numbers at once; in the ring it sends one chunk at a time, {longest} at most"
-            if len(found["messages"]) != case["ranks"] - 1:
-                return f"rank {rank} sends {len(found['messages'])} messages; N - 1 = {case['ranks'] - 1} do"
-    return None
+def _holds(message, right):
+    """Whether a message has these numbers; behind them it may be filled up to the length of other messages."""
+    return criteria.close(message["numbers"][: len(right)], right)
+
+
+def sums_so_far(case, length, rank, place, step):
+    """(what a message of the reduce-scatter holds, in words; its numbers). place: that of the chunk; all ranks from `place` on have added theirs."""
+    others = [(place + more) % case["ranks"] for more in range(step + 1)]
+    return f"chunk {place} of {criteria.ranks(sorted(others))}, added up", numpy.array_split(_sum(case, length, others), case["ranks"])[place]
+
+
+def sums(case, length, rank, place, step):
+    """As `sums_so_far`, for the all-gather."""
+    place = (place + 1) % case["ranks"]
+    return f"the sum of chunk {place}", numpy.array_split(_sum(case, length), case["ranks"])[place]
+
+
+def only_to_the_right(holds):
+    """A judge: each rank sends N - 1 messages to its right neighbour, each of one chunk. holds(case, length, rank, place, step): what it holds."""
+
+    def judge(seen, case, expected):
+        ranks = case["ranks"]
+        for length, of_ranks in _of_lengths(seen, case):
+            longest = -(-length // ranks)
+            for rank, found in enumerate(of_ranks):
+                messages, right = found["messages"], (rank + 1) % ranks
+                if others := sorted({message["to"] for message in messages} - {right}):
+                    return f"rank {rank} sends to {criteria.ranks(others)}; in the ring it sends to its right neighbour only"
+                if (most := max((len(message["numbers"]) for message in messages), default=0)) > longest:
+                    return f"rank {rank} sends {most} of {length} numbers at once; in the ring it sends one chunk at a time, {longest} at most"
+                if len(messages) != ranks - 1:
+                    return f"rank {rank} sends {len(messages)} messages; N - 1 = {ranks - 1} do"
+                for step, message in enumerate(messages):
+                    what, numbers = holds(case, length, rank, (rank - step) % ranks, step)
+                    if not _holds(message, numbers):
+                        return f"what rank {rank} sends in step {step} is not {what} (a tensor of {length} numbers)"
+        return None
+
+    return judge
 
 
 def log_rounds(seen, case, expected):
-    """A judge: in each of log2 N rounds every rank sends its numbers to one partner."""
+    """A judge: in each of log2 N rounds every rank sends to one partner the sum of the ranks that it has heard of, itself included."""
     rounds = case["ranks"].bit_length() - 1
     for length, of_ranks in _of_lengths(seen, case):
         for rank, found in enumerate(of_ranks):
-            partners = [to for to, _, _ in found["messages"]]
+            partners = [message["to"] for message in found["messages"]]
             if sorted(partners) != sorted(rank ^ (1 << number) for number in range(rounds)):
                 return f"rank {rank} sends to ranks {partners}; its partners are {[rank ^ (1 << number) for number in range(rounds)]}, one in each round"
+        for rank, found in enumerate(of_ranks):
+            known = {rank}
+            for number, message in enumerate(found["messages"]):
+                if not _holds(message, _sum(case, length, known)):
+                    return f"what rank {rank} sends in round {number} is not the sum of {criteria.ranks(sorted(known))}, which it has by then"
+                known |= {rank ^ message["to"] ^ other for other in known}
     return None
 
 
@@ -78,6 +111,10 @@ def through_rank_0(seen, case, expected):
         counts = [len(found["messages"]) for found in of_ranks]
         if counts != [case["ranks"] - 1] + [1] * (case["ranks"] - 1):
             return f"the ranks send {counts} messages; rank 0 sends the sum to each of the others, and they send their numbers to rank 0"
+        for rank, found in enumerate(of_ranks):
+            what, right = ("the sum", _sum(case, length)) if rank == 0 else ("its own numbers", _sum(case, length, [rank]))
+            if not all(_holds(message, right) for message in found["messages"]):
+                return f"what rank {rank} sends is not {what}: the sum is made on rank 0, from what the other ranks send"
     return None
 
 
@@ -87,7 +124,8 @@ def _check(gap, function, criteria, ranks):
 
 
 def _observed(case):
-    return {"found": tuple({"tensor": Array((length,)), "messages": [(int, int, int)], "collectives": [str]} for length in case["lengths"])}
+    message = {"to": int, "numbers": Array((None,))}
+    return {"found": tuple({"tensor": Array((length,)), "messages": [message], "collectives": [str]} for length in case["lengths"])}
 
 
 CHECKS = (
@@ -101,15 +139,15 @@ CHECKS = (
     _check(
         "reduce_scatter", "ring",
         (
-            Criterion("each rank has the sum of one chunk", 2, sum_of_one_chunk, "Send chunk (rank - step), add what arrives to chunk (rank - step - 1)."),
-            Criterion("a chunk at a time, to the right neighbour", 1, only_to_the_right, "send(chunks[...], right), once in each step.", needs="each rank has the sum of one chunk"),
+            Criterion("each rank has the sum of one chunk", 2, sum_of_one_chunk, "Send chunk (rank - step) % size, add what arrives to chunk (rank - step - 1) % size."),
+            Criterion("a chunk at a time, to the right neighbour", 1, only_to_the_right(sums_so_far), "send(chunks[...], right), once in each step.", needs="each rank has the sum of one chunk"),
         ), (3,),
     ),
     _check(
         "all_gather", "ring",
         (
-            Criterion("the sum, on every rank", 2, sum_on_every_rank, "Send chunk (rank + 1 - step); what arrives replaces chunk (rank - step)."),
-            Criterion("a chunk at a time, to the right neighbour", 1, only_to_the_right, "send(chunks[...], right), once in each step.", needs="the sum, on every rank"),
+            Criterion("the sum, on every rank", 2, sum_on_every_rank, "Send chunk (rank + 1 - step) % size; what arrives replaces chunk (rank - step) % size."),
+            Criterion("a chunk at a time, to the right neighbour", 1, only_to_the_right(sums), "send(chunks[...], right), once in each step.", needs="the sum, on every rank"),
         ), (3,),
     ),
     _check(

@@ -28,7 +28,8 @@ def as_many(seen, case, expected):
     if count > 10 * case["samples"]:
         return f"the source never ends: it should give max_samples = {case['max_samples']} images"
     if count != case["max_samples"]:
-        return f"the source gives {count} images; max_samples is {case['max_samples']}"
+        of_each = f": each worker opens the whole source, and next_minibatch divides its minibatches" if count * len(seen) == case["max_samples"] else ""
+        return f"the source gives {count} images; max_samples is {case['max_samples']}{of_each}"
     return None
 
 
@@ -36,6 +37,8 @@ def random_if_asked(seen, case, expected):
     numbers = seen[0]["numbers"]
     sweeps = [numbers[begin : begin + case["samples"]] for begin in range(0, len(numbers), case["samples"])]
     in_order = all(sweep == list(range(len(sweep))) for sweep in sweeps)
+    if other := next((rank for rank in range(len(seen)) if seen[rank]["numbers"] != numbers), None):
+        return f"workers 0 and {other} get the images in different orders: next_minibatch gives each its part of the same order, so all need the same seed"
     if case["randomize"] and in_order:
         return "the images come in the order of the map file, but randomize is True"
     if not case["randomize"] and not in_order:
@@ -51,7 +54,7 @@ def as_simulated(seen, case, expected):
     wrong = {sentence: values for sentence, values in expected.items() if sentence != "right" and not criteria.close(values, right)}
     problem = criteria.explained(found, right, wrong)
     step = next(step for step in range(right.shape[1]) if not criteria.close(found[:, step], right[:, step]))
-    asked = f"block_size={case['block_size']}" if case["block_size"] else f"bits={case['bits']}, warm_up={case['warm_up']}"
+    asked = f"{'block_size' if case['block_size'] else 'bits'}={case['block_size'] or case['bits']}, warm_up={case['warm_up']}"
     return criteria.because(f"with {asked}, after minibatch {step + 1} parameters are not those of the definition", problem)
 
 
@@ -78,6 +81,8 @@ def _each_once(of_ranks, samples, sweeps):
 
 def whole_minibatches(seen, case, expected):
     found = [sum(map(len, of_step)) for of_step in zip(*(of_rank["steps"] for of_rank in seen))]
+    if not found:
+        return "nothing is trained on" if not any(of_rank["steps"] for of_rank in seen) else "not all workers train: all must make the same number of steps"
     steps = {len(of_rank["steps"]) for of_rank in seen}
     if len(steps) > 1:
         return f"the workers make {sorted(steps)} steps: all must make the same number"
@@ -95,7 +100,10 @@ def as_one_big_batch(seen, case, expected):
 
 def trained_with_all(seen, case, expected):
     first = [of_rank["runs"][0] for of_rank in seen]
-    if problem := _each_once([[number for step in run["steps"] for number in step] for run in first], case["samples"], 2):
+    of_ranks = [[number for step in run["steps"] for number in step] for run in first]
+    if (ended := sum(map(len, of_ranks))) == case["samples"]:
+        return f"the training ends after {ended} of {2 * ended} samples: the source itself ends after all epochs, so max_samples is not needed"
+    if problem := _each_once(of_ranks, case["samples"], 2):
         return problem
     largest = max(sum(map(len, of_step)) for of_step in zip(*(run["steps"] for run in first)))
     right = case["batchsize"] * len(seen)
@@ -109,6 +117,8 @@ def trained_with_all(seen, case, expected):
 
 def saved_and_restored(seen, case, expected):
     """The first run and the third have two epochs; the second has three, and args.restore."""
+    if trained_with_all(seen, case, expected):
+        return None
     runs, samples = seen[0]["runs"], case["samples"]
     saved, steps = runs[0]["saved"], [len(run["steps"]) for run in runs]
     if not saved:
@@ -148,7 +158,7 @@ _RUN = {"steps": [[int]], "saved": [int], "tested": [int], "lines": int, "parame
 CHECKS = (
     Check(
         "source", f"{PROBES}:source",
-        (SOURCE | {"classes": 7, "randomize": True, "max_samples": 50}, SOURCE | {"classes": 13, "randomize": False, "max_samples": 20}),
+        (SOURCE | {"ranks": 2, "classes": 7, "randomize": True, "max_samples": 50}, SOURCE | {"classes": 13, "randomize": False, "max_samples": 20}),
         (
             Criterion(LABELS, 1, right_labels, 'StreamDef(field="image") and StreamDef(field="label", shape=classes).'),
             Criterion("as many as asked for", 1, as_many, "max_samples goes on to the MinibatchSource.", LABELS),
@@ -159,10 +169,11 @@ CHECKS = (
         "learner", f"{PROBES}:learner",
         (
             LEARNER | {"bits": 1, "warm_up": 16, "block_size": 0},
-            LEARNER | {"bits": 32, "warm_up": 0, "block_size": 0},
-            LEARNER | {"bits": 32, "warm_up": 0, "block_size": 16},
+            LEARNER | {"bits": 32, "warm_up": 16, "block_size": 0},
+            LEARNER | {"bits": 1, "warm_up": 0, "block_size": 0},
+            LEARNER | {"bits": 32, "warm_up": 16, "block_size": 16},
         ),
-        (Criterion("updates as the options say", 3, as_simulated, "data_parallel_distributed_learner(local, ...) or block_momentum_distributed_learner(local, ...)."),),
+        (Criterion("updates as the options say", 3, as_simulated, "data_parallel_distributed_learner(local, ...) or block_momentum_distributed_learner(local, ...); both have distributed_after."),),
         oracle=f"{ORACLES}:learner",
         observed=lambda case: {"parameters": Array((None, None))},
     ),
@@ -176,7 +187,7 @@ CHECKS = (
         ), oracle=f"{ORACLES}:sessions", observed=lambda case: {"runs": (_RUN,) * 3},
     ),
     Check(
-        "loop", f"{PROBES}:loop", ({"ranks": 2, "samples": 21, "minibatch": 8, "max_samples": 42, "lr": 0.1},),
+        "loop", f"{PROBES}:loop", ({"ranks": 2, "samples": 21, "minibatch": 10, "max_samples": 42, "lr": 0.1},),
         (
             Criterion(ALL, 2, once_each, "num_data_partitions: how many workers there are; partition_index: which one this is."),
             Criterion("whole minibatches", 1, whole_minibatches, "minibatch_size counts the images of all workers.", ALL),

@@ -42,6 +42,10 @@ def backwards(seen, case, expected):
 def full(seen, case, expected):
     """A judge: no bucket is too large, and none was closed too early."""
     most, sizes, buckets = case["most"], case["sizes"], [bucket for bucket in seen[0]["buckets"] if bucket]  # no gradient waits for an empty one
+    from_the_first, from_the_last = (_filled(order, sizes, most) for order in (range(len(sizes)), reversed(range(len(sizes)))))
+    turned_around = backwards(seen, case, expected) is None and sorted(map(sorted, buckets)) == from_the_first
+    if turned_around and from_the_first != sorted(map(sorted, from_the_last)):
+        return "the buckets are filled from the first parameter on, and turned around afterwards: fill them from the last parameter on, since it is finished first"
     for number, bucket in enumerate(buckets):
         total = 4 * sum(sizes[one] for one in bucket)
         if total > most and len(bucket) > 1:
@@ -49,6 +53,18 @@ def full(seen, case, expected):
         if number and 4 * sizes[bucket[0]] <= most - 4 * sum(sizes[one] for one in buckets[number - 1]):
             return f"bucket {number - 1} is closed too early: the first parameter of bucket {number} would fit into it ({most} bytes, of 4 for each number)"
     return None
+
+
+def _filled(order, sizes, most):
+    """Buckets that are filled with the numbers of parameters in an order."""
+    buckets, room = [], 0
+    for number in order:
+        if not buckets or 4 * sizes[number] > room:
+            buckets.append([])
+            room = most
+        buckets[-1].append(number)
+        room -= 4 * sizes[number]
+    return buckets
 
 
 def one_big_batch(seen, case, expected):
@@ -82,6 +98,8 @@ def one_all_reduce(seen, case, expected):
             begun = [what for what, _ in step["events"] if what == "begin"]
             if len(begun) != len(case["buckets"]):
                 return f"in step {number + 1} rank {rank} starts {len(begun)} all-reduces; there are {len(case['buckets'])} buckets, and each needs one"
+            if len(step["sent"]) > len(begun):
+                return f"in step {number + 1} rank {rank} hands over {', '.join(step['sent'])}; one all-reduce for each of the {len(case['buckets'])} buckets does it"
     return None
 
 
@@ -153,7 +171,7 @@ def emptied(seen, case, expected):
     return f"after the first step `in_flight` still has {left} entries: the next step would add to them, and memory would grow" if left else None
 
 
-STEP = {"buckets": [int], "means": [Array((None,))], "events": [(str, int)], "changed": bool, "shared": bool}
+STEP = {"buckets": [int], "means": [Array((None,))], "events": [(str, int)], "sent": [str], "changed": bool, "shared": bool}
 DONE = {"gradients": Array((None,)), "parameters": bool, "unwaited": int, "left": int}
 MEAN = "the mean gradients, as of one big batch"
 CHECKS = (

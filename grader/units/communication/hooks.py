@@ -2,11 +2,11 @@
 
 import numpy
 
-from grader.checks import criteria
+from grader.checks import criteria, sgd
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 
-EXACT, SHORT = 1e-5, 2e-2  # tolerances: of gradients that travel as they are, and as float16 or bfloat16
+EXACT, SHORT = 1e-5, {"float16": 2e-3, "bfloat16": 2e-2}  # tolerances: of gradients that travel as they are, and as a short type, with sums in it
 PROBE, ORACLE = "grader.units.communication.probes.hooks:hook", "grader.units.communication.oracles.pytorch:hook"
 
 
@@ -14,21 +14,25 @@ def as_simulated(what):
     """A judge: the gradients after backward are those of the simulation, in each step and on each rank."""
 
     def judge(seen, case, expected):
-        right, tolerance = expected["right"], SHORT if "dtype" in case else EXACT
+        right, tolerance = expected["right"], SHORT.get(case.get("dtype"), EXACT)
         for rank, of_rank in enumerate(seen):
             found = numpy.asarray(of_rank["steps"])
             if criteria.close(found, right, tolerance):
                 continue
-            if of_rank["keys"]:
-                return of_rank["keys"]
+            if of_rank["misused"]:
+                return of_rank["misused"]
             for sentence, values in expected.items():
-                if sentence != "right" and not criteria.close(values, right, tolerance) and criteria.close(found, values, tolerance):
+                of_this_rank = values[rank] if values.ndim > right.ndim else values
+                if sentence != "right" and not criteria.close(of_this_rank, right, tolerance) and criteria.close(found, of_this_rank, tolerance):
                     return sentence
             if not numpy.isfinite(found).all():
                 return f"on rank {rank} gradients are infinite or NaN{_overflow(case)}"
             step = next(step for step in range(len(right)) if not criteria.close(found[step], right[step], tolerance))
             number = int(numpy.abs(found[step] - right[step]).argmax())
-            return f"on rank {rank}, in step {step + 1}, {what} of gradient {number} is {found[step][number]:.4g}; it should be {right[step][number]:.4g}"
+            shown, due = criteria.apart(found[step][number], right[step][number])
+            times = sgd.ratio(found.ravel(), right.ravel(), tolerance)
+            why = f"all are {criteria.apart(times, 1, 3)[0]} times as large as they should be" if times else ""
+            return criteria.because(f"on rank {rank}, in step {step + 1}, {what} of gradient {number} is {shown}; it should be {due}", why)
         return None
 
     return judge
@@ -44,7 +48,7 @@ def _overflow(case):
 
 def observed(case):
     steps = case["steps"]
-    return {"steps": (Array((sum(case["lengths"]),)),) * steps, "sent": ([(str, int)],) * steps, "waited": (bool,) * steps, "forgotten": bool, "keys": str}
+    return {"steps": (Array((sum(case["lengths"]),)),) * steps, "sent": ([(str, int)],) * steps, "waited": (bool,) * steps, "forgotten": bool, "misused": str}
 
 
 def only_its_message(what):
@@ -60,8 +64,20 @@ def only_its_message(what):
     return judge
 
 
+def as_many_as_count(seen, case, expected):
+    """A judge of top_k: in each step a rank sends `count` values, of 4 bytes, and as many places, of 4 bytes."""
+    right = sorted(8 * max(1, round(case["share"] * length)) for length in case["lengths"])
+    for rank, of_rank in enumerate(seen):
+        for number, sent in enumerate(of_rank["sent"]):
+            for found, needed in zip(sorted(size for _, size in sent), right):
+                if found != needed:
+                    both = f"{needed // 8} values and their places (`count`) have {needed}"
+                    return f"in step {number + 1} rank {rank} sends {found} bytes; {both}: no more of them where several are equal, and no fewer where some are 0"
+    return None
+
+
 ONE_BIT = Criterion("signs, with error feedback", 3, only_its_message("the mean of the signs"), "owed = gradients + residual; residual = owed - what is sent.")
-TOP_K = Criterion("the largest, with error feedback", 3, only_its_message("the mean of what was sent"), "The residual is `owed`, with 0 where a value was sent.")
+TOP_K = Criterion("the largest, with error feedback", 3, lambda *all: only_its_message("the mean of what was sent")(*all) or as_many_as_count(*all), "The residual is `owed`, with 0 where a value was sent.")
 CHECKS = (
     Check(
         "one_bit", PROBE,
@@ -70,5 +86,5 @@ CHECKS = (
             {"function": "one_bit", "ranks": 2, "lengths": [5, 5, 3], "steps": 3},
         ), (ONE_BIT,), ORACLE, observed=observed,
     ),
-    Check("top_k", PROBE, ({"function": "top_k", "ranks": 2, "lengths": [12, 20], "steps": 4, "share": 0.25},), (TOP_K,), ORACLE, observed=observed),
+    Check("top_k", PROBE, ({"function": "top_k", "ranks": 2, "lengths": [12, 20], "steps": 4, "share": 0.25, "few": 2},), (TOP_K,), ORACLE, observed=observed),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from grader.checks.forms import Array
 
 PROBE, ORACLE = "grader.units.communication.probes.local_sgd:blocks", "grader.units.communication.oracles.local_sgd:blocks"
 TOLERANCE = 1e-6
+MORE = 4  # numbers that may travel beside the parameters, such as a count of the ranks
 
 
 def as_simulated(seen, case, expected):
@@ -29,7 +30,8 @@ def one_message(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         for number, sent in enumerate(of_rank["sent"]):
             size = 8 * len(of_rank["blocks"][0])
-            if [name for name, _ in sent] != ["allreduce"] or sum(bytes_sent for _, bytes_sent in sent) != size:
+            one = [name for name, _ in sent] == ["allreduce"] and size <= sent[0][1] <= size + 8 * MORE
+            if not one and (sent or len(seen) > 1):  # one rank alone needs none
                 shown = ", ".join(f"{name} of {bytes_sent} bytes" for name, bytes_sent in sent) or "nothing"
                 return f"in block {number + 1} rank {rank} hands over {shown}; one all-reduce of {size} bytes does it"
     return None

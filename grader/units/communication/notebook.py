@@ -9,18 +9,17 @@ from grader.checks.notebook_functions import PROBES, function, prediction
 def each_once(seen, case, expected):
     """A judge: the text names all of case["methods"], each once, in any order. What stands between names, and numbers, make no difference."""
     words, methods = re.findall(r"\w+(?:-\w+)*", seen[0]["value"].lower()), case["methods"]
-    for method in methods:
-        if words.count(method) != 1:
-            return f"{method} is in it {words.count(method)} times; each of {', '.join(methods)} should be in it once"
-    other = [word for word in words if word not in methods and not word.isdigit()]
-    return f"there is no method {other[0]!r:.40} in the list; {', '.join(methods)} are to be ordered" if other else None
+    if other := [word for word in words if word not in methods and not word.isdigit()]:  # first: one of the methods may be missing since its name is wrong
+        return f"there is no method {other[0]!r:.40} in the list; {', '.join(methods)} are to be ordered"
+    wrong = [method for method in methods if words.count(method) != 1]
+    return f"{wrong[0]} is in it {words.count(wrong[0])} times; each of {', '.join(methods)} should be in it once" if wrong else None
 
 
 def order(gap, *methods):
     """The check of a prediction in which order methods will be there."""
     hint = "Write the names with spaces between them; the order need not come true."
     criterion = Criterion("a prediction", 1, each_once, hint)
-    return Check(gap, f"{PROBES}:word", ({"name": gap, "methods": list(methods)},), (criterion,), observed=lambda case: {"value": str})
+    return Check(gap, f"{PROBES}:word", ({"name": gap, "methods": list(methods), "measured": " ".join(methods)},), (criterion,), observed=lambda case: {"value": str})
 
 
 CHECKS = (

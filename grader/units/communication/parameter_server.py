@@ -46,7 +46,9 @@ def answered_at_once(seen, case, expected):
         if not criteria.close(sent["parameters"], own[step + 1]):
             if criteria.close(sent["parameters"], own[step]):
                 return f"worker {worker} gets the parameters from before the step with its gradient: first make the step, then send"
-            return f"worker {worker} is not sent the parameters"
+            if not numpy.any(own[1:]):
+                return "what is sent is not `parameters`, which never changes: make the step in place (parameters -= ...), since others use this tensor, too"
+            return f"what worker {worker} is sent is not `parameters` after the step with its gradient"
     return None
 
 
@@ -78,6 +80,8 @@ def sent_then_received(seen, case, expected):
         what = [event for event, _ in step["events"]]
         if what[:1] == ["receive"]:
             return "the worker waits for an answer before it has sent its gradient: both would wait for ever"
+        if what == ["send"]:
+            return f"in step {number + 1} no answer is received: dist.recv waits for it; of irecv, somebody has to wait for what it returns"
         if what != ["send", "receive"]:
             shown = ", then ".join(what) or "nothing happens"
             return f"in step {number + 1}: {shown}; a worker sends its gradient once and receives one answer"

@@ -85,7 +85,14 @@ def losses_add_up(seen, case, expected):
     found = [sum(of_step) for of_step in seen[0]["losses"]]
     if criteria.close(found, right, TOLERANCE):
         return None
-    return f"the replicas' losses of the first step add up to {found[0]:.4g}; the mean over all images is {right[0]:.4g}"
+    return f"the sum of the replicas' losses in {of_worst_step(found, right, 'the mean over all images')}"
+
+
+def of_worst_step(found, right, what):
+    """For a sentence: the step whose number found is farthest from the right one, and both; what: the right one, in words."""
+    step = int(numpy.abs(numpy.subtract(found, right)).argmax())
+    shown, due = criteria.apart(found[step], right[step])
+    return f"step {step + 1} is {shown}; {what} is {due}"
 
 
 def each_once(seen, case, expected):
@@ -110,7 +117,11 @@ def each_once(seen, case, expected):
 def new_order(seen, case, expected):
     orders = [[image for step in epoch for part in step for image in part] for epoch in seen[0]["epochs"]]
     new = training.new_order_every_epoch("shuffle does so anew unless it is told not to, or comes before `cache`")
-    return new([{"parts": [sorted(orders[0])], "orders": [orders]}], case, None)
+    problem = new([{"parts": [sorted(orders[0])], "orders": [orders]}], case, None)
+    before = max((image - place for order in orders for place, image in enumerate(order)), default=0)
+    if problem is None and before < samples(case) // 3:  # by chance, if all orders are equally likely: once in a hundred million times
+        return f"no image comes more than {before} places before its own in the arrays: `shuffle` chooses among as many images as its buffer holds, so give it len(images)"
+    return problem
 
 
 def also_between_processes(seen, case, expected):

@@ -24,16 +24,12 @@ def whole_batch(seen, case, expected):
 
 
 def one_at_a_time(seen, case, expected):
-    events, sizes = seen[0]["events"], sorted(seen[0]["sizes"], reverse=True)
+    most, sizes = max(seen[0]["kept"], default=0), sorted(seen[0]["sizes"], reverse=True)
     right = sorted((len(part) for part in numpy.array_split(numpy.arange(case["images"]), case["parts"])), reverse=True)
     if sizes != right:
         return f"the network goes forward with {', '.join(map(str, sizes))} images; the micro-batches have {', '.join(map(str, right))}"
-    alive = most = 0
-    for event in events:
-        alive += 1 if event == "forward" else -1
-        most = max(most, alive)
     if most > 1:
-        return f"up to {most} micro-batches have gone forward and not yet backward, so the activations of all of these are kept: go backward right after each forward"
+        return f"the activations of up to {most} micro-batches are kept at once: go backward right after each forward, which lets go of them (without retain_graph)"
     return None
 
 
@@ -71,16 +67,19 @@ def own_row(seen, case, expected):
 
 
 def in_place(seen, case, expected):
-    if not all(of_rank["leaf"] for of_rank in seen):
-        return "`shard` is no leaf that requires a gradient: make it with nn.Parameter"
-    return None if all(of_rank["same"] for of_rank in seen) else "`shard` is a copy: a row of `values` without .clone() needs no memory of its own"
+    apart = [name for of_rank in seen for name in of_rank["apart"]]
+    if other := next((name for name in apart if name != "shard"), None):
+        return f"`{other}` is another tensor after your code: what the network has are views of the one before, and don't change with it"
+    return "`shard` is a copy: a row of `values` without .clone() needs no memory of its own" if apart else None
 
 
 def its_state(seen, case, expected):
     length = expected["rows"].shape[1]
     for rank, of_rank in enumerate(seen):
         if of_rank["optimizer"] != length:
-            return f"the optimizer of rank {rank} has {of_rank['optimizer']} numbers, and keeps a state for each; the shard has {length}: make_optimizer([shard])"
+            return f"what make_optimizer gives on rank {rank} has {of_rank['optimizer']} numbers, and keeps a state for each; the shard has {length}: make_optimizer([shard])"
+        if not of_rank["trained"]:
+            return f"on rank {rank}, a step of `optimizer` does not change `shard`: it trains another tensor, which never gets a gradient: make_optimizer([shard])"
     return None
 
 
@@ -95,21 +94,30 @@ def _as_expected(field, otherwise):
     return judge
 
 
+def gathered(seen, case, expected):
+    problem = _as_expected("values", "`values` does not have the shards of all ranks in their rows")(seen, case, expected)
+    if problem and any(of_rank["moved"] for of_rank in seen):
+        return "`values` is another tensor after your code, but the network's parameters are views of the one before: write into the rows of that one"
+    return problem
+
+
 def _one(kind, words):
     def judge(seen, case, expected):
         size = 4 * case["length"] * (case["ranks"] if kind == "reduce_scatter" else 1)
         for rank, of_rank in enumerate(seen):
             for sent in of_rank["sent"]:
-                if len(sent) > 1 or any(kind not in name for name, _ in sent):
-                    return f"rank {rank} hands over {', '.join(f'{name} of {count} bytes' for name, count in sent)}; one {words} of {size} bytes does it"
+                one = [kind in name for name, _ in sent] == [True] and sent[0][1] <= size
+                if not one and (sent or len(seen) > 1):  # one rank alone needs none
+                    shown = ", ".join(f"{name} of {count} bytes" for name, count in sent) or "nothing"
+                    return f"rank {rank} hands over {shown}; one {words} of {size} bytes does it"
         return None
 
     return judge
 
 
-def _sharded(kind, criterion, more, field):
+def _sharded(kind, criterion, more, field, **others):
     observed = {"ranks": 3, "length": 4, "steps": 2}
-    return Check(kind, f"{PROBES}zero:{kind}", (observed,), (criterion, more), f"{ORACLES}zero:{kind}", observed=lambda case: {field: (Array((None,)),) * case["steps"], "sent": ([(str, int)],) * case["steps"]})  # fmt: skip
+    return Check(kind, f"{PROBES}zero:{kind}", (observed,), (criterion, more), f"{ORACLES}zero:{kind}", observed=lambda case: {field: (Array((None,)),) * case["steps"], "sent": ([(str, int)],) * case["steps"]} | others)  # fmt: skip
 
 
 SAME, KEPT, OWN = "the gradients of the whole batch", "the gradients that kept activations give", "a shard for each rank"
@@ -122,7 +130,7 @@ CHECKS = {
                 Criterion(SAME, 2, whole_batch, "loss = F.cross_entropy(model(some), of_some) * len(some) / len(images)"),
                 Criterion("one micro-batch at a time", 1, one_at_a_time, "loss.backward() frees what forward has kept.", needs=SAME),
             ), f"{ORACLES}memory:accumulate",
-            observed=lambda case: {"gradients": Array((None,)), "loss": float, "graph": bool, "events": [str], "sizes": [int]},
+            observed=lambda case: {"gradients": Array((None,)), "loss": float, "graph": bool, "kept": [int], "sizes": [int]},
         ),
         Check(
             "again", f"{PROBES}memory:again", ({"tokens": 4},),
@@ -139,14 +147,14 @@ CHECKS = {
                 Criterion(OWN, 1, own_row, "values[rank]"),
                 Criterion("no second copy", 1, in_place, "nn.Parameter(tensor) keeps the tensor's memory.", needs=OWN),
                 Criterion("the state of the shard alone", 2, its_state, "make_optimizer takes a list: [shard].", needs=OWN),
-            ), f"{ORACLES}zero:shard", observed=lambda case: {"shard": Array((None,)), "same": bool, "optimizer": int, "leaf": bool},
+            ), f"{ORACLES}zero:shard", observed=lambda case: {"shard": Array((None,)), "apart": [str], "optimizer": int, "trained": bool},
         ),
         _sharded("reduce_scatter", Criterion(MEAN, 2, _as_expected("gradients", "shard.grad is not the mean of all ranks' gradients of this shard"), "Divide `gradients` by the number of ranks; dist.reduce_scatter(result, list(gradients))."), Criterion("one reduce-scatter", 1, _one("reduce_scatter", "reduce-scatter"), "An all-reduce sends twice as much.", needs=MEAN), "gradients"),
-        _sharded("all_gather", Criterion(ALL, 2, _as_expected("values", "`values` does not have the shards of all ranks in their rows"), "dist.all_gather(list(values), shard.detach())"), Criterion("one all-gather", 1, _one("allgather", "all-gather"), "list(values) are the rows themselves, not copies.", needs=ALL), "values"),
+        _sharded("all_gather", Criterion(ALL, 2, gathered, "dist.all_gather(list(values), shard.detach())"), Criterion("one all-gather", 1, _one("allgather", "all-gather"), "list(values) are the rows themselves, not copies.", needs=ALL), "values", moved=bool),
     ),
 }  # fmt: skip
 NOTEBOOK = (
-    function("block_parameters", "the parameters of a block", "A product of n x m has n m weights and m biases; a norm has a weight and a bias for each of the w numbers."),
+    function("block_parameters", "the parameters of a block", "A product of n x m has n m weights and m biases; a norm has a weight and a bias for each of the w numbers.", uses=["handson.pytorch.transformer"]),
     function("state_bytes", "the bytes of parameters, gradients and Adam's state", "A float32 has 4 bytes; Adam keeps two numbers for each parameter."),
     function("activation_bytes", "the bytes of the activations", "Add up the table: so many times the width, for each token of each image, in each block; then 4 bytes for each number."),
     function("largest_batch", "the largest batch that fits", "What the network does not take is left for images: divide, and round down.", whole="there is no half image"),

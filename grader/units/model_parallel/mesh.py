@@ -7,6 +7,7 @@ from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 
 PROBES, ORACLES = "grader.units.model_parallel.probes.mesh:", "grader.units.model_parallel.oracles.mesh:"
+MANY = 16  # ranks of a large job, as in the probe
 TOGETHER = {"tensor": "share a model", "data": "share the images"}
 
 
@@ -42,7 +43,9 @@ def same_images(seen, case, expected):
 def other_images(seen, case, expected):
     first = {ranks[0]: set(seen[ranks[0]]["images"]) for ranks in _where(case)}
     for (one, of_one), (other, of_other) in itertools.combinations(first.items(), 2):
-        if of_one & of_other:
+        if of_one & of_other and of_one != of_other:
+            return f"ranks {one} and {other} have {len(of_one & of_other)} images in common: parts of one shuffled order have none, so all ranks need the same seed"
+        if of_one == of_other:
             return f"ranks {one} and {other} have the same images; they have the same part of the model, and divide the images"
     missing = set(range(case["images"])) - set().union(*first.values())
     return f"{len(missing)} of {case['images']} images are on no rank" if missing else None
@@ -70,11 +73,24 @@ def means_of_the_same_part(seen, case, expected):
 
 def of_its_own(seen, case, expected):
     """A judge: each rank draws other numbers."""
-    drawn = [of_rank["first"] for of_rank in seen]
-    for rank, numbers in enumerate(drawn):
-        if numbers in drawn[:rank]:
-            return f"ranks {drawn.index(numbers)} and {rank} draw the same random numbers: unit i of each part would always be dropped together"
+    if any(of_rank["untouched"] for of_rank in seen):
+        return "the generator that dropout draws from is not seeded, so all ranks draw what they drew before: torch.manual_seed seeds it"
+    if twins := _twins(seen[0]["many"]):
+        more = f", in a job of {len(seen[0]['many'])} ranks" if max(twins) >= len(seen) else ""
+        return f"{criteria.ranks(twins)} draw the same random numbers{more}: unit i of each part would always be dropped together"
+    if twins := _twins([of_rank["zero"] for of_rank in seen]):
+        return f"with seed 0, which is the default, {criteria.ranks(twins)} draw the same random numbers: a product with 0 is 0 on every rank, so add the rank"
+    if twins := _twins([of_rank["first"] for of_rank in seen]):
+        return f"{criteria.ranks(twins)} draw the same random numbers: unit i of each part would always be dropped together"
+    on_gpus = [of_rank["gpus"][-1:] for of_rank in seen]
+    if len(set(map(tuple, on_gpus))) < len(seen):
+        return "that seeds the CPU's random numbers alone: on GPUs, dropout draws from theirs. torch.manual_seed seeds those of all devices"
     return None
+
+
+def _twins(drawn):
+    """Two ranks that draw the same numbers, or None."""
+    return next(([drawn.index(numbers), rank] for rank, numbers in enumerate(drawn) if numbers in drawn[:rank]), None)
 
 
 def by_the_seed(seen, case, expected):
@@ -84,8 +100,8 @@ def by_the_seed(seen, case, expected):
     return f"on rank {both[0]}, the numbers do not follow from `seed`: another --seed changes nothing" if both else None
 
 
-def _four(inside):
-    return {"ranks": 4, "nodes": 2, "ranks_of_a_node": 2, "inside": inside}
+def _four(inside, kind):
+    return {"ranks": 4, "kind": kind, "nodes": 2, "ranks_of_a_node": 2, "inside": inside}
 
 
 LAYOUT = {"ranks": 4, "layout": [[0, 1], [2, 3]], "names": ["data", "tensor"]}
@@ -93,12 +109,12 @@ OTHER = LAYOUT | {"names": ["tensor", "data"]}
 GROUPS, SAME, OWN = "the groups of a mesh", "the same images where ranks share a model", "random numbers of its own"
 CHECKS = (
     Check(
-        "mesh", f"{PROBES}mesh", (_four("tensor"), _four("data"), {"ranks": 2, "nodes": 2, "ranks_of_a_node": 1, "inside": "tensor"}),
+        "mesh", f"{PROBES}mesh", (_four("tensor", "cpu"), _four("data", "cuda"), {"ranks": 2, "kind": "cpu", "nodes": 2, "ranks_of_a_node": 1, "inside": "tensor"}),
         (Criterion(GROUPS, 2, two_groups, "The shape is (nodes, ranks_of_a_node); the second name is what the ranks of a node do together."),),
         observed=lambda case: {"data": [int], "tensor": [int]},
     ),
     Check(
-        "sampler", f"{PROBES}sampler", (LAYOUT | {"images": 12}, OTHER | {"images": 12}),
+        "sampler", f"{PROBES}sampler", (LAYOUT | {"images": 12}, OTHER | {"images": 12}, LAYOUT | {"layout": [[0, 1, 2, 3]], "images": 12}),
         (
             Criterion(SAME, 1, same_images, "The part follows from the place in the dimension \"data\", not from the rank.", needs="other images where they do not"),
             Criterion("other images where they do not", 1, lambda *all: other_images(*all) or at_random(*all), "As many parts as the dimension \"data\" is long.", needs=SAME),
@@ -112,8 +128,8 @@ CHECKS = (
     Check(
         "dropout", f"{PROBES}dropout", ({"ranks": 4},),
         (
-            Criterion(OWN, 1, of_its_own, "The rank must be in the number."),
+            Criterion(OWN, 1, of_its_own, "Add the rank to a multiple of `seed`."),
             Criterion("they follow from the seed", 1, by_the_seed, "`seed` must be in the number, too.", needs=OWN),
-        ), observed=lambda case: dict.fromkeys(("first", "second", "again"), (float,) * 4),
+        ), observed=lambda case: dict.fromkeys(("first", "second", "again", "zero"), (float,) * 4) | {"many": ((float,) * 4,) * MANY, "untouched": bool, "gpus": [int]},
     ),
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """The checks of pipelines, in both tracks. A stage is judged by the messages that it sends and the gradients that it leaves behind."""
 
-from grader.checks import criteria
+from grader.checks import criteria, sgd
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 from grader.units.model_parallel.stage_sizes import IMAGES, WIDTH
@@ -104,9 +104,12 @@ def as_the_whole_batch(seen, case, expected):
     for stage, found, right in _stages(seen, case, expected):
         if not criteria.close(found["gradients"], right["gradients"]["right"]):
             sentence = criteria.explained_by(found["gradients"], right["gradients"])
+            if not sentence and (times := sgd.ratio(found["gradients"], right["gradients"]["right"])):
+                sentence = f"all are {criteria.apart(times, 1, 3)[0]} times as large as they should be"
             return criteria.because(f"on stage {stage}, the gradients after the step are not those of the whole batch", sentence)
         if not criteria.close(found["loss"], right["loss"]):
-            return f"the step returns the loss {found['loss']:.4g}; the mean over the batch is {right['loss']:.4g}"
+            loss, mean = criteria.apart(found["loss"], right["loss"])
+            return f"the step returns the loss {loss}; the mean over the batch is {mean}"
     return None
 
 

@@ -35,9 +35,9 @@ def left_alone(seen, case, expected):
 
 def one_all_reduce(seen, case, expected):
     """A judge of an operator: one all-reduce, of one tensor."""
-    size = 8 * SHAPE[0] * SHAPE[1]
+    size, alone = 8 * SHAPE[0] * SHAPE[1], len(case["groups"][0] if case.get("groups") else seen) == 1
     for rank, of_rank in enumerate(seen):
-        if [tuple(one) for one in of_rank["sent"]] != [("allreduce", size)]:
+        if of_rank["sent"] != [["allreduce", size]] and (of_rank["sent"] or not alone):  # a rank alone in its group needs none
             shown = ", ".join(f"{name} of {count} bytes" for name, count in of_rank["sent"]) or "nothing"
             return f"rank {rank} hands over {shown}; one all-reduce of {size} bytes does it"
     return None
@@ -80,6 +80,8 @@ def its_part(name, along):
                 return f"{who} is all of layer.{name}: take this rank's part of it"
             if criteria.close(found, expected["other"][name][rank]):
                 return f"{who} is divided in the other dimension: layer.weight is (outputs, inputs), and the {along} are divided"
+            if found.ndim == 2 and found.T.shape == of_rank.shape and criteria.close(found.T, of_rank):
+                return f"{who} is transposed: the weight of an nn.Linear is (outputs, inputs), in its parts, too"
             if criteria.close(found, expected["strided"][name][rank]):
                 return f"{who} has every {criteria.ordinal(size)} number; the parts must be next to each other, or heads are torn apart"
             if found.shape != of_rank.shape:
@@ -95,15 +97,28 @@ def outputs_of_the_whole(seen, case, expected):
     return "`outputs` is not what the whole MLP gives" if problem == "" else problem
 
 
+def alike_on_all_ranks(seen, case, expected):
+    """A judge, as `outputs_of_the_whole`, of all ranks; those that do other things than other ranks are found first."""
+    problems = [outputs_of_the_whole([of_rank], case, expected) for of_rank in seen]
+    if len(set(problems)) > 1:
+        return "not all ranks do the same: where a single one adds the bias to its term, the other ranks' gets no gradient; add it to the sum, on every rank"
+    return problems[0]
+
+
 def gradient_of_the_whole(seen, case, expected):
-    found, right, ranks = seen[0]["of_tokens"], expected["of_tokens"], case["ranks"]
-    if criteria.close(found, right):
-        return None if criteria.close(seen[0]["of_bias"], expected["of_bias"]) else "the gradient of the bias is not that of the whole MLP"
-    if criteria.close(found, right / ranks):
+    ranks = case["ranks"]
+    of_tokens, of_bias, of_part = ((seen[0][name], expected[name]) for name in ("of_tokens", "of_bias", "of_part"))
+    if criteria.close(of_part[0], ranks * of_part[1]) and ranks > 1:
+        return f"the gradients of self.part's own parameters are {ranks} times too large: Enter belongs in front of self.part; behind it, its backward adds up what is one gradient"
+    if criteria.close(of_tokens[0], of_tokens[1] / ranks) and ranks > 1:
         return "the gradient of the tokens is that of this rank's part alone: `tokens` must go through Enter"
-    if criteria.close(found, right * ranks):
+    if criteria.close(of_tokens[0], of_tokens[1] * ranks) and ranks > 1:
         return "the gradient of the tokens is added up twice: once is enough"
-    return "the gradient of the tokens is not that of the whole MLP"
+    if criteria.close(of_bias[0], of_bias[1] / ranks) and ranks > 1:
+        return f"each rank's bias gets only 1/{ranks} of its gradient: add the whole bias behind Leave, on every rank"
+    names = {"the tokens": of_tokens, "the bias": of_bias, "self.part's own parameters": of_part}
+    wrong = next((name for name, (found, right) in names.items() if not criteria.close(found, right)), None)
+    return wrong and f"the gradient of {wrong} is not that of the whole MLP"
 
 
 def one_in_each_direction(seen, case, expected):
@@ -122,6 +137,8 @@ def bias_of_the_whole(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if not criteria.close(of_rank["bias"], expected["bias"]):
             return f"on rank {rank}, `bias` is not that of the whole attention.out"
+        if not of_rank["trained"]:
+            return "`bias` has the right numbers, but is no parameter, so no optimizer trains it: take attention.out.bias itself, not a copy"
     return None
 
 
@@ -141,11 +158,11 @@ def _layer(gap, criteria, bias):
 
 def _outputs(case):
     shape = *TOKENS, case["width"]
-    return {"outputs": Array(shape), "of_tokens": Array(shape), "of_bias": Array((case["width"],)), "entered": int, "left": int}
+    return {"outputs": Array(shape), "of_tokens": Array(shape), "of_bias": Array((case["width"],)), "of_part": Array((None,)), "entered": int, "left": int}
 
 
 def _terms(case):
-    return {"term": Array((*TOKENS, case["width"])), "bias": Array((case["width"],))}
+    return {"term": Array((*TOKENS, case["width"])), "bias": Array((case["width"],)), "trained": bool}
 
 
 SUM, WHOLE, TERMS = "the sum of all ranks", "the outputs of the whole", "terms of the whole"
@@ -171,8 +188,8 @@ CHECKS = {
         Check(
             "split_forward", f"{PROBES}whole", ({"ranks": 2, "width": 4},),
             (
-                Criterion(WHOLE, 2, criteria.on_each_rank(outputs_of_the_whole), "Leave adds up the ranks' terms; the bias belongs to the sum."),
-                Criterion("the gradients of the whole", 1, criteria.on_each_rank(gradient_of_the_whole), "Enter belongs in front of self.part.", needs=WHOLE),
+                Criterion(WHOLE, 2, alike_on_all_ranks, "Leave adds up the ranks' terms; the bias belongs to the sum."),
+                Criterion("the gradients of the whole", 1, criteria.on_each_rank(gradient_of_the_whole), "Enter belongs in front of self.part, around `tokens`; the bias is added behind Leave.", needs=WHOLE),
                 Criterion("one all-reduce in each direction", 1, criteria.on_each_rank(one_in_each_direction), "Apply Enter once and Leave once.", needs=WHOLE),
             ), f"{ORACLES}whole", observed=_outputs,
         ),

@@ -4,7 +4,7 @@ import contextlib
 
 from grader.checks.check import Check, Criterion
 from grader.checks.notebook_functions import function, prediction
-from handson.pipelines import ScheduleError, simulate
+from handson.pipelines import ScheduleError, beyond_problem, simulate
 
 PROBES = "grader.units.model_parallel.probes.schedules"
 
@@ -27,13 +27,14 @@ def can_be_done(seen, case, expected):
         where = f"with {_size(stages, micro_batches)}"
         if len(schedule) != stages:
             return f"the schedule has {len(schedule)} stage{'s' * (len(schedule) != 1)}; it should have {stages}"
+        if problem := beyond_problem(schedule, micro_batches):
+            return f"{where}, {problem}"
         try:
             simulate(schedule)
         except ScheduleError as error:
             return f"{where}, {error}"
-        if (found := {name for names in schedule for name in names}) != (right := {f"{kind}{number}" for kind in "FB" for number in range(micro_batches)}):
-            strange = sorted(found ^ right)[0]
-            return f"{where}, {strange} {'is too much' if strange in found else 'is missing'}: micro-batches are numbered from 0 to {micro_batches - 1}"
+        if missing := sorted({f"{kind}{number}" for kind in "FB" for number in range(micro_batches)}.difference(*schedule)):
+            return f"{where}, {missing[0]} is missing: micro-batches are numbered from 0 to {micro_batches - 1}"
     return None
 
 
@@ -41,11 +42,25 @@ def no_idle_time_but_the_bubble(seen, case, expected):
     for stages, micro_batches, timeline in _timelines(seen, case):
         least = 3 * (micro_batches + stages - 1)
         if timeline.end > least + 1e-9:
-            return (
-                f"with {_size(stages, micro_batches)}, the step takes the time of {timeline.end:g} forwards (a backward takes 2), and {least} are enough: some stage "
-                "waits longer than the bubble lasts"
-            )
+            why = _idle_for_nothing(timeline, micro_batches) or "some stage waits longer than the bubble lasts"
+            return f"with {_size(stages, micro_batches)}, the step takes the time of {timeline.end:g} forwards (a backward takes 2), and {least} are enough: {why}"
     return None
+
+
+def _idle_for_nothing(timeline, micro_batches):
+    """Which stage waits to begin an operation while it could do a later one, without holding more than it has to, as half a sentence; or ""."""
+    of, stages = {(one.stage, one.name): one for one in timeline.operations}, len(timeline.schedule)
+    for stage, names in enumerate(timeline.schedule):
+        free, held = 0.0, set()
+        for place, name in enumerate(names):
+            for other in names[place + 1 :]:
+                needed = of.get((stage + (-1 if other[0] == "F" else 1), other))  # none at the ends of the pipeline
+                ready = max(free, needed.end if needed else 0.0) < of[stage, name].begin - 1e-9
+                if ready and (len(held) < min(stages - stage, micro_batches) if other[0] == "F" else other[1:] in held):
+                    return f"stage {stage} waits to begin {name}, and could do {other} meanwhile"
+            held ^= {name[1:]}  # its forward comes, then its backward
+            free = of[stage, name].end
+    return ""
 
 
 def forwards_first(seen, case, expected):
@@ -61,7 +76,7 @@ def few_are_held(seen, case, expected):
     for stages, micro_batches, timeline in _timelines(seen, case):
         for stage, most in enumerate(timeline.held):
             if most > (enough := min(stages - stage, micro_batches)):
-                where = f"with {_size(stages, micro_batches)}, stage {stage} of 0 to {stages - 1}"
+                where = f"with {_size(stages, micro_batches)}, stage {stage}"
                 return f"{where} holds the activations of {most} micro-batches at once; {enough} are enough: one for itself and one for each stage after it"
     return None
 
@@ -103,5 +118,5 @@ NOTEBOOK = (
     ),
     function("bubble", "the idle share of the time", "A step lasts as long as m + p - 1 micro-batches; a stage works as long as m."),
     prediction("prediction_pipeline", 0.2, 2, "1 means as fast as one process; two stages can't be more than two times as fast"),
-    function("held_bytes", "the activations that a stage holds", "GPipe holds those of all micro-batches; in 1F1B, stage s of p holds those of p - s."),
+    function("held_bytes", "the activations that a stage holds", "GPipe holds those of all micro-batches; in 1F1B, stage s of p holds those of p - s.", uses=["handson.pipelines"]),
 )  # fmt: skip

@@ -2,4 +2,4 @@
 
 WIDTH = 3  # numbers of an activation
 CLASSES = 4  # scores of an image
-IMAGES = 2  # of a micro-batch
+IMAGES = 5  # of a micro-batch

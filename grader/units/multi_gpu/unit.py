@@ -6,7 +6,7 @@ from grader.units.multi_gpu import chainer, hanging, notebook, pytorch
 CHECKS = {
     "pytorch/train_cifar_multi_gpu.py": pytorch.CHECKS,
     "chainer/train_cifar_multi_gpu.py": chainer.CHECKS,
-    "run_multi_gpu_training.sh": job_scripts.checks(nodes=1, processes=2),
+    "run_multi_gpu_training.sh": job_scripts.checks(nodes=1, processes=2, program="train_cifar_multi_gpu.py"),
     "hanging.py": hanging.CHECKS,
     "notebook": notebook.CHECKS,
 }

@@ -10,6 +10,7 @@ from grader.checks.forms import Array
 
 ROUNDING = 1e-3  # the network computes in single precision
 LARGEST = 100  # of a parameter
+LAST = 10  # numbers that are printed; one of them is the throughput
 NEAR = 0.15  # of the throughput: who leaves out the first step is right, too
 PROBES = "grader.units.multi_node.probes.by_hand"
 
@@ -18,21 +19,33 @@ def of_all_ranks(seen, case, expected):
     correct, images = numpy.array(case["counts"]).T
     with numpy.errstate(all="ignore"):  # a rank may have no images
         right, own, mixed = correct.sum() / images.sum(), correct / images, correct.sum() / images
-    for rank, of_rank in enumerate(seen):
-        value = of_rank["returned"]
-        if value is None:
-            return f"rank {rank} returns None: only one rank has the result; every rank needs it (allreduce gives it to all)"
-        wrong = {
-            "that is the mean of the ranks' accuracies; ranks with few images then weigh as much as those with many": own.mean(),
-            "that is this rank's own accuracy: nothing is put together": own[rank],
-            "that is the sum of the ranks' accuracies": own.sum(),
-            "what is right on all ranks is divided by this rank's images": mixed[rank],
-        }
-        problem = criteria.explained(value, right, wrong if len(seen) > 1 else {})
-        if problem is not None:
-            counts = ", ".join(f"{one} of {of}" for one, of in case["counts"])
-            return criteria.because(f"the ranks have {counts} right; rank {rank} returns {value:.4g}, and it should be {right:.4g}", problem)
-    return None
+        up_to = correct.cumsum() / images.cumsum()
+    found = [of_rank["returned"] for of_rank in seen]
+    if None in found:
+        return f"rank {found.index(None)} returns None: only one rank has the result; every rank needs it (allreduce gives it to all)"
+    wrong = {
+        "that is the mean of the ranks' accuracies; ranks with few images then weigh as much as those with many": own.mean(),
+        "that is each rank's own accuracy: nothing is put together": own,
+        "that is rank 0's accuracy, and no other rank's numbers are in it (bcast sends rank 0's; `+` of tuples only joins them)": own[0],
+        "that is the sum of the ranks' accuracies": own.sum(),
+        "what is right on all ranks is divided by each rank's own images": mixed,
+        "scan adds up the ranks up to each one; every rank needs the sums of all": up_to,
+        "that is of the largest numbers (MAX), and sums are needed": correct.max() / images.max(),
+        "that is with the largest number of images (MAX), and their sum is needed": correct.sum() / images.max(),
+        "each rank takes its own images times the number of ranks, but ranks have different numbers of images": mixed / len(seen),
+        "`//` drops what comes after the point": correct.sum() // images.sum(),
+        "that is in percent; an accuracy is between 0 and 1": 100 * right,
+    }
+    of_ranks = {sentence: numpy.broadcast_to(values, len(seen)) for sentence, values in wrong.items()}
+    problem = criteria.explained(found, [right] * len(seen), of_ranks)
+    if problem is None:
+        return None
+    if not problem and criteria.close(found[0], right):
+        problem = "only rank 0 has the sums: Reduce and reduce leave them there, Allreduce and allreduce give them to every rank"
+    rank = next(rank for rank, value in enumerate(found) if not criteria.close(value, right))
+    counts = ", ".join(f"{one} of {of}" for one, of in case["counts"])
+    shown, of_all = criteria.apart(found[rank], right)
+    return criteria.because(f"the ranks have {counts} right; rank {rank} returns {shown}, and it should be {of_all}", problem)
 
 
 def one_group(seen, case, expected):
@@ -40,17 +53,25 @@ def one_group(seen, case, expected):
         if of_rank["size"] != len(seen):
             return f"while rank {rank} trains, its process group has {of_rank['size']} of {len(seen)} ranks: each rank must call dist.init_process_group first"
     for rank, of_rank in enumerate(seen):
+        if not of_rank["gpus"]:
+            return f"rank {rank} never calls devices.use(id), which chooses its GPU: without it, all ranks of a node would share one"
         if others := set(of_rank["gpus"]) - {rank % 2}:
             return f"rank {rank} uses GPU {min(others)} of its node; each node has two ranks here, and on its node it is rank {rank % 2} (LOCAL_RANK)"
+    leaving = [rank for rank, of_rank in enumerate(seen) if of_rank["left"]]
+    if 0 < len(leaving) < len(seen):
+        return f"only {criteria.ranks(leaving)} leave{'s' * (len(leaving) == 1)} the process group at the end; each rank must, by destroy_group(), which waits for all of them"
     return None
 
 
 def every_image_once(seen, case, expected):
     epochs = [_epochs(of_rank, case) for of_rank in seen]
     if strange := [rank for rank, of_rank in enumerate(seen) if any(image < 0 for batch in of_rank["batches"] for image in batch)]:
-        return f"{criteria.ranks(strange)} trains on images that are not those of data.load, enlarged by data.enlarge and otherwise as they are"
-    total = sum(len(batch) for of_rank in seen for batch in of_rank["batches"])
-    if total == case["images"] * case["EPOCHS"] * len(seen) and len(seen) > 1:
+        return f"{criteria.ranks(strange)} train{'s' * (len(strange) == 1)} on images that are not data.load's training images, enlarged by data.enlarge"
+    counts = numpy.bincount([image for of_rank in seen for batch in of_rank["batches"] for image in batch], minlength=case["images"])
+    if (counts == (made := int(counts[0]))).all() and made != case["EPOCHS"] and not _have_all(seen, case["images"]):
+        early = ": is `destroy_group()`, which ends the process, in the loop?" if made < case["EPOCHS"] and not seen[0]["lines"] else ""
+        return f"the training makes {made} epoch{'s' * (made > 1)}, and EPOCHS is {case['EPOCHS']}{early}"
+    if counts.sum() == case["images"] * case["EPOCHS"] * len(seen) and len(seen) > 1:
         return f"every rank trains on all {case['images']} images: each rank needs a part of its own (DistributedSampler chooses it)"
     if any(len(order) * case["EPOCHS"] != sum(map(len, of_rank["batches"])) for of_rank, orders in zip(seen, epochs) for order in orders):
         return f"the images of a rank are not a whole number of epochs: there should be EPOCHS = {case['EPOCHS']} of them"
@@ -58,6 +79,11 @@ def every_image_once(seen, case, expected):
         if problem := criteria.partition([orders[epoch] for orders in epochs], case["images"]):
             return f"in epoch {epoch} {problem}"
     return None
+
+
+def _have_all(seen, images):
+    """Whether each rank trains on all images."""
+    return all(len({image for batch in of_rank["batches"] for image in batch}) == images for of_rank in seen)
 
 
 def batches_of_the_size(seen, case, expected):
@@ -76,37 +102,42 @@ def _epochs(of_rank, case):
 
 
 def new_order(seen, case, expected):
-    orders = _epochs(seen[0], case)
-    return training.new_order_every_epoch("does the sampler know the epoch (set_epoch)?")([{"parts": [sorted(orders[0])], "orders": [orders]}], case, None)
+    orders = [_epochs(of_rank, case) for of_rank in seen]
+    judge = training.new_order_every_epoch("does the sampler know the epoch (set_epoch)?")
+    return judge([{"parts": [sorted(of_rank[0])], "orders": [of_rank]} for of_rank in orders], case, None)
 
 
 def trained_together(seen, case, expected):
-    largest = max(numpy.abs([of_rank[name] for name in ("begin", "end")]).max() for of_rank in seen)
+    traces, rate = [of_rank["parameters"].astype(float) for of_rank in seen], case["RATE"]
+    largest = max(numpy.abs(trace).max() for trace in traces)
     if largest > LARGEST:  # beside which differences would be rounding errors
         return f"there is a parameter of {largest:.2g}: those of a ConvNet() are small numbers, and stay small"
-    if criteria.close(seen[0]["begin"], seen[0]["end"]):
+    if criteria.close(traces[0][0], traces[0][-1]):
         return "the parameters never change"
-    if problem := criteria.equal_on_all_ranks([of_rank["begin"] for of_rank in seen], "before the first step parameters"):
+    if problem := criteria.equal_on_all_ranks([trace[0] for trace in traces], "before the first step parameters"):
         return f"{problem}; DistributedDataParallel sends rank 0's to all ranks"
-    if problem := criteria.equal_on_all_ranks([of_rank["end"] for of_rank in seen], "after the training parameters"):
+    if problem := criteria.equal_on_all_ranks([trace[-1] for trace in traces], "after the training parameters"):
         return f"{problem}: is each step's forward that of the DistributedDataParallel, which averages the gradients?"
-    first, gradients = [of_rank["second"] - of_rank["begin"] for of_rank in seen], [of_rank["gradient"] for of_rank in seen]
-    return _first_step(first, gradients, case["RATE"]) or _second_step(seen, numpy.mean(gradients, axis=0), case["RATE"])
+    own = [of_rank["gradients"][0] for of_rank in seen]
+    return _first_step([trace[1] - trace[0] for trace in traces], own, rate) or _later_steps(traces, [of_rank["gradients"] for of_rank in seen], rate)
 
 
-def _second_step(seen, before, rate):
-    """None if the second step goes along its own mean gradient, and along the one `before` less far, as momentum does; else a sentence."""
-    own = numpy.mean([of_rank["next gradient"] for of_rank in seen], axis=0)
-    moved = (seen[0]["second"] - seen[0]["third"]) / rate
-    astray = "the second step does not go along the mean of all ranks' gradients, as that of SGD would"
-    if not numpy.isfinite([own, before, moved]).all():
-        return astray
-    (along_own, along_before), *_ = numpy.linalg.lstsq(numpy.stack([own, before], axis=1), moved, rcond=None)
-    scale = numpy.abs(own).max()
-    if not criteria.close((along_own * own + along_before * before) / scale, moved / scale, ROUNDING) or abs(along_own - 1) > 0.01:
-        return astray
-    if along_before > 0.999:
-        return "the gradients are not cleared: those of the first step are still in the second one's (zero_grad)"
+def _later_steps(traces, gradients, rate):
+    """None if on all ranks each step goes along its own mean gradient, and along the step before less far, as momentum does; else a sentence."""
+    moves = -numpy.diff(traces[0], axis=0) / rate
+    for number in range(1, min(map(len, gradients))):
+        if problem := criteria.equal_on_all_ranks([trace[number + 1] for trace in traces], f"after step {number + 1} parameters"):
+            return f"{problem}: every step takes the mean of all ranks' gradients"
+        own, before, moved = numpy.mean([of_rank[number] for of_rank in gradients], axis=0), moves[number - 1], moves[number]
+        astray = f"step {number + 1} does not go along the mean of all ranks' gradients, as that of SGD would"
+        if not numpy.isfinite([own, before, moved]).all():
+            return astray
+        (along_own, along_before), *_ = numpy.linalg.lstsq(numpy.stack([own, before], axis=1), moved, rcond=None)
+        scale = numpy.abs(own).max()
+        if not criteria.close((along_own * own + along_before * before) / scale, moved / scale, ROUNDING) or abs(along_own - 1) > 0.01:
+            return astray
+        if along_before > 0.999:
+            return "the gradients are not cleared: those of the step before are still in the next one's (zero_grad)"
     return None
 
 
@@ -125,7 +156,7 @@ def _first_step(moved, gradients, rate):
         why = {len(moved): ": the gradients are added up over the ranks, not averaged, or RATE is multiplied by the ranks"}
         why[1 / len(moved)] = ": the gradients are divided by the number of ranks twice, or RATE is"
         because = next((text for factor, text in why.items() if abs(times / factor - 1) < ROUNDING), "")
-        return f"the first step is {times:.3g} times as long as SGD makes it with the mean gradient and the rate RATE{because}"
+        return f"the first step is {criteria.apart(times, 1, 3)[0]} times as long as SGD makes it with the mean gradient and the rate RATE{because}"
     return None
 
 
@@ -134,11 +165,12 @@ def rank_0_prints(seen, case, expected):
         return f"{criteria.ranks(others)} print{'s' * (len(others) == 1)}, too: {seen[others[0]]['lines'][0][:80]!r}; only rank 0 should"
     numbers = [float(number.replace(",", "")) for line in seen[0]["lines"] for number in re.findall(r"\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?", line)]
     if not numbers:
-        return "rank 0 prints no number: it should be the images/s of all ranks"
+        return "rank 0 prints no number: it should be the images/s of all ranks, before `destroy_group()`, which ends the process"
     images, seconds = case["images"] * case["EPOCHS"], len(seen[0]["batches"])
-    if not any(abs(number * seconds / images - 1) < NEAR for number in numbers):
-        shown = criteria.some([f"{number:g}" for number in numbers], 3)
-        return f"rank 0 prints {shown}; the ranks train on {images} images in {seconds} seconds (a step takes a second here), which are {images / seconds:g} a second"
+    if not any(abs(number * seconds / images - 1) < NEAR for number in numbers[-LAST:]):
+        shown = criteria.some([f"{number:g}" for number in numbers[-LAST:]], 3)
+        last = f", as the last {LAST} of {len(numbers)} numbers" if len(numbers) > LAST else ""
+        return f"rank 0 prints {shown}{last}; the ranks train on {images} images in {seconds} seconds (a step takes a second here), which are {images / seconds:g} a second"
     return None
 
 
@@ -146,13 +178,13 @@ MPI_ACCURACY = (
     Check(
         "mpi_accuracy",
         f"{PROBES}:accuracy",
-        ({"ranks": 3, "counts": [[3, 4], [5, 9], [2, 11]]},),
+        ({"ranks": 4, "counts": [[3000, 4010], [5070, 9060], [2040, 11030], [5070, 9060]]},),
         (Criterion("the accuracy of all ranks, on every rank", 2, of_all_ranks, "comm.allreduce(number) returns the sum over the ranks on every rank."),),
         observed=lambda case: {"returned": object},
     ),
 )
 ONCE = "every image once an epoch, on one rank"
-TRACE = "begin", "second", "third", "end", "gradient", "next gradient"
+FORM = {"batches": [[int]], "size": int, "lines": [str], "gpus": [int], "left": bool, "parameters": Array((None, None)), "gradients": Array((None, None))}
 FROM_SCRATCH = (
     Check(
         "from_scratch",
@@ -167,6 +199,6 @@ FROM_SCRATCH = (
             Criterion("rank 0 alone prints the throughput", 1, rank_0_prints, "if dist.get_rank() == 0: print(...)", ONCE),
         ),
         whole=True,
-        observed=lambda case: {"batches": [[int]], "size": int, "lines": [str], "gpus": [int]} | dict.fromkeys(TRACE, Array((None,))),
+        observed=lambda case: FORM,
     ),
 )

@@ -54,6 +54,7 @@ DEVICE_OF_RANK = Check(
         {"ranks": 4, "ranks_per_node": 2, "gpu": [3, 1]},
         {"ranks": 2, "ranks_per_node": 1, "gpu": [3, 2]},
         {"ranks": 4, "ranks_per_node": 3, "gpu": [5, 2, 4], "edge": "a node with more ranks than the other"},
+        {"ranks": 4, "ranks_per_node": 2, "gpu": [2, 6], "in_turn": True, "edge": "ranks that the launcher deals to the nodes in turn"},
     ),
     (Criterion("a GPU for each rank of a node", 1, training.right_gpu, "comm.intra_rank is this rank's number on its node."),),
     observed=lambda case: {"gpu": object},
@@ -107,7 +108,7 @@ CHECKS = (
     updater((UPDATE, CONVERTED), ON_TWO_NODES | {"batchsize": 4, "updates": 3, "lr": 0.037}),
     EVALUATOR,
     throughput(
-        ON_TWO_NODES | {"lengths": [24, 24], "batchsize": 6, "epochs": 4, "first_epoch": 0, "seconds": 12.5},
+        {"ranks": 3, "ranks_per_node": 2, "lengths": [25, 25, 25], "batchsize": 7, "epochs": 4, "first_epoch": 0, "seconds": 12.5},
         ON_TWO_NODES | {"lengths": [24, 24], "batchsize": 6, "epochs": 5, "first_epoch": 2, "seconds": 8.0},
     ),
     run("multi_node", workers=2, batchsize=12, epochs=3, **ON_TWO_NODES),

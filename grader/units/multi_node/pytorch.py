@@ -17,14 +17,14 @@ def trains_on(seen, case, expected):
 
 
 ON_TWO_NODES, TWO_ON_EACH = {"ranks": 2, "ranks_per_node": 1}, {"ranks": 4, "ranks_per_node": 2}
-UNEVEN = "a node with more ranks than the other"
+UNEVEN, IN_TURN = "a node with more ranks than the other", "ranks that the launcher deals to the nodes in turn"
 EVALUATED = "loss and accuracy of the whole test set"
 EVALUATOR = Check(
     "evaluator",
     f"{HERE}.probes.pytorch:evaluator",
     (
         {"ranks": 4, "ranks_per_node": 2, "lengths": [5, 8, 3, 2], "batchsize": 3},
-        {"ranks": 4, "ranks_per_node": 2, "lengths": [3, 0, 2, 1], "batchsize": 3, "edge": "a rank without a test image"},
+        {"ranks": 4, "ranks_per_node": 4, "lengths": [3, 0, 2, 1], "batchsize": 3, "edge": "a rank without a test image"},
     ),
     (
         Criterion(EVALUATED, 2, evaluates_all, "extensions.Evaluator has an option for parts on all ranks."),
@@ -34,18 +34,23 @@ EVALUATOR = Check(
     observed=lambda case: training.EVALUATION | {"images": int, "training": bool, "moved": bool},
 )
 CHECKS = (
-    device_of_rank(TWO_ON_EACH | {"gpu": [3, 1]}, ON_TWO_NODES | {"gpu": [3, 2]}, {"ranks": 4, "ranks_per_node": 3, "gpu": [5, 2, 4], "edge": UNEVEN}),
+    device_of_rank(
+        TWO_ON_EACH | {"gpu": [3, 1]},
+        TWO_ON_EACH | {"gpu": [3, 3]},
+        {"ranks": 4, "ranks_per_node": 3, "gpu": [5, 2, 4], "edge": UNEVEN},
+        TWO_ON_EACH | {"gpu": [2, 6], "in_turn": True, "edge": IN_TURN},
+    ),
     split("scatter", {"ranks": 4, "ranks_per_node": 2, "images": 42, "another_seed": True}),
     replica(TWO_ON_EACH | {"lengths": [1, 2, 2, 1], "batchsize": 2}, ON_TWO_NODES | {"lengths": [3, 4], "batchsize": 4}),
     EVALUATOR,
-    shuffle(ON_TWO_NODES | {"lengths": [11, 12], "batchsize": 4}),
+    shuffle(ON_TWO_NODES | {"lengths": [13, 11], "batchsize": 6}),
     step_of_ranks(
-        ON_TWO_NODES | {"lengths": [5, 9], "batchsize": 5, "epochs": 2, "lr": 0.1},
+        ON_TWO_NODES | {"lengths": [5, 8], "batchsize": 5, "epochs": 2, "lr": 0.1},
         TWO_ON_EACH | {"lengths": [3, 4, 2, 4], "batchsize": 2, "epochs": 1, "lr": 0.1},
     ),
     throughput(
-        ON_TWO_NODES | {"lengths": [12, 13], "epochs": 3, "first_epoch": 0, "seconds": 12.5, "batchsize": 8},
-        ON_TWO_NODES | {"lengths": [13, 12], "epochs": 4, "first_epoch": 2, "seconds": 8.0, "batchsize": 8},
+        ON_TWO_NODES | {"lengths": [12, 15], "epochs": 3, "first_epoch": 0, "seconds": 12.5, "batchsize": 8},
+        ON_TWO_NODES | {"lengths": [15, 12], "epochs": 4, "first_epoch": 2, "seconds": 8.0, "batchsize": 8},
     ),
     run("multi_node", ON_TWO_NODES | {"batchsize": 13}),
 )

@@ -26,5 +26,5 @@ CHECKS = (
         before=SLOW_LOADING,
     ),
     choice("slow_rank", "the rank with too much work", "The rank that never waits is the one that is waited for.", before=UNEVEN_WORK),
-    choice("collectives", "how often the ranks meet", "profiles.collectives(before) lists them: the name, and the calls in a step.", before=WAITING),
+    choice("collectives", "how often the ranks meet", "profiled_runs.collectives(before) lists them: the name, and the calls in a step.", before=WAITING),
 )

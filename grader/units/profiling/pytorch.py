@@ -1,15 +1,13 @@
 """The checks of the scripts on profiling. They count what a script does, and measure no time."""
 
-import re
-
 import numpy
 
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array, Counts
+from handson.profiling.timeline import PARTS, part_of_step
 
 PROBES, ORACLES = "grader.units.profiling.probes.pytorch", "grader.units.profiling.oracles.pytorch"
-STEPS = ("forward", "backward", "all-reduce", "optimize")
 BELONGS = {
     "the network's forward pass": "forward",
     "the loss": "forward",
@@ -17,11 +15,6 @@ BELONGS = {
     "the all-reduce": "all-reduce",
     "optimizer.step()": "optimize",
 }
-
-
-def _step(name):
-    """The one of STEPS that a range's name means, or None. Capitals, and all characters that are no letters, make no difference."""
-    return {re.sub("[^a-z]", "", step): step for step in STEPS}.get(re.sub("[^a-z]", "", name.lower()))
 
 
 def four_ranges(seen, case, expected):
@@ -32,14 +25,14 @@ def four_ranges(seen, case, expected):
         return "rank {} enters no range in step {}: all ranks mark the parts of all their steps".format(*without[0])
     for rank, of_rank in enumerate(seen):
         for of_step in of_rank["steps"]:
-            entered = [step for step in map(_step, of_step["entered"]) if step]
-            if missing := [step for step in STEPS if step not in entered]:
+            entered = [step for step in map(part_of_step, of_step["entered"]) if step]
+            if missing := [step for step in PARTS if step not in entered]:
                 return f"there is no range {missing[0]!r}; the ranges of a step are {', '.join(map(repr, of_step['entered']))}"
             if of_step["open"]:
                 return f"the range {of_step['open'][-1]!r} is still open when the step is over"
-            if entered != list(STEPS):
-                return f"on rank {rank} a step has the ranges {', '.join(entered)}; each of the four comes once, in this order: {', '.join(STEPS)}"
-            if not any(_step(name) for _, open_ranges in of_step["work"] for name in open_ranges):
+            if entered != list(PARTS):
+                return f"on rank {rank} a step has the ranges {', '.join(entered)}; each of the four comes once, in this order: {', '.join(PARTS)}"
+            if not any(part_of_step(name) for _, open_ranges in of_step["work"] for name in open_ranges):
                 return f"on rank {rank} the four ranges have nothing in them: what belongs into a range is indented below its `with`"
     return None
 
@@ -50,7 +43,7 @@ def work_in_its_range(seen, case, expected):
             return f"rank {rank} makes {len(of_rank['steps'])} steps; there should be {len(expected['parameters'])}"
         for of_step in of_rank["steps"]:
             for what, open_ranges in of_step["work"]:
-                inside = [step for step in map(_step, open_ranges) if step]
+                inside = [step for step in map(part_of_step, open_ranges) if step]
                 if inside != [BELONGS[what]]:
                     where = f"in the range {inside[-1]!r}" if inside else "in none of the four ranges"
                     where = f"in {' and '.join(map(repr, inside))} at once" if len(inside) > 1 else where
@@ -76,7 +69,7 @@ def decoded_once(seen, case, expected):
             return f"{often}; once is enough, if what was decoded is kept"
         if max(of_rank["made"]) > 1:
             image, often = of_rank["made"].index(max(of_rank["made"])), max(of_rank["made"])
-            made = f"on rank {rank} the bytes of image {image} become numbers {often} times in {case['epochs']} epochs"
+            made = f"on rank {rank} image {image} is pooled or scaled {often} times in {case['epochs']} epochs"
             return f"{made}: keep the image that `decode` returns, since pooling and scaling take longer than decompressing"
     never = numpy.flatnonzero(numpy.sum([of_rank["decoded"] for of_rank in seen], axis=0) == 0)
     if len(never) == case["images"]:
@@ -88,16 +81,30 @@ def decoded_once(seen, case, expected):
 
 def same_training(seen, case, expected):
     steps = expected["steps"] * case["epochs"]
+    if problem := mislabelled(seen):
+        return problem
     for rank, of_rank in enumerate(seen):
         if not criteria.close(of_rank["parameters"], expected["parameters"], 1e-3):
             if (made := sum("all_reduce" in of_step for of_step in of_rank["meetings"])) != steps:
                 return f"rank {rank} makes {made} steps in {case['epochs']} epochs, not {steps}: `sampler` deals out its images, in batches of args.batchsize"
-            difference = numpy.abs(of_rank["parameters"] - expected["parameters"]).max()
-            differ = f"on rank {rank}, after {case['epochs']} epochs, parameters differ by up to {difference:.2g}"
-            return f"{differ} from those of the script as it was given: only its speed may change"
+            at_the_end, difference = f"on rank {rank}, after {case['epochs']} epochs,", numpy.abs(of_rank["parameters"] - expected["parameters"]).max()
+            if not numpy.isfinite(difference):
+                return f"{at_the_end} parameters are infinite or NaN: only the speed of the script may change"
+            first, *later = (of_rank["batches"][begin : begin + expected["steps"]] for begin in range(0, steps, expected["steps"]))
+            if first in later and -1 not in sum(first, []):  # which is an image that is not told apart
+                return f"on rank {rank} a later epoch has the same batches as the first one: `sampler` must be asked for the order in each epoch"
+            return f"{at_the_end} parameters differ by up to {difference:.2g} from those of the script as it was given: only its speed may change"
         for passes in map(len, (of_rank["batches"], of_rank["meetings"], of_rank["fetched"])):
             if passes != steps:
                 return f"rank {rank} makes {passes} forward passes in {steps} steps: each step makes one, with its images"
+    return None
+
+
+def mislabelled(seen):
+    """None, or a sentence on images that go through the network with the label of another image."""
+    for rank, of_rank in enumerate(seen):
+        if images := of_rank["mislabelled"]:
+            return f"on rank {rank} {len(images)} images ({criteria.some(images)}) come with the label of another image: images and labels need the same order"
     return None
 
 
@@ -120,6 +127,14 @@ def every_image_once(seen, case, expected):
         if count != case["epochs"]:
             used = f"image {number} is used {count} times by all ranks together in {case['epochs']} epochs"
             return f"{used}: every image belongs to one rank, and to each epoch once"
+    for rank, of_rank in enumerate(seen):
+        if strange := [number for number, batch in enumerate(of_rank["batches"], 1) if min(batch, default=0) < 0]:
+            return f"rank {rank} gets images that are not of the training set {often(strange, of_rank['batches'])}: shards are made of its images alone"
+    if problem := mislabelled(seen):
+        return problem
+    for rank, of_rank in enumerate(seen):
+        if not criteria.close(of_rank["parameters"], of_rank["right"], 1e-3):
+            return f"at the end rank {rank} does not have the parameters that a training with its images gives: each step of the script updates them"
     return None
 
 
@@ -128,7 +143,10 @@ def in_the_epochs(of_steps, expected):
     return [number for number, noted in enumerate(of_steps, 1) if noted and number % expected["steps"]]
 
 
-def often(steps, of_steps):
+def often(steps, of_steps, left_out=0):
+    """In which of the steps, in words. left_out: how many steps can't be in `steps`."""
+    if len(steps) == len(of_steps) - left_out:
+        return "in every step"
     return f"in {len(steps)} of {len(of_steps)} steps" + f" (numbers {criteria.some(steps)})" * (len(steps) < len(of_steps) - 2)
 
 
@@ -137,14 +155,14 @@ def meets_once_an_epoch(seen, case, expected):
         beside = [{name for name, count in of_step.items() if count > (name == "all_reduce")} for of_step in of_rank["meetings"]]
         if len(steps := in_the_epochs(beside, expected)) > case["epochs"]:
             calls = ", ".join(sorted({name for number in steps for name in beside[number - 1]}))
-            return f"beside the gradients' all-reduce, rank {rank} calls {calls} {often(steps, beside)}: each time it waits for the other ranks"
+            return f"beside the gradients' all-reduce, rank {rank} calls {calls} {often(steps, beside, case['epochs'])}: each time it waits for the other ranks"
     return None
 
 
 def fetches_once_an_epoch(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if len(steps := in_the_epochs(of_rank["fetched"], expected)) > case["epochs"]:
-            fetched = f"rank {rank} fetches numbers from its device {often(steps, of_rank['fetched'])}"
+            fetched = f"rank {rank} fetches numbers from its device {often(steps, of_rank['fetched'], case['epochs'])}"
             return f"{fetched}, as .item(), float(), .tolist(), .numpy(), .cpu(), printing and masks do: each time a GPU must first finish its work"
     return None
 
@@ -156,7 +174,8 @@ def same_losses(seen, case, expected):
     if criteria.close(found, expected["losses"], 1e-3):
         return None
     reported, right = (", ".join(f"{loss:.4f}" for loss in losses) for losses in (found, expected["losses"]))
-    return f"the mean losses of the epochs are reported as {reported}; they are {right}"
+    again = {"they are divided by the number of ranks once more than below": numpy.array(expected["losses"]) / len(seen)}
+    return criteria.because(f"the mean losses of the epochs are reported as {reported}; they are {right}", criteria.explained(found, expected["losses"], again, 1e-3))
 
 
 TRAIN_STEPS = (
@@ -182,12 +201,14 @@ TRAIN_STEPS = (
 
 def _observed(case):
     of_epochs, images = [[int]], case["images"] * bool(case.get("files"))
-    return {"batches": of_epochs, "decoded": (int,) * images, "made": (int,) * images, "meetings": [Counts(int)], "fetched": [int], "losses": [object], "parameters": Array((None,))}
+    counts = {"decoded": (int,) * images, "made": (int,) * images, "meetings": [Counts(int)], "fetched": [int]}
+    observed = {"batches": of_epochs, "mislabelled": [int], **counts, "losses": [object], "parameters": Array((None,))}
+    return observed | {"right": Array((None,))} if case.get("numbers") else observed
 
 
-def _fixed(gap, cases, *criteria):
+def _fixed(gap, cases, *criteria, oracle=f"{ORACLES}:training"):
     """The check of a slow script that the student makes faster. The whole script runs, since the student may change it anywhere."""
-    return (Check(gap, f"{PROBES}:training", cases, criteria, oracle=f"{ORACLES}:training", whole=True, observed=_observed),)
+    return (Check(gap, f"{PROBES}:training", cases, criteria, oracle=oracle, whole=True, observed=_observed),)
 
 
 def _same_training(faster):
@@ -199,7 +220,10 @@ SAME = "the same training as before"
 DECODED, WORK, MEETINGS = "every image is decoded once", "equal work in every step", "the ranks don't wait for each other in every step"
 SLOW_LOADING = _fixed(
     "loader",
-    ({"ranks": 2, "images": 22, "epochs": 3, "batchsize": 4, "files": True},),
+    (
+        {"ranks": 2, "images": 26, "epochs": 2, "batchsize": 8, "files": True},
+        {"ranks": 1, "images": 132, "epochs": 2, "batchsize": 132, "files": True},  # functools.lru_cache keeps 128, too few for the 200 of a run
+    ),
     Criterion(DECODED, 2, decoded_once, "What does not change from epoch to epoch can be kept.", needs=SAME),
     _same_training(DECODED),
 )
@@ -212,12 +236,13 @@ UNEVEN_WORK = _fixed(
     ),
     Criterion(WORK, 2, equal_work, "Look at the timeline: which rank computes longer? Then look at what it is given.", needs=ONCE),
     Criterion(ONCE, 1, every_image_once, "Deal the images out, each of them to one rank.", needs=WORK),
+    oracle=None,
 )
 WAITING_EVERY_STEP = _fixed(
     "losses",
     (
-        {"ranks": 2, "images": 46, "epochs": 2, "batchsize": 1},  # so many steps that waiting in every tenth shows
-        {"ranks": 2, "images": 7, "epochs": 1, "batchsize": 3},  # each rank has a last batch of one image
+        {"ranks": 2, "images": 44, "epochs": 1, "batchsize": 1},  # so many steps that waiting in every tenth shows
+        {"ranks": 2, "images": 7, "epochs": 2, "batchsize": 3},  # each rank has a last batch of one image
     ),
     Criterion(MEETINGS, 2, meets_once_an_epoch, "Which calls let all ranks meet? The profile counts them.", needs=SAME),
     Criterion(

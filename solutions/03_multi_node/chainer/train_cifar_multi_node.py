@@ -27,7 +27,7 @@ def train(comm, args, train_set, test_set):
     ### END SOLUTION
 
     images_in_all, classes = comm.bcast_obj((len(train_set), len(train_set.classes)) if comm.rank == 0 else None)
-    ### BEGIN SOLUTION scatter: deal rank 0's `train_set`, shuffled by args.seed, in equal parts, and its `test_set` in parts that need not be equal
+    ### BEGIN SOLUTION scatter: deal rank 0's `train_set`, shuffled by args.seed, in parts of equal length without leaving an image out, and its `test_set` in parts that need not be equal
     train_set = chainermn.scatter_dataset(train_set, comm, shuffle=True, seed=args.seed)
     test_set = chainermn.scatter_dataset(test_set, comm, force_equal_length=False)
     ### END SOLUTION

@@ -27,9 +27,9 @@ def create_source(map_file, classes, randomize, max_samples):
 def create_learner(parameters, args):
     """SGD with momentum on each worker, and around it what makes it distributed."""
     local = cntk.momentum_sgd(parameters, args.lr, momentum=0.9, unit_gain=False)
-    ### BEGIN SOLUTION learner: return a distributed learner around `local`: with block momentum if args.block_size is not 0, else data-parallel with args.bits, after args.warm_up samples
+    ### BEGIN SOLUTION learner: return a distributed learner around `local`: with block momentum if args.block_size is not 0; else data-parallel (with args.bits). Either begins after args.warm_up samples
     if args.block_size:
-        return cntk.block_momentum_distributed_learner(local, block_size=args.block_size)
+        return cntk.block_momentum_distributed_learner(local, block_size=args.block_size, distributed_after=args.warm_up)
     return cntk.data_parallel_distributed_learner(local, num_quantization_bits=args.bits, distributed_after=args.warm_up)
     ### END SOLUTION
 

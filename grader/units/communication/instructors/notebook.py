@@ -2,6 +2,8 @@
 
 from statistics import linear_regression
 
+import numpy
+
 from grader.instructors.notebook_answers import Function
 
 
@@ -23,11 +25,12 @@ def _but(**wrong):
 
 
 def _messages(chance):
-    """Sizes and seconds of an alpha and a beta; the messages between the first and the last are a little off, as measured ones are."""
+    """Sizes and seconds, in arrays, as the notebook has them, of an alpha and a beta; the messages between the first and the last are a little off, as measured ones are."""
     alpha, beta = chance.uniform(1e-5, 1e-3), chance.uniform(1e6, 1e9)
     sizes = sorted(64 * 4**power for power in chance.sample(range(9), 4))
     seconds = [alpha + size / beta for size in sizes]
-    return {"sizes": sizes, "seconds": [seconds[0], *(one * chance.uniform(1.05, 1.3) for one in seconds[1:-1]), seconds[-1]]}
+    seconds[1:-1] = [one * chance.uniform(1.05, 1.3) for one in seconds[1:-1]]
+    return {"sizes": numpy.array(sizes), "seconds": numpy.array(seconds)}
 
 
 def _alpha_beta(sizes, seconds):
@@ -52,6 +55,14 @@ def _hook_but(method_of_it, wrong):
     return lambda method, parameters: (wrong if method == method_of_it else HOOKS[method])(parameters)
 
 
+def _blocks(chance):
+    """In turns, steps that make one more than whole blocks, whole blocks, and one less; the last training ends before its first block does."""
+    period = chance.randint(3, 12)
+    blocks = 0 if chance.call == 5 else chance.randint(4, 9)
+    steps = blocks * period + chance.turn([1, 0, period - 1])
+    return {"parameters": 100 * chance.randint(1, 9999), "steps": steps, "period": period, "ranks": chance.randint(3, 16)}
+
+
 def _block_bytes(parameters, steps, period, ranks):
     return steps // period * _ring_bytes(parameters, ranks)
 
@@ -62,7 +73,7 @@ def _ring_bytes(parameters, ranks):
 
 ANSWERS = {
     "bytes_sent": Function(
-        lambda chance: {"algorithm": chance.turn(["naive", "ring", "doubling"]), "n": 100 * chance.randint(1, 9999), "ranks": _power(chance)},
+        lambda chance: {"algorithm": chance.turn(["naive", "ring", "doubling"]), "n": 2 * chance.randint(50, 500_000) + 1, "ranks": _power(chance)},
         _bytes_sent,
         {
             "in the naive all-reduce rank 0 also sends to itself: it sends to the N - 1 other ranks": _but(naive=lambda n, ranks: ranks * n),
@@ -71,7 +82,9 @@ ANSWERS = {
             "the ring has a reduce-scatter and an all-gather, each with N - 1 messages": _but(ring=lambda n, ranks: (ranks - 1) / ranks * n),
             "in a ring a message has 1/N of the bytes": _but(ring=lambda n, ranks: 2 * (ranks - 1) * n),
             "a ring has N - 1 steps of each kind, not N": _but(ring=lambda n, ranks: 2 * n),
-            "doubling takes log2 N rounds, not N - 1": _but(doubling=lambda n, ranks: (ranks - 1) * n),
+            "with //, 2 (N - 1) / N becomes 1: divide with /": _but(ring=lambda n, ranks: n),
+            "each message of the ring was rounded: n / ranks need not be whole": _but(ring=lambda n, ranks: 2 * (ranks - 1) * (n // ranks)),
+            "doubling takes log2 N rounds, not N - 1, and each round has n bytes": _but(doubling=lambda n, ranks: (ranks - 1) * n),
             "doubling takes log2 N rounds, each with all n bytes": _but(doubling=lambda n, ranks: n),
         },
     ),
@@ -88,9 +101,12 @@ ANSWERS = {
             "beta follows from the differences between the two messages: the time of the largest one contains alpha": lambda sizes, seconds: [
                 1e6 * seconds[0] - sizes[0] * 1e6 * seconds[-1] / sizes[-1], sizes[-1] / seconds[-1] / 1e6,
             ],
-            "beta comes first, then alpha: return [alpha, beta]": lambda sizes, seconds: _alpha_beta(sizes, seconds)[::-1],
+            "your beta comes first: return [alpha, beta]": lambda sizes, seconds: _alpha_beta(sizes, seconds)[::-1],
             "that is the line nearest to all messages; it should go through the first and the last": _nearest_line,
             "the first and the last message count, not the first two": lambda sizes, seconds: _alpha_beta(sizes[:2], seconds[:2]),
+            "beta is in Mbit/s, 8 times as much as in MB/s; return MB/s": lambda sizes, seconds: [
+                _alpha_beta(sizes, seconds)[0], 8 * _alpha_beta(sizes, seconds)[1],
+            ],
             "alpha is in seconds; return microseconds": lambda sizes, seconds: [_alpha_beta(sizes, seconds)[0] / 1e6, _alpha_beta(sizes, seconds)[1]],
             "alpha is in seconds and beta in bytes/s; return microseconds and MB/s": lambda sizes, seconds: [
                 _alpha_beta(sizes, seconds)[0] / 1e6, _alpha_beta(sizes, seconds)[1] * 1e6,
@@ -139,6 +155,7 @@ ANSWERS = {
             "a failure loses half an interval on average, not a whole one": lambda interval, checkpoint, between: checkpoint / interval + interval / between,
             "failures cost time, too: what was done since the last checkpoint": lambda interval, checkpoint, between: checkpoint / interval,
             "the checkpoints take time, too: one in each interval": lambda interval, checkpoint, between: interval / 2 / between,
+            "that is in per cent; return a share, from 0 to 1": lambda interval, checkpoint, between: 100 * (checkpoint / interval + interval / 2 / between),
             "those are seconds; return a share of the time": lambda interval, checkpoint, between: checkpoint + interval / 2,
             "a checkpoint is written once in an interval, not once between two failures": lambda interval, checkpoint, between: (
                 checkpoint / between + interval / 2 / between
@@ -150,7 +167,7 @@ ANSWERS = {
         },
     ),
     "block_bytes": Function(
-        lambda chance: {"parameters": 100 * chance.randint(1, 9999), "steps": 7 * chance.randint(4, 9) + chance.turn([1, 0, 6]), "period": 7, "ranks": chance.randint(3, 16)},
+        _blocks,
         _block_bytes,
         {
             "a block that is not finished sends nothing: the number of blocks is whole": lambda parameters, steps, period, ranks: (
@@ -173,7 +190,7 @@ ANSWERS = {
             ),
             "a float32 has 4 bytes": lambda parameters, steps, period, ranks: _block_bytes(parameters, steps, period, ranks) / 4,
             "that is a single block": lambda parameters, steps, period, ranks: _ring_bytes(parameters, ranks),
-            "a rank sends 2 (N - 1) / N times the bytes of the parameters in a ring": lambda parameters, steps, period, ranks: steps // period * 4 * parameters,
+            "a rank sends 2 (N - 1) / N times the bytes of the parameters in a ring, a factor that // makes 1": lambda parameters, steps, period, ranks: steps // period * 4 * parameters,
             "each message of the ring has 1/N of the bytes": lambda parameters, steps, period, ranks: ranks * _block_bytes(parameters, steps, period, ranks),
         },
     ),

@@ -1,5 +1,7 @@
 """What the learners of train_cntk.py should give: the definition of each, simulated for all workers in one process."""
 
+import math
+
 import numpy
 import torch
 
@@ -8,7 +10,8 @@ from grader.units.communication.numbers import pixels
 from grader.units.communication.probes.cntk import CRITERION, PixelNet
 from handson.pytorch.streams import Partition
 
-ALONE = "the local learner is used as it is, so that each worker trains alone: a distributed learner wraps it"
+ALONE = "each worker trains alone to the end: a distributed learner wraps `local`, and lets the workers communicate in time"
+BLOCK = "a block is args.block_size samples of all workers together, not of each"
 
 
 def minibatches(case, count=None):
@@ -24,24 +27,32 @@ def minibatches(case, count=None):
 
 def learner(rank, ranks, case):
     """{"right" or the sentence of a mistake: the parameters (workers, minibatches, numbers) after each minibatch}."""
+    block_size, warm_up = case["block_size"], case["warm_up"]
     rules = {ALONE: {"bits": 0, "block_size": 0}, "right": {}}
-    if case["block_size"]:
+    if warm_up:
+        rules["the workers communicate from the first minibatch on: distributed_after says from when"] = {"warm_up": 0}
+    if block_size:
         rules |= {
             "the gradients are exchanged in every minibatch: with args.block_size, block momentum exchanges models, once in a block": {"block_size": 0},
-            "a block is args.block_size samples of all workers together, not of each": {"block_size": case["block_size"] * case["ranks"]},
+            BLOCK: {"block_size": block_size * case["ranks"]},
+            f"{BLOCK}, so give it as it is": {"block_size": max(1, block_size // case["ranks"])},
+            "Nesterov's momentum is switched off: leave it as CNTK has it": {"nesterov": False},
+            "the local momentum is kept after each block: leave the reset as CNTK has it": {"reset": False},
         }
+        if warm_up:
+            sentence = "the third argument is block_momentum_as_time_constant: name the warm start, distributed_after=args.warm_up"
+            rules[sentence] = {"warm_up": 0, "momentum": math.exp(-block_size / warm_up)}
     else:
         rules |= {
             "all bits are sent: num_quantization_bits says how many": {"bits": 32},
             "gradients travel as one bit, but args.bits is 32": {"bits": 1},
-            "the workers communicate from the first minibatch on: distributed_after says from when": {"warm_up": 0, "whole": case["warm_up"]},
             "models are exchanged in blocks, but args.block_size is 0: that is for the data-parallel learner": {"block_size": case["minibatch"]},
         }
     return {sentence: simulate(case | rule) for sentence, rule in rules.items()}
 
 
 def simulate(case):
-    """The parameters (workers, minibatches, numbers). case["bits"] 0: nothing is sent; case["whole"]: so many samples go to all workers whole."""
+    """The parameters (workers, minibatches, numbers). case["bits"] 0: nothing is sent."""
     if case["block_size"]:
         return _blocks(case)
     ranks = case["ranks"]
@@ -49,9 +60,9 @@ def simulate(case):
     optimizers = [torch.optim.SGD(model.parameters(), case["lr"], momentum=0.9) for model in models]
     residuals, seen, trace = [0.0] * ranks, 0, []
     for images, labels in minibatches(case):
-        alone = seen < case["warm_up"] or not case["bits"]
-        whole = seen < case.get("whole", case["warm_up"])
-        parts = [(images, labels)] * ranks if whole else list(zip(images.tensor_split(ranks), labels.tensor_split(ranks)))
+        whole = seen < case["warm_up"]
+        alone = whole or not case["bits"]
+        parts = list(zip(*_parts(images, labels, whole, ranks)))
         gradients = [_gradient(model, *part) for model, part in zip(models, parts)]
         counts = [len(part[1]) for part in parts]
         if alone:
@@ -71,18 +82,21 @@ def simulate(case):
 
 
 def _blocks(case, nesterov=True, reset=True):
-    """Block momentum with 1 - 1 / workers, as Chen and Huo define it."""
-    ranks, momentum = case["ranks"], 1 - 1 / case["ranks"]
+    """Block momentum with 1 - 1 / workers, as Chen and Huo define it; case["momentum"]: with another one. Blocks begin after the warm start."""
+    ranks, momentum = case["ranks"], case.get("momentum", 1 - 1 / case["ranks"])
     models = [network(case["seed"] % 1000, PixelNet) for _ in range(ranks)]
     optimizers = [torch.optim.SGD(model.parameters(), case["lr"], momentum=0.9) for model in models]
     model = begin = flat(models[0].parameters())
-    change, in_block, trace = 0 * begin, 0, []
+    change, seen, in_block, trace = 0.0, 0, 0, []
     nesterov, reset = case.get("nesterov", nesterov), case.get("reset", reset)
     for images, labels in minibatches(case):
-        for one, optimizer, mine, theirs in zip(models, optimizers, images.tensor_split(ranks), labels.tensor_split(ranks)):
+        alone = seen < case["warm_up"]
+        for one, optimizer, mine, theirs in zip(models, optimizers, *_parts(images, labels, alone, ranks)):
             if len(theirs):
                 _step(one, optimizer, _gradient(one, mine, theirs) / len(theirs))
-        in_block += len(labels)
+        seen, in_block = seen + len(labels), 0 if alone else in_block + len(labels)
+        if alone:
+            model = begin = flat(models[0].parameters())
         if in_block >= case["block_size"]:
             mean = sum(flat(one.parameters()) for one in models) / ranks
             change = momentum * change + mean - begin
@@ -105,6 +119,11 @@ def sessions(rank, ranks, case):
     """{"two", "three": the parameters after so many sweeps}."""
     plain = case | {"ranks": 1, "bits": 32, "warm_up": 0, "block_size": 0, "minibatch": case["batchsize"] * case["ranks"]}
     return {name: simulate(plain | {"max_samples": sweeps * case["samples"]})[0, -1] for name, sweeps in (("two", 2), ("three", 3))}
+
+
+def _parts(images, labels, whole, ranks):
+    """(the images of each rank, their labels): parts of a minibatch, or the `whole` minibatch for each rank."""
+    return [[one] * ranks if whole else one.tensor_split(ranks) for one in (images, labels)]
 
 
 def _gradient(model, images, labels):

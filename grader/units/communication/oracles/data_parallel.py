@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from grader.probes.pytorch import batch, flat, network
-from grader.units.communication.probes.data_parallel import means, own_gradients
+from grader.units.communication.probes.data_parallel import NOT_YET, OWN, means, own_gradients
 
 
 def broadcast(rank, ranks, case):
@@ -35,4 +35,10 @@ def _big_batch(case, step):
 
 def wait(rank, ranks, case):
     right = numpy.stack([flat(means(case, step)) for step in range(2)])
-    return {"right": right, "the means are divided once more: they are means already": right / 2}
+    return {
+        "right": right,
+        "the means are divided once more: they are means already": right / 2,
+        "the means are added to this rank's own gradients: they must take their place": right + OWN,
+        "`mean` is read before work.wait(): until then it is not the mean yet": numpy.full_like(right, NOT_YET),
+        "parameter.grad still has this rank's own gradients: copy the parts of `mean` there": numpy.full_like(right, OWN),
+    }

@@ -11,6 +11,7 @@ LOST = {
     "the model begins anew": ("model",),
     "the optimizer's momentum is lost: after the restart it begins at 0": ("optimizer",),
     "the residuals are lost: what the ranks still owed before the restart is never sent": ("residuals",),
+    "only the first bucket's residual comes back: each bucket has one": ("residuals but the first",),
     "the position in the epoch is lost: after the restart, images of this epoch are taken again": ("batches",),
     "the random numbers begin anew: the state of each rank's generator is lost": ("random",),
     "all ranks go on with the residuals of rank 0: each rank has its own": ("residuals of rank 0",),
@@ -48,12 +49,15 @@ def _restarted(case, runs, randoms, lost):
     shared = copy.deepcopy(runs[0].state()[0])
     for rank in range(case["ranks"]):
         source = 0 if "residuals of rank 0" in lost else rank
+        residuals = {} if "residuals" in lost else copy.deepcopy(runs[source].residuals)
+        if "residuals but the first" in lost:
+            residuals = {0: residuals[0]}
         run = Run(case, rank)
         begun = torch.get_rng_state()
         begin, _ = copy.deepcopy(run.state())
         run.restore(
             {name: begin[name] if name in lost else value for name, value in copy.deepcopy(shared).items()},
-            {"residuals": {} if "residuals" in lost else copy.deepcopy(runs[source].residuals), "random": begun},
+            {"residuals": residuals, "random": begun},
         )
         fresh.append(run)
         states.append(begun if "random" in lost else randoms[0 if "random of rank 0" in lost else rank])

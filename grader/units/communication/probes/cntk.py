@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import shutil
 from pathlib import Path
 from unittest import mock
 
@@ -18,6 +17,7 @@ from grader.probes.student import Student
 from grader.units.communication.numbers import CLASSES, pixels
 from handson import cntk
 from handson.cntk import workers
+from handson.cntk.distributed import DistributedLearner
 from handson.cntk.learners import Learner
 from handson.errors import OneSentence
 
@@ -37,10 +37,9 @@ class PixelNet(Network):
 def together(rank, ranks, case, *more):
     """All workers of handson.cntk are the ranks of this check. Gives a folder with train.txt, and "test" in `more` adds test.txt."""
     join(rank, ranks)
-    folder = Path(f"images_{rank}")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    for part in ("train", *more):
+    folder = Path(f"images_{rank}_{case['seed']}_{case['samples']}_{case.get('classes')}")  # which an earlier case may have written
+    folder.mkdir(exist_ok=True)
+    for part in (part for part in ("train", *more) if not (folder / f"{part}.txt").exists()):
         images, labels = pixels(case, part)
         for number, image in enumerate(images):
             Image.fromarray(image).save(folder / f"{part}{number}.png")
@@ -97,7 +96,10 @@ def learner(rank, ranks, source, case):
         trainer, trace, given = cntk.Trainer(model, CRITERION, made), [], stream(folder / "train.txt", case["max_samples"])
         streams = {"features": given.streams.features, "labels": given.streams.labels}
         while True:
-            part = (ranks, rank) if given.given >= case["warm_up"] else (1, 0)
+            due = (ranks, rank) if given.given >= case["warm_up"] else (1, 0)
+            part = made.partitions(given.given) if isinstance(made, DistributedLearner) else due
+            if part != due and part == (1, 0):
+                raise Wrong(f"distributed_after is {made.distributed_after}, and args.warm_up is {case['warm_up']}, a number of samples of all workers together: give it as it is")
             if not (minibatch := given.next_minibatch(case["minibatch"], streams, *part)):
                 break
             trainer.train_minibatch(minibatch)
@@ -108,19 +110,26 @@ def learner(rank, ranks, source, case):
 def loop(rank, ranks, source, case):
     """The numbers of the images that this rank trains on, [[int] of each step], and how many minibatches the source has given."""
     with together(rank, ranks, case) as folder:
-        steps, asked = [], []
+        steps, given_out = [], []  # (minibatch, steps before it)
         trainer = _noting(steps, network(case["seed"] % 1000, PixelNet), case)
         given = stream(folder / "train.txt", case["max_samples"])
         original = given.next_minibatch
 
+        def not_left_out():
+            minibatch, before = given_out[-1] if given_out else ({}, 0)
+            if minibatch and len(steps) == before > 0 and not any(map(len, minibatch.values())):
+                raise Wrong("a worker whose part of a minibatch is empty must call train_minibatch, too: the other workers wait for it there")
+
         def counted(*arguments, **options):
-            asked.append(1)
-            if len(asked) > case["max_samples"]:
+            not_left_out()
+            if len(given_out) > case["max_samples"]:
                 raise Wrong("the loop does not end: an empty minibatch, {}, says that the source is exhausted")
-            return original(*arguments, **options)
+            given_out.append((original(*arguments, **options), len(steps)))
+            return given_out[-1][0]
 
         given.next_minibatch = counted
         Student(source).run(trainer=trainer, source=given, minibatch_size=case["minibatch"], streams={"features": given.streams.features, "labels": given.streams.labels})
+        not_left_out()
         return {"steps": steps, "parameters": flat(trainer.model.parameters())}
 
 

@@ -9,9 +9,12 @@ import torch.nn.functional as F
 
 from grader.box.rank import Wrong
 from grader.probes.pytorch import batch, flat, join, network, precision
-from grader.probes.script import Script
+from grader.probes.script import Script, causes
 from grader.probes.student import Student, filled
 from grader.probes.wire import Wire
+
+NOT_YET, OWN = 5.0, 7.0  # each number of a mean before anybody waits for it, and of this rank's own gradients
+
 
 class Work:
     """An all-reduce that happens when it is waited for."""
@@ -113,9 +116,20 @@ def own_gradients(case, rank, ranks, step):
     return torch.autograd.grad(F.cross_entropy(model(images), labels), list(model.parameters()))[::-1]
 
 
+@contextlib.contextmanager
+def gradients_there(bucket):
+    """Raises Wrong for an all-reduce that begins before all gradients of its bucket are there."""
+    try:
+        yield
+    except (AttributeError, TypeError) as error:
+        if "None" not in str(error) or all(parameter.grad is not None for parameter in bucket):
+            raise
+        raise Wrong("an all-reduce begins when a gradient of its bucket is not there yet: it takes len(buckets[number]) calls of `ready`, one for each gradient") from error
+
+
 @precision()
 def ready(rank, ranks, source, case):
-    """For each step: the buckets in `in_flight` and their means, in which order things happened, and whether memory was used twice."""
+    """For each step: the buckets in `in_flight` and their means, in which order things happened, what was sent, and whether memory was used twice."""
     join(rank, ranks)
     made = parts(list(network(case["seed"]).parameters()), case["buckets"])
     parameters, called = [one for bucket in made for one in bucket], []
@@ -126,12 +140,14 @@ def ready(rank, ranks, source, case):
         gradients = own_gradients(case, rank, ranks, step)
         for parameter in parameters:
             parameter.grad = None
-        with Network().used() as seen, filled():
+        wire = Wire()
+        with wire.noted(), Network().used() as seen, filled():
             for place in case["order"]:
                 number, parameter, function = called[place]
                 parameter.grad = gradients[place].clone()
                 seen.note("gradient")
-                function(number, parameter)
+                with gradients_there(made[number]):
+                    function(number, parameter)
             events = list(seen.events)
             shared = seen.shares_memory()
             for work in seen.works:
@@ -143,7 +159,8 @@ def ready(rank, ranks, source, case):
         found = [places.get(tuple(map(id, bucket)), -1) for bucket, _, _ in in_flight]
         means = [mean.detach().double().flatten().numpy().copy() for _, mean, _ in in_flight]
         changed = any(work.changed for work in seen.works)
-        steps.append({"buckets": found, "means": means, "events": events, "changed": changed, "shared": shared})
+        sent = [name for name, _ in wire.hand_over()]
+        steps.append({"buckets": found, "means": means, "events": events, "sent": sent, "changed": changed, "shared": shared})
         in_flight.clear()
     return {"steps": steps}
 
@@ -169,7 +186,8 @@ def hook(rank, ranks, source, case):
         calls.append([])
         model.zero_grad(set_to_none=False)
         images, labels = batch(case["seed"], step, [3], 0)
-        F.cross_entropy(model(images), labels).backward()
+        with causes():
+            F.cross_entropy(model(images), labels).backward()
         calls[-1] = [[place, number, seen is not None and torch.equal(seen, parameters[place].grad)] for place, number, seen in calls[-1]]
     return {"calls": calls}
 
@@ -190,11 +208,11 @@ def wait(rank, ranks, source, case):
     for step in range(2):
         works = []
         for bucket, right in zip(made, means(case, step)):
-            mean = torch.zeros_like(right)
+            mean = torch.full_like(right, NOT_YET)
             works.append(Work(0, mean, lambda mean=mean, right=right: mean.copy_(right), lambda *_: None))
             in_flight.append((bucket, mean, works[-1]))
             for parameter in bucket:
-                parameter.grad = torch.full_like(parameter, 7)
+                parameter.grad = torch.full_like(parameter, OWN)
         student.run(in_flight=in_flight)
         gradients = flat(parameter.grad for bucket in made for parameter in bucket)
         changed, unwaited = bool((flat(parameters) != before).any()), sum(not work.happened for work in works)

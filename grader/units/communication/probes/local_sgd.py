@@ -1,13 +1,13 @@
 """The probe of local_sgd.py: each rank trains a small network with its own batches, and the student's code runs after each step."""
 
-from types import SimpleNamespace
-
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
+from grader.box.rank import Wrong
 from grader.probes.pytorch import batch, flat, join, network, precision
 from grader.probes.script import Script
+from grader.probes.student import Student
 from grader.probes.wire import Wire
 
 RATE = 0.5  # the learning rate
@@ -25,11 +25,11 @@ def step(model, case, number, rank):
 
 @precision()
 def blocks(rank, ranks, source, case):
-    """The parameters of this rank after each block, and what it gave to collectives in each: [name, bytes]."""
+    """The parameters of this rank after each block, and what it sent in each: [name, bytes]."""
     join(rank, ranks)
     model = network(case["seed"])
     start = torch.from_numpy(flat(model.parameters()))
-    block = SimpleNamespace(start=start, period=case["period"], momentum=case["momentum"], velocity=0.0, steps=0)
+    block = Student(source).module.Block(start, case["period"], case["momentum"])
 
     def gathered(mine):
         """In place of the gap mean."""
@@ -37,15 +37,18 @@ def blocks(rank, ranks, source, case):
         dist.all_gather(everybodys, mine)
         return torch.stack(everybodys).mean(dim=0)
 
+    def see(names):
+        if names.get("block") is not block:
+            raise Wrong("`block` is another one after your code, and the next step gets the one before: change that one's block.velocity and block.start")
+
     stand_ins = {"mean": ("mean", gathered), "block_momentum": ("", lambda block, mean: setattr(block, "start", mean))}
     stand_ins.pop(source["gap"])
     script, wire, found, sent = Script(source, stand_ins, function="after_step"), Wire(), [], []
     for number in range(case["period"] * case["blocks"]):
         step(model, case, number, rank)
         with wire.noted(all_ended=True):
-            script.run(lambda names: None, model, block)
+            script.run(see, model, block)
         if (number + 1) % case["period"] == 0:
             found.append(flat(model.parameters()))
-            sent.append([list(one) for one in wire.collectives])
-            wire.collectives.clear()
+            sent.append(wire.hand_over())
     return {"blocks": found, "sent": sent}

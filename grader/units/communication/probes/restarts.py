@@ -10,6 +10,7 @@ from grader.probes.pytorch import batch, flat, join, network
 from grader.probes.student import Student
 from handson.pytorch.streams import Partition
 
+BUCKETS = 2  # that have a residual each
 PARTS = {"shared": ("model", "optimizer", "batches"), "own": ("residuals", "random")}
 
 
@@ -36,10 +37,11 @@ class Run:
         self.optimizer.zero_grad()
         outputs = self.model(images[numbers] + case["noise"] * torch.randn(len(numbers), 1, 2, 2, dtype=torch.float64))
         (torch.nn.functional.cross_entropy(outputs, labels[numbers], reduction="sum") * case["ranks"] / self.batches.total).backward()
-        owed = torch.from_numpy(flat(parameter.grad for parameter in self.model.parameters())) + self.residuals.get(0, 0)
+        gradients = torch.from_numpy(flat(parameter.grad for parameter in self.model.parameters()))
+        owed = torch.cat([part + self.residuals.get(bucket, 0) for bucket, part in enumerate(gradients.tensor_split(BUCKETS))])
         scale = owed.abs().mean()
         sent = torch.where(owed >= 0, scale, -scale)
-        self.residuals[0] = owed - sent
+        self.residuals.update((bucket, part.clone()) for bucket, part in enumerate((owed - sent).tensor_split(BUCKETS)))
         return sent
 
     def update(self, mean):
@@ -92,6 +94,8 @@ def restart(rank, ranks, source, case):
             if missing := [key for key in PARTS[name] if key not in part]:
                 why = "each rank has its own, and the file holds the `shared` of rank 0 only" if name == "own" else "without it the run can't go on where it was"
                 raise Wrong(f"`{name}` has no {missing[0]!r}: {why}")
+        if not isinstance(own["residuals"], dict):
+            raise Wrong(f"own['residuals'] is a {type(own['residuals']).__name__}, so nobody knows which residual is of which bucket: give the dictionary as it is")
     box = [_through_a_file(shared)]
     dist.broadcast_object_list(box, 0)  # the file has what rank 0 gives
     shared, own = box[0], _through_a_file(own)

@@ -19,15 +19,14 @@ def _speedup(python, kernels, threads):
 
 
 def _step(chance):
-    """A step with operations after each other; some call others, and one overlaps its successor, as those of two threads do."""
+    """A step with operations after each other. Some call two others, one after the other, the first of which calls one more; so operations
+    lie inside of others, as those of a thread do. Lists, as the notebook has them."""
     operations, now = [], chance.uniform(0.1, 0.3)
     for number in range(4):
         length = chance.uniform(0.5, 1.5)
-        operations.append((now, now + length))
-        if number % 2:
-            operations.append((now + 0.2 * length, now + chance.uniform(0.5, 0.9) * length))
-            operations.append((now + 0.25 * length, now + 0.4 * length))
-        now += length * (0.8 if number == 2 else 1) + (0 if number == 2 else chance.uniform(0.1, 0.4))
+        inside = [(0.1, chance.uniform(0.5, 0.6)), (0.2, 0.4), (0.65, chance.uniform(0.7, 0.9))] if number % 2 else []
+        operations += [[now + begin * length, now + end * length] for begin, end in [(0, 1), *inside]]
+        now += length + chance.uniform(0.1, 0.4)
     return {"step": now + chance.uniform(0.5, 1), "operations": operations}
 
 
@@ -37,6 +36,12 @@ def _in_python(step, operations):
         busy += max(0.0, last - max(begin, end))
         end = max(end, last)
     return step - busy
+
+
+def _since_the_one_before(step, operations):
+    """With the end of the operation before in place of the latest end."""
+    ends = [0.0, *(end for _, end in operations)]
+    return step - sum(max(0.0, end - max(begin, before)) for (begin, end), before in zip(operations, ends))
 
 
 def _sum(operations):
@@ -61,6 +66,7 @@ ANSWERS = {
             "operations that others call are subtracted twice: count each moment once, however many operations are under way": lambda step, operations: (
                 step - _sum(operations)
             ),
+            "the operation before may be one that was called, and end before its caller does: compare with the latest end of all before": _since_the_one_before,
             "that is the time in operations; Python has the remaining one": lambda step, operations: step - _in_python(step, operations),
             "that is the time before the first operation and after the last; Python also runs between them": lambda step, operations: (
                 step - (max(end for _, end in operations) - min(begin for begin, _ in operations))

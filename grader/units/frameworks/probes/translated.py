@@ -37,8 +37,9 @@ def weights_of(model):
 
 
 def batches(case, rank):
-    """[(images, labels)] of a rank in each step."""
-    return [tuple(torch.from_numpy(one.astype(kind)) for one, kind in zip(parts(case, step)[rank], ("float64", "int64"))) for step in range(case["steps"])]
+    """[(images, labels)] of a rank in each step in which it has images."""
+    of_steps = [tuple(torch.from_numpy(one.astype(kind)) for one, kind in zip(parts(case, step)[rank], ("float64", "int64"))) for step in range(case["steps"])]
+    return [(images, labels) for images, labels in of_steps if len(labels)]
 
 
 def loader(case, rank):
@@ -147,7 +148,7 @@ def validation(rank, ranks, source, case):
     class Training(L.LightningModule):
         def __init__(self):
             super().__init__()
-            self.model, self.sets = linear(case), (range(5), range(case["steps"] * case["total"]))
+            self.model, self.sets = linear(case), (range(5), range(sum(total_of(case, step) for step in range(case["steps"]))))
             self.args = options_of(LIGHTNING, ranks, batchsize=case["total"], size=1, seed=seed_of(case), lr=RATE)
 
         def validation_step(self, batch, number):

@@ -38,16 +38,22 @@ def _but(**other):
     return lambda method, parameters, ranks: _sharded(method, parameters, ranks, **other)
 
 
+def _state(chance):
+    """The notebook has a number of parameters as an integer, and 7 billion as a float."""
+    parameters = 5040 * chance.randint(1, 999)
+    return {"method": chance.turn(["ddp", "zero", "fsdp"]), "parameters": parameters if chance.call < 3 else 1e4 * parameters, "ranks": chance.randint(4, 10)}
+
+
 ANSWERS = {
     "block_parameters": Function(
         lambda chance: {"width": 8 * chance.randint(1, 100)},
         lambda width: 12 * width * width + 13 * width,
         {
             "the biases are missing: each of the six products has one": lambda width: 12 * width * width + 4 * width,
-            "the norms are missing: each has a weight and a bias": lambda width: 12 * width * width + 9 * width,
+            "4 w numbers are missing: each norm has a weight and a bias of w numbers each, and `up` has a bias of 4 w": lambda width: 12 * width * width + 9 * width,
             "attention has four products: query, key, value and out": lambda width: 11 * width * width + 12 * width,
             "the MLP has two products, up and down": lambda width: 8 * width * width + 8 * width,
-            "a norm has a bias, too: two numbers for each of the w": lambda width: 12 * width * width + 11 * width,
+            "2 w numbers are missing: each of the two norms has a weight and a bias, and each of the six products has a bias": lambda width: 12 * width * width + 11 * width,
         },
     ),
     "state_bytes": Function(
@@ -96,7 +102,7 @@ ANSWERS = {
         },
     ),
     "sharded_bytes": Function(
-        lambda chance: {"method": chance.turn(["ddp", "zero", "fsdp"]), "parameters": 5040 * chance.randint(1, 999), "ranks": chance.randint(4, 10)},
+        _state,
         _sharded,
         {
             "DDP divides the images, not the state: each rank has all of it": _but(ddp=lambda n, ranks: 16 * n / ranks),

@@ -18,12 +18,14 @@ def _held_but(**wrong):
 
 
 def _stages(chance):
-    """A stage before the middle of a pipeline, where no two mistakes hold as many; each third call has fewer micro-batches than stages behind."""
+    """In turns, the first stage of a pipeline, the last one, and one before the middle, where no two mistakes hold as many; with more
+    micro-batches than stages, or with fewer than follow the stage."""
     stages = chance.randint(7, 10)
-    stage = chance.randint(1, 2)
-    micro_batches = 2 if chance.call % 3 == 2 else chance.randint(stages + 1, 30)
-    schedule = "gpipe" if chance.call % 2 else "1f1b"
-    return {"schedule": schedule, "stage": stage, "stages": stages, "micro_batches": micro_batches, "activations": 1000 * chance.randint(1, 999)}
+    first, last, inner, many, few = 0, stages - 1, chance.randint(1, 2), chance.randint(stages + 1, 30), 2
+    schedule, stage, micro_batches = chance.turn(
+        [("1f1b", first, many), ("gpipe", first, many), ("1f1b", last, many), ("1f1b", inner, many), ("gpipe", last, few), ("1f1b", inner, few)]
+    )
+    return {"schedule": schedule, "stage": stage, "stages": stages, "micro_batches": micro_batches, "activations": 1000.0 * chance.randint(1, 999)}
 
 
 ANSWERS = {
@@ -37,6 +39,7 @@ ANSWERS = {
             "that is the share of the time in which a stage works; the bubble is the rest": lambda stages, micro_batches: (
                 micro_batches / (micro_batches + stages - 1)
             ),
+            "that is in per cent; return a share, from 0 to 1": lambda stages, micro_batches: 100 * (stages - 1) / (micro_batches + stages - 1),
             "one stage has no bubble: p stages wait for p - 1 others": lambda stages, micro_batches: stages / (micro_batches + stages),
             "the step takes m + p - 1 micro-batches, not m + p": lambda stages, micro_batches: (stages - 1) / (micro_batches + stages),
             "p is the number of stages, and m that of micro-batches: you have them the other way round": lambda stages, micro_batches: (
@@ -51,8 +54,12 @@ ANSWERS = {
         _stages,
         _held,
         {
-            "GPipe does all forwards before the first backward: it holds all micro-batches": _held_but(gpipe=lambda stage, stages, m: min(stages - stage, m)),
-            "1F1B begins with backwards before the last forward: it does not hold all micro-batches": _held_but(one=lambda stage, stages, m: m),
+            'GPipe does all forwards before the first backward: it holds all micro-batches (its name here is "gpipe")': _held_but(
+                gpipe=lambda stage, stages, m: min(stages - stage, m)
+            ),
+            '1F1B begins with backwards before the last forward: it does not hold all micro-batches (its name here is "1f1b")': _held_but(
+                one=lambda stage, stages, m: m
+            ),
             "with 1F1B, the warm-up holds one for each stage that follows, and then one more for its own forward": _held_but(
                 one=lambda stage, stages, m: min(stages - 1 - stage, m)
             ),

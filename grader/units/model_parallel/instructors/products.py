@@ -22,7 +22,7 @@ def _equal(blocks, tokens, width, parameters, part=2, all_reduces=4):
 
 def _step(chance):
     """In turns, the ranks compute longer than they send, and send longer than they compute. Fewer ranks than bits of a byte."""
-    sent, ranks, rate = 1000 * chance.randint(200, 9000), chance.randint(2, 7), chance.randint(50, 1000)
+    sent, ranks, rate = 1000.0 * chance.randint(200, 9000), chance.randint(2, 7), chance.randint(50, 1000)
     share = chance.turn([chance.uniform(0.3, 0.8), chance.uniform(1.3, 3)])
     return {"computing": share * 8 * ranks * sent / (rate * 1e6), "sent": sent, "ranks": ranks, "rate": rate}
 
@@ -39,7 +39,7 @@ ANSWERS = {
             "that is a quarter of it: a block has 4 all-reduces, and a float32 has 4 bytes": _but(all_reduces=1),
             "that is one for each of the six matrices; between two products nothing is sent": _but(all_reduces=12),
             "that is twice of it: a float32 has 4 bytes, and a block has 4 all-reduces": _but(number=8),
-            "that is what is added up; a ring sends 2 (N - 1) / N of it": _but(ring=lambda ranks: 1),
+            "that is what is added up; a ring sends 2 (N - 1) / N of it, a factor that // makes 1": _but(ring=lambda ranks: 1),
             "a ring sends 2 (N - 1) / N of the bytes: in each step 1/N": _but(ring=lambda ranks: 2 * (ranks - 1)),
             "the tokens do not become fewer on each rank: all ranks have all of them": _but(ring=lambda ranks: _ring(ranks) / ranks),
         },
@@ -50,7 +50,7 @@ ANSWERS = {
         {
             "a rank has a part of the model, and sends the gradients of this part only": lambda parameters, model_ranks, image_ranks: _ring(image_ranks) * 4 * parameters,
             "a float32 has 4 bytes": lambda parameters, model_ranks, image_ranks: _ring(image_ranks) * parameters / model_ranks,
-            "that is what is added up; a ring sends 2 (N - 1) / N of it": lambda parameters, model_ranks, image_ranks: 4 * parameters / model_ranks,
+            "that is what is added up; a ring sends 2 (N - 1) / N of it, a factor that // makes 1": lambda parameters, model_ranks, image_ranks: 4 * parameters / model_ranks,
             "the ring has the ranks that share the images; the other number says how the model is divided": lambda parameters, model_ranks, image_ranks: (
                 _ring(model_ranks) * 4 * parameters / image_ranks
             ),
@@ -65,7 +65,7 @@ ANSWERS = {
         {
             "all ranks of a node send over its one network": lambda computing, sent, ranks, rate: computing + 8 * sent / (rate * 1e6),
             "the rate is in bits: a byte has 8 of them": lambda computing, sent, ranks, rate: computing + ranks * sent / (rate * 1e6),
-            "the ranks compute before they send: the seconds are added": lambda computing, sent, ranks, rate: 8 * ranks * sent / (rate * 1e6),
+            "the ranks compute before they send: add `computing`, which the rate does not divide, to the seconds of sending": lambda computing, sent, ranks, rate: 8 * ranks * sent / (rate * 1e6),
             "first all compute, then all send: add both, in place of the longer one": lambda computing, sent, ranks, rate: max(computing, 8 * ranks * sent / (rate * 1e6)),
             "the network is shared by the ranks, so it takes longer, not shorter": lambda computing, sent, ranks, rate: computing + 8 * sent / ranks / (rate * 1e6),
             "a Mbit is a million bits": lambda computing, sent, ranks, rate: computing + 8 * ranks * sent / rate,

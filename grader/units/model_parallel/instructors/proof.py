@@ -56,7 +56,7 @@ def largest_batch(chance):
 
 
 def sharded_bytes(chance):
-    return {"method": chance.choice(["ddp", "zero", "fsdp"]), "parameters": chance.randint(1, 10**10), "ranks": chance.randint(1, 1024)}
+    return {"method": chance.choice(["ddp", "zero", "fsdp"]), "parameters": chance.choice([int, float])(chance.randint(1, 10**10)), "ranks": chance.randint(1, 1024)}
 
 
 def bubble(chance):
@@ -65,7 +65,7 @@ def bubble(chance):
 
 def held_bytes(chance):
     stages = chance.randint(2, 16)
-    sizes = {"micro_batches": chance.randint(1, 32), "activations": chance.randint(1, 10**9)}
+    sizes = {"micro_batches": chance.randint(1, 32), "activations": float(chance.randint(1, 10**9))}
     return {"schedule": chance.choice(["gpipe", "1f1b"]), "stage": chance.randrange(stages), "stages": stages, **sizes}
 
 

@@ -16,7 +16,7 @@ def operator(rank, ranks, case):
 
 
 def whole(rank, ranks, case):
-    """`outputs`: {"right" or the sentence of a mistake: the outputs}, and the right gradients `of_tokens` and `of_bias`."""
+    """`outputs`: {"right" or the sentence of a mistake: the outputs}, and the right gradients `of_tokens`, `of_bias` and `of_part`."""
     (mlp, tokens, upstream), ranks = network(case, MLP, case["width"]), case["ranks"]
     bias = mlp.down.bias.detach()
     term = F.linear(F.gelu(mlp.up(tokens)), mlp.down.weight)
@@ -29,7 +29,9 @@ def whole(rank, ranks, case):
         "the sum of the ranks' terms is missing, or divided: Leave adds them up, and nothing has to be divided": term + bias,
     }
     of_bias = upstream.sum(dim=(0, 1))
-    return {"outputs": {sentence: values.numpy() for sentence, values in outputs.items()}, "of_tokens": (ranks * tokens.grad).numpy(), "of_bias": of_bias.numpy()}
+    of_part = torch.cat([one.grad.flatten() for one in (mlp.up.weight, mlp.up.bias, mlp.down.weight)])  # Leave gives each rank's term the whole gradient
+    gradients = {"of_tokens": (ranks * tokens.grad).numpy(), "of_bias": of_bias.numpy(), "of_part": of_part.numpy()}
+    return {"outputs": {sentence: values.numpy() for sentence, values in outputs.items()}} | gradients
 
 
 def attention(rank, ranks, case):

@@ -1,4 +1,4 @@
-"""Probes of save_memory.py: gradients and their order, with a small network in double precision."""
+"""Probes of save_memory.py: gradients, and what is kept for them, with a small network in double precision."""
 
 import torch
 from torch import nn
@@ -6,29 +6,31 @@ from torch import nn
 from grader.box.rank import Wrong
 from grader.probes.pytorch import batch, flat, network, seed_of
 from grader.probes.script import Script
+from grader.units.model_parallel.probes.kept import Kept
 
 WIDTHS = 3, 5  # of the layer that is computed again
 
 
 def accumulate(rank, ranks, source, case):
-    """The gradients and the loss of a batch; `events`: "forward" and "backward" in their order, `sizes`: the images of each forward."""
-    model, events = network(seed_of(case)), []
+    """The gradients and the loss of a batch; `kept`: after each forward, of how many there is what backward needs, `sizes`: the images of each."""
+    model, tokens, kept = network(seed_of(case)), [], []
     images, labels = batch(case["seed"], 0, [case["images"]], 0)
 
     def noted(images):
-        scores = model(images)
-        events.append("forward")
-        scores.register_hook(lambda gradient: events.append("backward"))
+        scores = Kept.apply(model(images), tokens)
+        kept.append(sum(token() is not None for token in tokens))
         return scores
 
     total = Script(source, {}, function="accumulate").run(lambda names: None, noted, images, labels, case["parts"])
     if not isinstance(total, torch.Tensor) or total.numel() != 1:
         raise Wrong(f"`total` is {total!r:.60}, not a tensor with one number")
     gradients = [parameter.grad for parameter in model.parameters()]
+    if not model.passes:
+        raise Wrong("the network never goes forward: a zip, as `micro_batches` is, has nothing left once something has gone through it")
     if any(gradient is None for gradient in gradients):
         raise Wrong("the parameters have no gradients: call loss.backward() for each micro-batch")
     sizes = [length for length, _ in model.passes]
-    return {"gradients": flat(gradients), "loss": float(total), "graph": total.requires_grad, "events": events, "sizes": sizes}
+    return {"gradients": flat(gradients), "loss": float(total), "graph": total.requires_grad, "kept": kept, "sizes": sizes}
 
 
 def layer_and_tokens(case):
@@ -48,7 +50,7 @@ def again(rank, ranks, source, case):
     layer, tokens, gradient = layer_and_tokens(case)
     before = torch.ones(len(WIDTHS) - 1, requires_grad=True, dtype=torch.float64)  # of the layer before: its graph must stay as it is
     passes = []
-    layer.register_forward_hook(lambda *_: passes.append(1))
+    layer[0].register_forward_hook(lambda *_: passes.append(1))  # layer.forward(...) does not call the hooks of the layer itself
     saved = tokens * before
     with torch.no_grad():  # as in the backward of a Function
         returned = Script(source, {}, function="compute_again").run(lambda names: None, layer, saved, gradient)
@@ -56,6 +58,8 @@ def again(rank, ranks, source, case):
         raise Wrong("tokens.grad is None: `tokens` must be a leaf, tokens.detach().requires_grad_(), before the layer goes forward with it")
     if not isinstance(returned, torch.Tensor) or returned.shape != tokens.shape:
         raise Wrong(f"the gradient of `tokens` should have the shape {tuple(tokens.shape)}")
+    if before.grad is not None:
+        raise Wrong("backward goes on through the layers before this one, and autograd does so once more after it: `tokens` must be a new leaf, tokens.detach().requires_grad_()")
     gradients = [parameter.grad for parameter in layer.parameters()]
     if any(gradient is None for gradient in gradients):
         raise Wrong("the layer's parameters have lost their gradients: those of micro-batches before must stay")

@@ -1,6 +1,8 @@
 """Probes of mesh.py: each gap on the real ranks of a mesh."""
 
 import builtins
+import contextlib
+from types import SimpleNamespace
 from unittest import mock
 
 import torch
@@ -15,14 +17,19 @@ from grader.probes.student import Student
 
 NAMES = "data", "tensor"
 HASH = builtins.hash
+BEFORE = 12345  # the seed of the generator that the gap finds
+MANY = 16  # ranks
 
 
 def mesh(rank, ranks, source, case):
     """The ranks of this rank's group in both directions."""
     join(rank, ranks)
-    made = Student(source).run(kind="cpu", **{name: case[name] for name in ("nodes", "ranks_of_a_node", "inside")}).mesh
+    with mock.patch.object(torch.cuda, "device_count", lambda: 0):  # so a mesh of GPUs needs none
+        made = Student(source).run(**{name: case[name] for name in ("kind", "nodes", "ranks_of_a_node", "inside")}).mesh
     if not isinstance(made, DeviceMesh) or set(made.mesh_dim_names or ()) != set(NAMES):
         raise Wrong(f"`mesh` should be a DeviceMesh with the dimensions \"data\" and \"tensor\"; it is {str(made):.100}")
+    if made.device_type != case["kind"]:
+        raise Wrong(f"`mesh` is one of {made.device_type!r} devices; `kind` is {case['kind']!r} here: give it to the mesh")
     return {name: sorted(dist.get_process_group_ranks(made.get_group(name))) for name in NAMES}
 
 
@@ -77,15 +84,26 @@ def replica(rank, ranks, source, case):
 
 
 def dropout(rank, ranks, source, case):
-    """Random numbers of this rank with each of two seeds, and again with the first one."""
+    """Random numbers of this rank with each of two seeds, again with the first one, and with seed 0; "many": those of each rank of a large job;
+    "untouched": whether the gap leaves the generator as it was; and "gpus", the seeds that GPUs get."""
     join(rank, ranks)
-    student = Student(source)
+    student, gpus = Student(source), []
+    noting = {name: lambda seed: gpus.append(int(seed)) for name in ("manual_seed", "manual_seed_all")}
 
-    def drawn(seed, of_text):
-        torch.default_generator.manual_seed(12345)  # which shows whether the gap does anything
+    def drawn(seed, of_text, rank=rank):
+        torch.default_generator.manual_seed(BEFORE)
         with mock.patch.object(builtins, "hash", lambda value: HASH((of_text, value)) if isinstance(value, (str, bytes)) else HASH(value)):
-            student.run(seed=seed, rank=rank)
+            with mock.patch.object(dist, "get_rank", lambda group=None: rank):
+                student.run(seed=seed, rank=rank)
         return torch.rand(4).tolist()
 
-    seeds = case["seed"] % 1000, case["seed"] % 1000 + 1
-    return {name: drawn(seed, name) for name, seed in zip(("first", "second", "again"), (*seeds, seeds[0]))}  # hashes of texts are others in each run
+    seed = case["seed"] % 1000
+    found = {name: drawn(of_name, name) for name, of_name in {"first": seed, "second": seed + 1, "again": seed, "zero": 0}.items()}  # hashes of texts are others in each run
+    found["many"] = [drawn(seed + 1, "many", one) for one in range(MANY)]
+    found["untouched"] = found["first"] == torch.rand(4, generator=torch.Generator().manual_seed(BEFORE)).tolist()
+    noting["default_generators"] = [SimpleNamespace(manual_seed=noting["manual_seed"])]
+    with mock.patch.multiple(torch.cuda, is_available=lambda: True, device_count=lambda: 1, current_device=lambda: 0, **noting):
+        with contextlib.suppress(Exception):  # there is no GPU: code that asks for one in another way is believed
+            drawn(seed, "gpus")
+            return found | {"gpus": gpus}
+    return found | {"gpus": [rank]}

@@ -6,6 +6,7 @@ What these send is random, so that each stage is judged by itself.
 import contextlib
 import functools
 import inspect
+import operator
 import weakref
 from unittest import mock
 
@@ -19,6 +20,7 @@ from grader.box.rank import Wrong
 from grader.probes.pytorch import flat, join
 from grader.probes.script import Script
 from grader.probes.student import Student
+from grader.units.model_parallel.probes.kept import Kept
 from grader.units.model_parallel.stage_sizes import CLASSES, IMAGES, WIDTH
 from handson.pytorch import stages
 
@@ -31,32 +33,14 @@ def my_layers(rank, ranks, source, case):
 
 def _numbers(mine):
     try:
-        return [int(number) for number in mine]
+        return [operator.index(number) for number in mine]
     except (TypeError, ValueError):
         raise Wrong(f"`mine` is {mine!r:.60}: it should be a range of layers' numbers") from None
-
-
-class Kept(torch.autograd.Function):
-    """The identity, which notes as long as its graph is held."""
-
-    @staticmethod
-    def forward(context, inputs):
-        token = torch.zeros(1)
-        context.save_for_backward(token)
-        Part.tokens.append(weakref.ref(token))
-        return inputs.clone()
-
-    @staticmethod
-    def backward(context, gradients):
-        context.saved_tensors
-        return gradients
 
 
 class Part(nn.Sequential):
     """A stage's part of the network, in double precision: images or activations (IMAGES, WIDTH) to activations, or to scores on the last
     stage. It notes what is alive of each of its forwards."""
-
-    tokens = []  # of all graphs that were made
 
     def __init__(self, case, stage):
         generator = torch.Generator().manual_seed(case["seed"] + 31 * stage)
@@ -66,20 +50,23 @@ class Part(nn.Sequential):
         with torch.no_grad():
             for parameter in self.parameters():
                 parameter.copy_(torch.randn(parameter.shape, dtype=torch.float64, generator=generator))
-        self.outputs, self.inputs = [], []
+        self.inputs, self.tokens, self.outputs, self.received = [], [], [], []  # copies of the inputs; weak references
 
     def forward(self, inputs):
         if not isinstance(inputs, torch.Tensor) or inputs.shape != (IMAGES, WIDTH):
             shape = tuple(inputs.shape) if isinstance(inputs, torch.Tensor) else type(inputs).__name__
             raise Wrong(f"the network gets {shape} in place of a micro-batch of shape {(IMAGES, WIDTH)}")
         self.inputs.append(inputs.detach().clone())
-        outputs = super().forward(Kept.apply(inputs))
+        outputs = super().forward(Kept.apply(inputs, self.tokens))
         self.outputs.append(weakref.ref(outputs))
+        if inputs.requires_grad:  # images are there anyway
+            self.received.append(weakref.ref(inputs))
         return outputs
 
     def alive(self):
-        """Of how many micro-batches the activations are there."""
-        return sum(token() is not None or outputs() is not None for token, outputs in zip(self.tokens, self.outputs))
+        """Of how many micro-batches the activations are there. One more of the inputs alone may have a name that the gap has given them."""
+        inputs = sum(received() is not None for received in self.received)
+        return max(inputs - 1, sum(token() is not None or outputs() is not None for token, outputs in zip(self.tokens, self.outputs)))
 
 
 def random(case, what, number, shape=(IMAGES, WIDTH)):
@@ -178,7 +165,6 @@ def step(rank, ranks, source, case):
 
 def _step(source, case, stage):
     part, held, neighbours, last = Part(case, stage), [], Neighbours(case, stage), case["stages"] - 1
-    Part.tokens = []
     micro_batches = range(case["micro_batches"])
     images = [random(case, "image", number) for number in micro_batches] if stage == 0 else [torch.zeros(IMAGES, 1)] * len(micro_batches)
     for_last = labels(case) if stage == last else [torch.full((IMAGES,), -7)] * len(micro_batches)
@@ -242,7 +228,6 @@ def torch_schedule(rank, ranks, source, case):
     """What this rank's stage has after a step of the schedule that the gap makes: {"loss", "gradients", "kind": the schedule's class}."""
     join(rank, ranks)
     part = Part(case, rank)
-    Part.tokens = []
 
     def stage(original, *arguments, **options):
         given = inspect.signature(original).bind(*arguments, **options).arguments
@@ -269,4 +254,5 @@ def torch_schedule(rank, ranks, source, case):
         raise Wrong(f"`schedule` is a {type(schedule).__name__}, which is no schedule of torch.distributed.pipelining")
     images = torch.cat([random(case, "image", number) for number in range(case["micro_batches"])])
     loss = stages.torch_step(schedule, images, torch.cat(labels(case)))
-    return {"loss": float(loss), "gradients": flat(parameter.grad for parameter in part.parameters()), "kind": type(schedule).__name__}
+    of_torch = (name for name in ("ScheduleGPipe", "Schedule1F1B") if isinstance(schedule, getattr(pipelining, name)))
+    return {"loss": float(loss), "gradients": flat(parameter.grad for parameter in part.parameters()), "kind": next(of_torch, type(schedule).__name__)}

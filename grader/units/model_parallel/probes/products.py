@@ -35,7 +35,7 @@ def group_of(rank, groups):
 
 
 def operator(rank, ranks, source, case):
-    """What this rank gets, whether what it gave was changed, and what it handed over: [name of the collective, bytes]. case["gives"], ["gets"]:
+    """What this rank gets, whether what it gave was changed, and what it sent: [name, bytes]. case["gives"], ["gets"]:
     the names of the gap's argument and of its result; "inside": whether the group is an attribute of `context`."""
     join(rank, ranks)
     group, mine, wire = group_of(rank, case.get("groups")), numbers(case, rank), Wire()
@@ -45,7 +45,7 @@ def operator(rank, ranks, source, case):
     if not isinstance(found, torch.Tensor):
         raise Wrong(f"`{case['gets']}` is a {type(found).__name__}, not a tensor")
     changed = not torch.equal(mine, numbers(case, rank))
-    return {"found": found.detach().double().numpy().copy(), "changed": changed, "sent": [list(one) for one in wire.collectives]}
+    return {"found": found.detach().double().numpy().copy(), "changed": changed, "sent": wire.hand_over()}
 
 
 def layer(case):
@@ -99,7 +99,7 @@ class OfEqualRanks:
 
 
 def whole(rank, ranks, source, case):
-    """`outputs`, the gradients of the tokens and of the bias, and how often each operator was applied."""
+    """`outputs`, the gradients of the tokens, of the bias and of the part's own parameters, and how often each operator was applied."""
     join(rank, ranks)
     group = dist.new_group(list(range(ranks)))
     mlp, tokens, upstream = network(case, MLP, case["width"])
@@ -110,8 +110,8 @@ def whole(rank, ranks, source, case):
     if not isinstance(outputs, torch.Tensor) or outputs.shape != tokens.shape:
         raise Wrong(f"`outputs` should have the shape of `tokens`, {tuple(tokens.shape)}")
     outputs.backward(upstream)
-    gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in (tokens, bias)]
-    found = {"outputs": outputs.detach(), "of_tokens": gradients[0], "of_bias": gradients[1]}
+    of_tokens, of_bias, *of_part = (torch.zeros_like(one) if one.grad is None else one.grad for one in (tokens, bias, *mlp.parameters()))
+    found = {"outputs": outputs.detach(), "of_tokens": of_tokens, "of_bias": of_bias, "of_part": torch.cat([one.flatten() for one in of_part])}
     return {name: one.numpy().copy() for name, one in found.items()} | {"entered": enter.calls, "left": leave.calls}
 
 
@@ -144,13 +144,16 @@ class Rows(nn.Module):
 
 
 def attention(rank, ranks, source, case):
-    """What the attention of this rank gives, which is a term, and `bias`."""
+    """What the attention of this rank gives, which is a term, `bias`, and whether an optimizer would train `bias`."""
     join(rank, ranks)
     made, tokens, _ = network(case, Attention, case["width"], case["heads"])
     names = Student(source).run(attention=made, group=dist.new_group(list(range(ranks))), rank=rank, size=ranks, columns=Columns, rows=Rows)
     if not isinstance(names.bias, torch.Tensor):
         raise Wrong("`bias` is None: `rows` has none; keep that of the whole `attention.out` before you replace it")
-    if not isinstance(made.heads, int):
-        raise Wrong(f"`attention.heads` is {made.heads!r}, not a whole number")
+    if not isinstance(names.attention, Attention):
+        raise Wrong(f"`attention` is a {type(names.attention).__name__} after your code; it is still to be an Attention, with other layers")
+    if not isinstance(names.attention.heads, int):
+        raise Wrong(f"`attention.heads` is {names.attention.heads!r}, not a whole number")
     with torch.no_grad():
-        return {"term": made(tokens).numpy().copy(), "bias": names.bias.detach().numpy().copy()}
+        trained = isinstance(names.bias, nn.Parameter) and names.bias.requires_grad
+        return {"term": names.attention(tokens).numpy().copy(), "bias": names.bias.detach().numpy().copy(), "trained": trained}

@@ -22,11 +22,11 @@ def _arrivals(chance):
 
 
 def _epochs(chance):
-    """A training in which the last update of an epoch has all images, all but one, a single one, or the only ones. The number of full
-    updates is odd, since `round` takes 2.5 for 2, but 3.5 for 4."""
-    batchsize, workers = chance.turn([16, 32]), chance.randint(3, 9)
+    """A training in which the last update of an epoch has all images, all but one, a single one of more than a thousand, the only ones, or no
+    whole batch for one worker or for all but one. The number of full updates is odd, since `round` takes 2.5 for 2, but 3.5 for 4."""
+    batchsize, workers = chance.turn([16, 512, 16, 32, 16, 32]), chance.randint(3, 9)
     total = batchsize * workers
-    whole, rest = chance.turn([(1, 0), (1, 1), (1, total - 1), (0, batchsize - 1), (1, 0), (1, batchsize + 1)])
+    whole, rest = chance.turn([(1, 0), (1, 1), (1, total - 1), (0, batchsize - 1), (1, total - batchsize - 1), (1, batchsize + 1)])
     return {"images": total * (2 * chance.randint(1, 9) + 1) * whole + rest, "batchsize": batchsize, "workers": workers, "epochs": chance.randint(3, 6)}
 
 
@@ -72,9 +72,10 @@ ANSWERS = {
             "the workers are on the wrong side: ideally, N workers have N times the throughput of one": lambda single, several, workers: (
                 several * workers / single
             ),
-            "that is in percent; 1 is the best": lambda single, several, workers: 100 * _efficiency(single, several, workers),
+            "that is in percent; 1 is all of the ideal speed-up": lambda single, several, workers: 100 * _efficiency(single, several, workers),
+            "it is cut off at 1, and a measured efficiency can be above": lambda single, several, workers: min(1, _efficiency(single, several, workers)),
             "that is the part that was lost": lambda single, several, workers: 1 - _efficiency(single, several, workers),
-            "upside down: the efficiency is 1 at best": lambda single, several, workers: 1 / _efficiency(single, several, workers),
+            "upside down: the efficiency is below 1 if something is lost": lambda single, several, workers: 1 / _efficiency(single, several, workers),
         },
     ),
     "waiting": Function(

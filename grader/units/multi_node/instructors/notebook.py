@@ -5,8 +5,8 @@ from grader.instructors.notebook_answers import Function
 
 def _rank(chance):
     """A rank: the last one of the first node, the first one of a later node, or one between. No node has a power of two of them, for which
-    the last bits of the rank would be right."""
-    per_node = chance.choice([5, 6, 7])
+    the last bits of the rank would be right. So many jobs are possible that a list of their answers is no answer."""
+    per_node = chance.choice([ranks for ranks in range(5, 100) if ranks.bit_count() > 1])
     node, place = chance.turn([(0, per_node - 1), (1, 0), (3, 2), (2, per_node - 1), (5, 1), (chance.randint(6, 9), chance.randint(1, per_node - 1))])
     return {"rank": node * per_node + place, "per_node": per_node}
 
@@ -18,9 +18,9 @@ def _parts(chance, ranks):
 
 
 def _throughputs(chance):
-    """Workers -> images/s, not in order. In half of the calls more workers are slower: two are slower than one, and the most are slower than
-    half of them."""
-    single, most = chance.uniform(40, 400), chance.turn([4, 6, 8])
+    """Workers -> images/s, not in order; 16 come after 8, but as a text before. In half of the calls more workers are slower: two are slower than
+    one, and the most are slower than half of them."""
+    single, most = chance.uniform(40, 400), chance.turn([4, 6, 16])
     speed_ups = {most: chance.uniform(2, 2.3), 2: chance.uniform(0.6, 0.95), most // 2: chance.uniform(2.5, 2.9)}
     if chance.turn([False, True]):
         speed_ups = {most: chance.uniform(3, 4), 2: chance.uniform(1.2, 1.7), most // 2: chance.uniform(1.8, 2)}
@@ -28,13 +28,15 @@ def _throughputs(chance):
 
 
 def _table(chance):
-    """A scaling table, and an efficiency between those of its rows or, in a third of the calls, exactly that of one. The efficiency falls
-    from row to row, except in one row and, in one call, from one worker to two. In one call all rows are efficient enough, and the most
-    workers are slower than half of them."""
-    efficiencies = {1: 1, 2: chance.uniform(0.9, 0.99), 4: chance.uniform(0.7, 0.74), 8: chance.uniform(0.8, 0.85), 16: chance.uniform(0.3, 0.5)}
-    efficiencies |= chance.turn([{16: 0.35}, {}, {8: 0.75}, {2: 1.1}, {}, {8: 0.75}])
-    table = [[workers, 50.0 * workers * one, workers * one, one] for workers, one in efficiencies.items()]
-    return {"table": table, "least": chance.turn([0.3, 0.78, 0.75, 0.87, 0.76, 0.75])}
+    """A scaling table, and an efficiency between those of its rows or, in a third of the calls, exactly that of one; in one call a row has it only
+    if it is rounded. The efficiency falls from row to row, except in one row and, in one call, from one worker to two. In one call all rows
+    are efficient enough, and the most workers are slower than half of them; in another, they are slower than one worker."""
+    workers = chance.turn([(1, 2, 4, 8, 16), (1, 2, 3, 6, 12)])
+    efficiencies = [1, chance.uniform(0.9, 0.99), chance.uniform(0.7, 0.74), chance.uniform(0.8, 0.85), chance.uniform(0.3, 0.5)]
+    row, efficiency = chance.turn([(4, 0.35), (4, 0.04), (3, 0.75), (1, 1.1), (3, 0.78 - chance.uniform(1e-4, 4e-4)), (3, 0.75)])
+    efficiencies[row] = efficiency
+    table = [[count, 50.0 * count * one, count * one, one] for count, one in zip(workers, efficiencies)]
+    return {"table": table, "least": chance.turn([0.3, 0.78, 0.75, 0.87, 0.78, 0.75])}
 
 
 def _scaling(throughputs, speed_up=lambda rate, single: rate / single, efficiency=lambda speed_up, workers: speed_up / workers):
@@ -138,9 +140,9 @@ ANSWERS = {
         _allreduce,
         {
             "bytes are taken for bits: a byte has 8": lambda parameters, workers, megabits: _allreduce(parameters, workers, megabits) / 8,
-            "each gradient is counted as 8 bytes; a float32 has 4": lambda parameters, workers, megabits: 2 * _allreduce(parameters, workers, megabits),
+            "that is twice as much: a float32 has 4 bytes, not 8, and a rank receives while it sends": lambda parameters, workers, megabits: 2 * _allreduce(parameters, workers, megabits),
             "each gradient is counted as one byte; it has 4": lambda parameters, workers, megabits: _allreduce(parameters, workers, megabits) / 4,
-            "the gradients are sent once; in a ring each rank sends 2 (N - 1) / N times their size": lambda parameters, workers, megabits: (
+            "the gradients are sent once (does `//` make 1 of the factor?); in a ring each rank sends 2 (N - 1) / N times their size": lambda parameters, workers, megabits: (
                 32 * parameters / megabits / 1e6
             ),
             "the factor 2 is missing: sums go round the ring, and then the results": lambda parameters, workers, megabits: (

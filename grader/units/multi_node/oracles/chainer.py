@@ -2,6 +2,7 @@
 
 import handson.chainer  # noqa: F401 (before chainer: lets it run on today's NumPy)
 import numpy
+from chainer.dataset import concat_examples
 
 from grader.probes.chainer import Double, network, pictures, seed_of
 from grader.units.multi_node.probes.chainer import TRAINED, training_set
@@ -11,12 +12,12 @@ def evaluation(rank, ranks, case):
     """{"right": [loss, accuracy] on each rank (ranks, 2), the means over all images; sentence on a misconception: the values that it
     leads to}."""
     model, lengths, data = network(seed_of(case)), case["lengths"], list(pictures(sum(case["lengths"]), case["seed"]))
-    model.predictor.w1.array *= TRAINED
+    model.predictor[0].W.array *= TRAINED
 
-    def mean(part, model=model):
+    def mean(part, model=model, convert=Double()):
         if not part:
             return numpy.zeros(2)
-        loss = model(*Double()(part, None))
+        loss = model(*convert(part, None))
         return numpy.array([float(loss.array), float(model.accuracy.array)])
 
     ends = numpy.cumsum(lengths)
@@ -36,5 +37,6 @@ def evaluation(rank, ranks, case):
         "the script has made, and make that a multi-node one": numpy.stack([numpy.mean([numpy.mean(one, axis=0) for one in batches], axis=0)] * size),
         "the evaluator has a copy of the model, as it was before the training": numpy.stack([mean(data, network(seed_of(case)))] * size),
         "these are of the training images: the evaluator needs `test_iterator`": numpy.stack([mean(list(training_set(size)[0]))] * size),
+        "the test images do not go through `convert`": numpy.stack([mean(data, convert=concat_examples)] * size),
         "the ranks' results are added up, not averaged": numpy.stack([own.sum(axis=0)] * size),
     }

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import io
+import math
 import os
 import socket
 import sys
@@ -11,6 +12,7 @@ import timeit
 from pathlib import Path
 from unittest import mock
 
+import numpy
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -19,29 +21,31 @@ from grader.box.rank import Wrong
 from grader.probes.marks import marks
 from grader.probes.mpi import World
 from grader.probes.pytorch import flat, join
-from grader.probes.student import Student
+from grader.probes.script import Enough
+from grader.probes.student import RETURNED, Student
 from handson.pytorch import devices, workers
 from handson.pytorch.model import ConvNet
 from handson.training import data
 
 MARKS = 4096  # marks are below this; images hold them divided by it, so that a network can train on them
 MEETING = 600  # seconds; the box ends a run much earlier in which nothing computes
+TRIES = 400  # 5 ms apart
+EVERY = 7  # of the network's 71,706 numbers one of so many is observed: of each channel some, in all kernels' places
+LINES = 20  # that are observed of what is printed
 
 
 def accuracy(rank, ranks, source, case):
     """What a rank's `accuracy` returns. case["counts"]: (correct, images) of each rank."""
     join(rank, ranks)
     correct, images = case["counts"][rank]
-    returned = Student(source).run(comm=World(rank, range(ranks)), correct=correct, images=images).returned
-    if returned is None:
-        return {"returned": None}
-    return {"returned": float(returned)}
+    names = Student(source).run(comm=World(rank, range(ranks)), correct=correct, images=images)
+    return {"returned": None if names.returned is None else names.as_number(RETURNED)}
 
 
 def from_scratch(rank, ranks, source, case):
     """What `main` does, started as torchrun starts it on nodes of two ranks: the images that the network trains on, the size of the process group
-    meanwhile, the parameters at the beginning, after the first two steps and at the end, the gradients of this rank's first two batches, the GPUs
-    that it uses, and what is printed. On its clock, a step takes a second, and nothing else any time."""
+    meanwhile, some of the parameters before each step and at the end (steps + 1, numbers), the gradients of this rank's batch for these in each step
+    (steps, numbers), the GPUs that it uses, whether it leaves the group, and the last lines that are printed. On its clock, a step takes a second, and nothing else any time."""
     local, of_node = rank % 2, min(2, ranks - rank // 2 * 2)
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(of_node), "MASTER_ADDR": "127.0.0.1"}
     os.environ |= {"GROUP_RANK": str(rank // 2), "GROUP_WORLD_SIZE": str(-(-ranks // 2))}
@@ -50,8 +54,10 @@ def from_scratch(rank, ranks, source, case):
     torch.manual_seed(1000 + rank)
     number = {int(mark): image for image, mark in enumerate(marks(case["images"], case["seed"], MARKS))}
     images = (torch.tensor(list(number)).float() / MARKS).reshape(-1, 1, 1, 1).expand(-1, 1, 8, 8).clone()
-    sets = [data.ImageDataset(images, torch.arange(case["images"]) * 7 % 10, "pictures", None, tuple("0123456789"))] * 2
+    kind = "pictures", None, tuple("0123456789")
+    sets = data.ImageDataset(images, torch.arange(case["images"]) * 7 % 10, *kind), data.ImageDataset(torch.zeros(7, 1, 8, 8), torch.arange(7), *kind)
     models, batches, sizes, start = [], [], [], ConvNet.__init__
+    steps = case["EPOCHS"] * math.ceil(case["images"] / ranks / case["BATCHSIZE"])  # more are too many, and are not noted
 
     def made(model, *arguments, **options):
         start(model, *arguments, **options)
@@ -59,29 +65,38 @@ def from_scratch(rank, ranks, source, case):
         models.append(model)
 
     def before(model, inputs):
+        if (shape := tuple(inputs[0].shape[1:])) != (3, case["SIZE"], case["SIZE"]):
+            raise Wrong(f"the network gets images of shape {shape}: data.enlarge(images, SIZE) makes them (3, {case['SIZE']}, {case['SIZE']})")
         if model.training and torch.is_grad_enabled():
             sizes.append(dist.get_world_size() if dist.is_initialized() else 1)
             batches.append([number.get(round(float(image.mean()) * MARKS), -1) for image in inputs[0].detach().cpu()])
-            if len(batches) <= 3:
-                trace.append(flat(model.parameters()))
-            if len(batches) <= 2:
+            if len(batches) <= steps + 1:
+                trace.append(_some(model.parameters()))
+            if len(batches) <= steps:
                 gradients.append(_gradient(model, inputs[0], batches[-1]))
 
     def use(gpu):
         gpus.append(int(gpu))
         return torch.device("cpu")
 
+    def destroy_process_group(group=None):
+        left.append(group in (None, dist.group.WORLD))
+
+    def destroy_group():  # of a real rank, this is the end
+        left.append(True)
+        raise Enough
+
     def now():
         return begin + len(batches)
 
-    trace, gradients, gpus, printed, begin = [], [], [], io.StringIO(), time.perf_counter()
+    trace, gradients, gpus, left, printed, begin = [], [], [], [], io.StringIO(), time.perf_counter()
     with contextlib.ExitStack() as patches:
         for place, name, stand_in in (
             (ConvNet, "__init__", made),
             (data, "load", lambda name: sets),
             (devices, "use", use),
-            (workers, "destroy_group", lambda: None),  # it would end this process
-            (dist, "destroy_process_group", lambda group=None: None),  # it would wait for the end of ranks, which are kept alive
+            (workers, "destroy_group", destroy_group),
+            (dist, "destroy_process_group", destroy_process_group),  # it would wait for the end of ranks, which are kept alive
             *((time, clock, now) for clock in ("time", "perf_counter", "monotonic", "process_time")),
             *((time, f"{clock}_ns", lambda: round(1e9 * now())) for clock in ("time", "perf_counter", "monotonic", "process_time")),
             (timeit, "default_timer", now),
@@ -93,24 +108,31 @@ def from_scratch(rank, ranks, source, case):
             setattr(student, name, case[name])
         if not hasattr(student, "main"):
             raise Wrong("there is no function `main`")
-        student.main()
+        if rank > 0:
+            _wait_for(int(os.environ["MASTER_PORT"]))
+        with contextlib.suppress(Enough):
+            student.main()
     sys.stdout.write(printed.getvalue())
     if not batches:
         raise Wrong("no ConvNet was trained")
     lines = [line for line in printed.getvalue().splitlines() if line.strip()]
-    trace.append(flat(models[-1].parameters()))
-    parameters = {"begin": trace[0], "second": trace[1], "third": trace[min(2, len(trace) - 1)], "end": trace[-1]}
-    parameters |= {"gradient": gradients[0], "next gradient": gradients[-1]}
-    return {"batches": batches, "size": min(sizes), "lines": lines[:20], "gpus": gpus} | parameters
+    trace.append(_some(models[-1].parameters()))
+    found = {"batches": batches, "size": min(sizes), "lines": lines[-LINES:], "gpus": gpus, "left": any(left)}
+    return found | {"parameters": numpy.stack(trace), "gradients": numpy.stack(gradients)}
 
 
 def _gradient(model, images, numbers):
-    """The gradient of the mean loss of a batch, as one array."""
+    """Some of the gradient of the mean loss of a batch, as one array."""
     twin = copy.deepcopy(model)
     twin._forward_pre_hooks.clear()
     with torch.enable_grad():
         F.cross_entropy(twin(images.detach()), torch.tensor(numbers, device=images.device) * 7 % 10).backward()
-    return flat(parameter.grad for parameter in twin.parameters())
+    return _some(parameter.grad for parameter in twin.parameters())
+
+
+def _some(tensors):
+    """Some of the numbers of a network's tensors, in single precision, as the network has them."""
+    return flat(tensors)[::EVERY].astype("float32")
 
 
 def _port(rank):
@@ -124,3 +146,11 @@ def _port(rank):
     while not place.exists() and time.monotonic() < end:
         time.sleep(0.005)
     return place.read_text()
+
+
+def _wait_for(port):
+    """Wait until rank 0 listens, for a while: it may choose another port. PyTorch would try again only after half a second."""
+    for _ in range(TRIES):  # the clocks stand still here
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.005)

@@ -1,9 +1,11 @@
 """The probes of the gaps that only this unit's Chainer script has."""
 
 import chainer
+from chainer.training.triggers import IntervalTrigger
 
 from grader.box.rank import Wrong
 from grader.probes.chainer import Place, dataset, pictures, samples, seed_of
+from grader.probes.marks import read_again
 from grader.probes.script import Enough
 
 TRAINED = 0.5  # what a weight is multiplied by before the evaluation, as if there had been a training
@@ -17,7 +19,7 @@ def scatter(rank, ranks, source, case):
 
     def samples_of(name, part, own, other, others):
         try:
-            return samples(part, own)
+            return read_again(name, lambda: samples(part, own))
         except Wrong as wrong:
             try:
                 samples(part, other)
@@ -51,7 +53,12 @@ def evaluator(rank, ranks, source, case):
     def see(names):
         if not callable(names.evaluator):
             raise Wrong(f"`evaluator` is a {type(names.evaluator).__name__}, which is no evaluator")
-        names.model.predictor.w1.array *= TRAINED
+        trigger = chainer.training.get_trigger(getattr(names.evaluator, "trigger", (1, "iteration")))  # as Trainer.extend takes it
+        if isinstance(trigger, IntervalTrigger) and (trigger.period, trigger.unit) != (1, "epoch"):
+            raise Wrong(f"`evaluator` is called every {trigger.period:g} {trigger.unit}(s): the table needs it after each epoch, its trigger is (1, 'epoch')")
+        if any(extension.extension is names.evaluator for extension in names.trainer._extensions.values()):
+            raise Wrong("`evaluator` extends the trainer already, and would be called twice: add_reports, in the next line of the script, does that")
+        names.model.predictor[0].W.array *= TRAINED
         result = names.evaluator(names.trainer)
         if not isinstance(result, dict) or not {"main/loss", "main/accuracy"} <= result.keys():
             raise Wrong(f"`evaluator` reports {result!r:.80}, not main/loss and main/accuracy")

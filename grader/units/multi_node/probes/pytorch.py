@@ -18,7 +18,7 @@ def evaluator(rank, ranks, source, case):
             names.model[-1].weight *= TRAINED
         start = flat(names.model.buffers())
         names.model.passes.clear()
-        found["found"] = evaluate(names.evaluator, names.manager)
+        found["found"] = evaluate(names.evaluator, names.manager, case["lengths"][rank])
         found["images"] = sum(images for images, _ in names.model.passes)
         found["counts seconds"] = hasattr(names.evaluator, "seconds")
         found["training"] = all(module.training for module in names.model.modules())
@@ -26,8 +26,9 @@ def evaluator(rank, ranks, source, case):
         raise Enough
 
     train_set, lengths = training_set(ranks)
-    sharing = "shard lengths", lambda: (part(train_set, lengths, rank), lengths)
-    Place(rank, ranks, source, case, train_set, test_set, case["lengths"], kind=NormalizingNetwork, scatter=sharing).run(see)
+    sharing = "shard lengths", lambda: (part(place.train_set, lengths, rank), lengths)
+    place = Place(rank, ranks, source, case, train_set, test_set, case["lengths"], kind=NormalizingNetwork, scatter=sharing)
+    place.run(see)
     return found
 
 

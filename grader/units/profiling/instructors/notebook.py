@@ -1,5 +1,7 @@
 """The answers to the gaps in notebook 04_profiling: inputs, what is right, and typical mistakes. recorded.json is made of them."""
 
+from itertools import accumulate
+
 import numpy
 
 from grader.instructors.notebook_answers import Choice, Function
@@ -30,17 +32,18 @@ def _meetings(chance, collective):
 
 def _spans(chance, count):
     """Spans that don't overlap each other."""
-    edges = sorted(chance.uniform(0, 1) for _ in range(2 * count))
+    edges = list(accumulate(chance.uniform(0.05, 0.2) for _ in range(2 * count)))
     return list(zip(edges[::2], edges[1::2]))
 
 
 def _two_lists(chance):
     """Spans of computation and of communication: of any kind; or such that some begin where others end, that one lies within another, and
-    that one meets two others."""
+    that one meets two others; or such that one meets three."""
     compute = _spans(chance, 4)
-    (a, b), (c, d), (e, f), (_, g) = compute
-    some_hidden = [((a + b) / 2, b), (b + (c - b) / 3, (c + d) / 2), (d, (d + e) / 2), (e + (f - e) / 4, g + 0.1)]
-    return {"compute": compute, "communication": chance.turn([_spans(chance, 3), some_hidden])}
+    (a, b), (c, d), (e, f), (g, h) = compute
+    some_hidden = [((a + b) / 2, b), (b + (c - b) / 3, (c + d) / 2), (d, (d + e) / 2), (e + (f - e) / 4, h + 0.1)]
+    three_at_once = [(a / 2, (f + g) / 2), ((g + h) / 2, h + 0.1)]
+    return {"compute": compute, "communication": chance.turn([_spans(chance, 3), some_hidden, three_at_once])}
 
 
 def _who_waits(waits):
@@ -149,8 +152,9 @@ ANSWERS = {
         {
             "compute": "computation takes long, but it is what the GPU is for: which other part is large?",
             "waiting": "waiting follows from something else: what do the ranks do while others wait?",
-        },
-        "{!r} is a small part of its steps, or none of the parts: look at the table's columns again",
+        }
+        | dict.fromkeys(("copy", "communication", "host"), "that is a small part of its steps: look at the table's columns again"),
+        "{!r} is none of the parts: look at the table's columns again",
     ),
     "slow_rank": Choice(0, {1: "that is the rank that waits; look for the one that computes meanwhile"}, "there is no rank {:g} in this run"),
     "collectives": Choice(

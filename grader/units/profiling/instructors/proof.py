@@ -25,7 +25,7 @@ def overlap(chance):
 
 def _spans(chance, count):
     moments = sorted(chance.uniform(0, 1) for _ in range(2 * count))
-    return [[begin, end] for begin, end in zip(moments[::2], moments[1::2])]
+    return list(zip(moments[::2], moments[1::2]))
 
 
 INPUTS = {

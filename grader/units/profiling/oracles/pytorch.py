@@ -7,8 +7,7 @@ from torch.utils.data import DistributedSampler
 
 from grader.probes.pytorch import enlarge as doubled
 from grader.probes.pytorch import examples, flat, network, seed_of
-from grader.units.profiling.probes.pytorch import LR, labels_of, pictures, raw
-from handson.pytorch.model import ConvNet
+from grader.units.profiling.probes.pytorch import ENLARGED, LR, decoded, labels_of, pictures, small_network
 from handson.training.data import enlarge
 
 
@@ -38,7 +37,7 @@ def training(rank, ranks, case):
     and the number of steps in an epoch."""
     images, labels = _images(case), labels_of(case["images"])
     torch.manual_seed(seed_of(case))
-    model, losses = ConvNet(10), []
+    model, losses = small_network(), []
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=0.9)
     for of_epoch in _epochs(case):
         of_steps = []
@@ -54,7 +53,6 @@ def training(rank, ranks, case):
 
 def _images(case):
     """The images as the network gets them."""
-    if not case.get("files"):
-        return enlarge(pictures(case["images"], case["seed"]), 64)
-    images = F.avg_pool2d(raw(case["images"], case["seed"]).float(), 2)
-    return torch.stack([(image - image.mean()) / image.std() for image in images])
+    if case.get("files"):
+        return decoded(case["images"], case["seed"])
+    return enlarge(pictures(case["images"], case["seed"]), ENLARGED)

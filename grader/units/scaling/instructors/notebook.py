@@ -2,11 +2,14 @@
 
 import math
 
+from grader.checks.notebook_functions import CALLS
 from grader.instructors.notebook_answers import Function
 
 
-def _law(chance):
-    return {"serial": chance.uniform(0.02, 0.6), "workers": chance.randint(3, 500)}
+def _law(chance, *ends):
+    """The last calls have the serial shares `ends`, of the ends of their range."""
+    serial = [*(chance.uniform(0.02, 0.6) for _ in range(CALLS - len(ends))), *ends][chance.call]
+    return {"serial": serial, "workers": chance.randint(3, 500)}
 
 
 def _amdahl(serial, workers):
@@ -18,9 +21,10 @@ def _gustafson(serial, workers):
 
 
 def _steps(chance):
-    """Steps in no order, so that who does not sort them is seen."""
-    steps = [chance.uniform(0.05, 0.2) for _ in range(chance.randint(4, 6))]
-    return {"steps": [max(steps), *steps], "workers": chance.randint(2, 9)}
+    """Steps in no order, so that who does not sort them is seen; in the last call, as many steps and workers as the notebook has."""
+    number, workers = (59, 64) if chance.call == CALLS - 1 else (chance.randint(4, 6), chance.randint(2, 9))
+    steps = [chance.uniform(0.05, 0.2) for _ in range(number)]
+    return {"steps": [max(steps), *steps], "workers": workers}
 
 
 def _slowest(steps, workers, of_order=sorted):
@@ -29,8 +33,9 @@ def _slowest(steps, workers, of_order=sorted):
 
 
 def _message(chance):
-    """Numbers of ranks that are no powers of two, so that rounding is seen; in every third call, one that is."""
-    ranks = chance.choice(chance.turn([[5, 6, 7, 11, 13], [21, 27, 45, 60], [4, 8, 16, 32]]))
+    """Numbers of ranks that are no powers of two, so that rounding is seen; in one call, one that is; and a single rank, which sends nothing."""
+    few, many = [5, 6, 7, 11, 13], [21, 27, 45, 60]
+    ranks = chance.choice(chance.turn([few, many, [4, 8, 16, 32], few, many, [1]]))
     return {"size": chance.uniform(1e5, 1e8), "ranks": ranks, "alpha": chance.uniform(1e-3, 1e-1), "beta": chance.uniform(1e7, 1e9)}
 
 
@@ -68,17 +73,19 @@ def _but(**changes):
 
 def _offers(chance):
     """In turns, throughput falls again before the budget is spent, grows beyond what it buys, and is the most where all of it is spent; it falls,
-    and rises again; and the budget buys more nodes than there are. No two offers have the same images/s, even numbers and odd ones: nothing
-    says which of two equal ones is to be ordered."""
-    kind = chance.turn(["falls", "grows", "spent", "rises again", "few nodes", "spent"])
-    prices = [chance.randint(40, 60), chance.randint(61, 90)]
-    budget = chance.randint(5, 6) * prices[0] if kind == "spent" else chance.randint(320, 360)
+    and rises again; the budget buys more nodes than there are; and of three offers, one costs more than the budget and the last one is the
+    best. No two offers have the same images/s, even numbers and odd ones: nothing says which of two equal ones is to be ordered."""
+    kind = chance.turn(["falls", "grows", "spent", "rises again", "few nodes", "too dear"])
+    cheap, dear, too_dear = chance.randint(40, 60), chance.randint(61, 90), chance.randint(400, 500)
+    prices = [dear, too_dear, cheap] if kind == "too dear" else [cheap, dear]
+    budget = chance.randint(5, 6) * cheap if kind == "spent" else chance.randint(320, 360)
+    more = {"spent": {cheap: 20}, "too dear": {cheap: 20, too_dear: 100}}.get(kind, {})  # images/s of a node
     throughputs = []
-    for odd, price in enumerate(prices):
+    for number, price in enumerate(prices):
         peak = chance.randint(2, budget // price - 1) if kind == "falls" else 9
-        rate = chance.randint(80, 100) + 20 * (kind == "spent" and not throughputs)
-        grown = [2 * round(rate * nodes * (1 - 0.02 * nodes) / 2) + odd for nodes in range(1, 10)]  # so that one node has the most images/s for its price
-        of_offer = grown[:peak] + [grown[peak - 1] - 20 * more for more in range(1, 10 - peak)]
+        rate = chance.randint(80, 100) + more.get(price, 0)
+        grown = [2.0 * round(rate * nodes * (1 - 0.02 * nodes) / 2) + number % 2 for nodes in range(1, 10)]  # so that one node has the most images/s for its price
+        of_offer = grown[:peak] + [grown[peak - 1] - 20 * later for later in range(1, 10 - peak)]
         if kind == "rises again":
             of_offer[2] = of_offer[1] - 20
         throughputs.append(of_offer[:4] if kind == "few nodes" else of_offer)
@@ -98,7 +105,7 @@ def _until_it_falls(budget, prices, throughputs):
 
 ANSWERS = {
     "amdahl": Function(
-        _law,
+        lambda chance: _law(chance, 0.0),  # where all is serial, a typical mistake divides by 0 and would get no sentence
         _amdahl,
         {
             "that is more work in the same time (Gustafson); here the work stays the same": _gustafson,
@@ -108,7 +115,7 @@ ANSWERS = {
         },
     ),
     "gustafson": Function(
-        _law,
+        lambda chance: _law(chance, 0.0, 1.0),
         _gustafson,
         {
             "that is the speed-up for the same work (Amdahl); here N workers do more": _amdahl,

@@ -2,7 +2,7 @@
 
 
 def amdahl(chance):
-    return {"serial": chance.uniform(0, 1), "workers": chance.randint(1, 4096)}
+    return {"serial": chance.choice([0.0, chance.uniform(0, 1)]), "workers": chance.randint(1, 4096)}
 
 
 def slowest(chance):
@@ -31,7 +31,11 @@ def order(chance):
     return {"budget": chance.randint(100, 2000), "prices": prices, "throughputs": throughputs}
 
 
-gustafson = amdahl
+def gustafson(chance):
+    return {"serial": chance.choice([0.0, 1.0, chance.uniform(0, 1)]), "workers": chance.randint(1, 4096)}
+
+
+WHOLE = ("order",)
 INPUTS = {
     "amdahl": amdahl,
     "gustafson": gustafson,

@@ -4,23 +4,27 @@ from grader.instructors.notebook_answers import Function
 
 
 def _steps(chance):
-    """The batch size and the seconds of some steps; in one call there is a single step."""
-    count = chance.turn([4, 2, 9, 1, 5, 3])
-    return {"batchsize": chance.randint(2, 64), "step_seconds": [chance.uniform(0.01, 0.5) for _ in range(count)]}
+    """The batch size and the seconds of some steps; in one call there is a single step, in another one two took the same time."""
+    count, again = chance.turn([4, 2, 9, 1, 5, 3]), chance.turn([0, 0, 1, 0, 0, 0])
+    seconds = [chance.uniform(0.01, 0.5) for _ in range(count)]
+    return {"batchsize": chance.randint(2, 64), "step_seconds": seconds + seconds[:again]}
 
 
 def _rates(chance):
-    """Batch size -> images/s, and a share. The rates rise with the batch size, and fall for the largest; in one call, one in the middle is not
-    good enough. The smallest batch size that is good enough is neither the first nor the last of the dictionary; in two calls it has exactly
-    `share` of the best throughput. The first of the dictionary is always good enough, and in half of the calls the best."""
+    """Batch size -> images/s, and a share. The rates rise with the batch size, and fall for the largest, which is not good enough in one call; in
+    another, one in the middle is not. The smallest batch size that is good enough is neither the first nor the last of the dictionary; in
+    two calls it has exactly `share` of the best throughput. The first of the dictionary is always good enough, and in half of the calls the
+    best. In the other half, the batch sizes are no powers of two."""
     top, exactly = 2.0 * chance.randint(150, 450), chance.turn([False, True, False])
-    parts = {1: (0.1, 0.14), 2: (0.2, 0.27), 4: (0.42, 0.48), 8: (0.55, 0.58), 16: (0.75, 0.8), 32: (0.93, 0.99), 64: (1, 1), 128: (0.7, 0.72)}
-    rates = {size: top * chance.uniform(*part) for size, part in parts.items()} | ({8: top / 2} if exactly else {})
-    rates[16] *= chance.turn([0.4, 1, 1, 1, 1, 1])
-    middle = [1, 2, 4, 8, 16]
+    sizes = chance.turn([(1, 2, 4, 8, 16, 32, 64, 128), (1, 3, 6, 10, 20, 30, 60, 100)])
+    parts = [(0.1, 0.14), (0.2, 0.27), (0.42, 0.48), (0.5, 0.5) if exactly else (0.55, 0.58), (0.75, 0.8), (0.93, 0.99), (1, 1), (0.7, 0.72)]
+    rates = {size: top * chance.uniform(*part) for size, part in zip(sizes, parts)}
+    rates[sizes[4]] *= chance.turn([0.4, 1, 1, 1, 1, 1])
+    *middle, high, best, largest = sizes
     chance.shuffle(middle)
-    first, last = chance.turn([(32, 64), (64, 32)])
-    return {"rates": {size: rates[size] for size in (first, *middle, last, 128)}, "share": 0.5 if exactly else chance.turn([0.4, None, 0.6, 0.65, None, 0.6])}
+    first, last = chance.turn([(high, best), (best, high)])
+    share = chance.turn([0.4, 0.5, 0.6, 0.74, 0.5, 0.6])
+    return {"rates": {size: rates[size] for size in (first, *middle, last, largest)}, "share": share}
 
 
 def _seconds(chance):

@@ -7,12 +7,14 @@ CASES = {"pytorch": Case("2", 22, 8), "chainer": Case("2", 22, 8)}
 
 
 def throughput(chance):
-    return {"batchsize": chance.choice((1, 8, 32, 100, 256)), "step_seconds": [chance.lognormvariate(-2, 0.5) for _ in range(chance.randint(1, 30))]}
+    """The times are those of a clock that counts hundredths of a second, so that steps often take equally long."""
+    seconds = [max(0.01, round(chance.lognormvariate(-2, 0.5), 2)) for _ in range(chance.randint(1, 30))]
+    return {"batchsize": chance.choice((1, 8, 32, 100, 256)), "step_seconds": seconds}
 
 
 def smallest_batch(chance):
     """In some, a rate is exactly the share of the best one."""
-    sizes = chance.sample([2**power for power in range(10)], chance.randint(2, 8))
+    sizes = chance.sample(range(1, 513), chance.randint(2, 8))
     best, share = 16 * chance.randint(10, 60), chance.choice((0.5, 0.75, 0.875))
     rates = {size: chance.choice((chance.uniform(0.2, 1) * best, share * best)) for size in sizes}
     rates[chance.choice(sizes)] = float(best)

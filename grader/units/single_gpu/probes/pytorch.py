@@ -30,5 +30,5 @@ def optimizer(rank, ranks, source, case):
             trace.append(flat(parameters))
         raise Enough
 
-    Place(rank, ranks, source, case, dataset(4), kind=NormalizingNetwork).run(see)
+    Place(rank, ranks, source, case, dataset(4), kind=NormalizingNetwork, dtype=torch.float64).run(see)
     return {"parameters": numpy.stack(trace)}

@@ -2,9 +2,15 @@
 
 from grader.instructors.notebook_answers import Function
 
+def _job(chance):
+    """Nodes, and processes on each: one of both in one call. So many jobs are possible that a list of their answers is no answer."""
+    select, mpiprocs = chance.randint(2, 300), chance.randint(2, 32)
+    return {"select": chance.turn([1, *[select] * 5]), "mpiprocs": chance.turn([mpiprocs, 1, *[mpiprocs] * 4])}
+
+
 ANSWERS = {
     "workers": Function(
-        lambda chance: {"select": chance.turn([1, 2, 5, 3, 8, 4]), "mpiprocs": chance.turn([4, 1, 2, 8, 3, chance.randint(5, 9)])},
+        _job,
         lambda select, mpiprocs: select * mpiprocs,
         {
             "the processes of one node are counted; the job has `select` nodes": lambda select, mpiprocs: mpiprocs,

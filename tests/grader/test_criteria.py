@@ -1,0 +1,67 @@
+"""A sentence that compares two numbers shows how they differ."""
+
+import numpy
+import pytest
+
+from grader.checks import criteria, training
+from grader.units.communication import hooks
+from grader.units.frameworks import replicas, translated
+from grader.units.model_parallel import pipeline
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shown"),
+    [
+        (2.5, 0.125, ("2.5", "0.125")),
+        (2.2071234, 2.2071299, ("2.20712", "2.20713")),
+        (0.1, 0.1, ("0.1", "0.1")),
+        (float("nan"), 1.0, ("nan", "1")),
+    ],
+    ids=["few digits", "as many as it needs", "equal", "no number"],
+)
+def test_two_numbers_are_shown_with_the_digits_that_tell_them_apart(one, other, shown):
+    assert criteria.apart(one, other) == shown
+
+
+def test_of_two_lists_the_numbers_that_differ_most_choose_the_digits():
+    assert criteria.digits_apart([[1.0, 2.00001], [1.0, 2.0]], [1.0, 2.0]) == 6
+    assert criteria.digits_apart([[3.0, 2.0]], [3.0, 2.0]) == 4
+
+
+def a_little_more(number):
+    return number * (1 + 1e-6)
+
+
+def loss_of_pipeline():
+    right = {"gradients": {"right": numpy.ones(2)}, "loss": 0.2869}
+    return pipeline.as_the_whole_batch([{"gradients": numpy.ones(2), "loss": a_little_more(0.2869)}], {"stages": 1}, [right])
+
+
+def loss_of_the_second_step():
+    case = {"seed": 3, "replicas": 2, "steps": 2, "total": 7}
+    first, second = replicas.trained(case, replicas.scaled_mean(1))[1]
+    return translated.mean_loss([{"losses": [first, a_little_more(second)]}], case, None)
+
+
+def gradients_of_a_hook():
+    right, found = numpy.array([[0.2869, 1.0]]), numpy.array([[0.2869 + 2e-5, 1.0]])
+    return hooks.as_simulated("the mean")([{"steps": list(found), "misused": ""}], {}, {"right": right})
+
+
+def throughput_of_a_run():
+    case = {"lengths": [100], "seconds": 3.0, "epochs": 1, "first_epoch": 0}
+    return training.images_a_second([{"images": 100, "throughput": 100 / 3 * (1 + 2e-5), "whole": True}], case, None)
+
+
+@pytest.mark.parametrize(
+    ("judge", "shown"),
+    [
+        (loss_of_pipeline, ["0.2869003", "0.2869"]),
+        (loss_of_the_second_step, ["step 2 is 1.956667", "is 1.956665"]),
+        (gradients_of_a_hook, ["0.28692", "0.2869"]),
+        (throughput_of_a_run, ["33.334 for", "images / seconds, 33.333"]),
+    ],
+)
+def test_a_sentence_on_numbers_that_are_nearly_equal_shows_the_difference(judge, shown):
+    sentence = judge()
+    assert all(text in sentence for text in shown), sentence
