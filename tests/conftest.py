@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from handson.cluster import launcher
+
 SLOWEST = 5  # scopes that are named at the end of a run
 MOST_OPEN = 200  # files in one process of pytest, all servers and databases of its fixtures among them
 SCOPES = (  # of tests that share a process, where that is not a file: what stands in the groups names the scope
@@ -31,6 +33,8 @@ LONGEST = (  # these begin, in this order
 # Threads that wait for work sleep. By itself libgomp lets them spin, on cores that several processes of tests share: half of what PyTorch takes there.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # the same for NumPy's: half of what its import takes
+
+os.environ["MPIEXEC_PORT_RANGE"] = launcher.on_this_host()["MPIEXEC_PORT_RANGE"]  # other tests' servers end, and their clients look for them
 
 OTHER_SYSTEMS = r"tests/frameworks/|tests/grader/test_mutants\.py.*\[frameworks"  # in the names of tests that need the second environment
 

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 import sysconfig
+from pathlib import Path
 
 import pytest
 
@@ -192,3 +194,14 @@ def test_a_chainer_rank_does_not_wait_for_ever_for_one_that_ends_before_mpi_star
     )
     done = subprocess.run([f"{PROGRAMS}/mpiexec", "-n", "2", sys.executable, script], text=True, capture_output=True, timeout=60)
     assert done.returncode and "rank 0 on " in done.stderr and " has waited in vain for the other ranks to start" in done.stderr
+
+
+def test_mpiexec_in_a_job_on_one_host_has_a_port_that_no_other_server_is_given(tmp_path):
+    """A client that looks for a server which has ended would otherwise find mpiexec there, and let it wait for ever."""
+    (tmp_path / "nodes.json").write_text('{"this": {}}')
+    script = 'eval "$(handson-launcher)"; mpiexec -n 1 sh -c \'tr "\\0" " " </proc/$PPID/cmdline\''
+    environment = {"PATH": f"{PROGRAMS}:/usr/bin:/bin", "HANDSON_NODES": str(tmp_path / "nodes.json")}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    port = re.search(r"--control-port \S+:(\d+) ", done.stdout)  # of the proxy that mpiexec starts on a host
+    assert port, done.stdout + done.stderr
+    assert int(port[1]) < int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])

@@ -4,14 +4,18 @@ A job script has the line ``eval "$(handson-launcher)"``: mpiexec (MPICH's or Op
 where it would call ssh. The agent uses what the machine has: a node of the embedded PBS, PBS's pbsdsh, Slurm's srun, or ssh.
 """
 
+import fcntl
 import os
 import re
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import termios
+import time
 
 from handson.cluster import nodes
 
@@ -30,7 +34,7 @@ def main():
     agent = os.path.join(sysconfig.get_path("scripts"), "handson-agent")
     job_nodes = nodes.job_nodes().values()
     virtual = any("pid" in node for node in job_nodes)
-    variables = {"UCX_TLS": "tcp,self"} if virtual else {"HYDRA_IFACE": "lo"} if job_nodes else {}  # lo: host names need not resolve
+    variables = {"UCX_TLS": "tcp,self"} if virtual else on_this_host() if job_nodes else {}
     variables |= {"HYDRA_LAUNCHER": "ssh"} | {name: agent for name in AGENTS}
     if uses_openmpi(shutil.which("mpiexec")):
         variables |= for_openmpi(os.environ)
@@ -40,6 +44,16 @@ def main():
     for name, value in variables.items():
         print(f"export {name}={shlex.quote(value)}")
     print("unset HANDSON_NODE")  # mpiexec gives its own environment to all ranks, but the value of this variable differs between nodes
+
+
+def on_this_host():
+    """Settings for MPICH's mpiexec and ranks on one host, among whatever else runs there.
+
+    mpiexec waits for ever where a stranger connects to its port and sends too little, as clients of ZeroMQ do: they come back to a port when its
+    server, such as a notebook's kernel, has ended, and by then the port may be mpiexec's. So it gets one that the kernel gives to nobody by itself.
+    """
+    first = 10_000 + 20 * (os.getpid() % 1000)  # another one for whoever starts at the same moment
+    return {"HYDRA_IFACE": "lo", "MPIEXEC_PORT_RANGE": f"{first}:32000"}  # lo: host names need not resolve
 
 
 def slurm_node_file(environment):
@@ -59,8 +73,8 @@ def refusing(directory):
     """Variables for a job on several virtual nodes. Without the line ``eval "$(handson-launcher)"``, mpiexec then calls a program in
     `directory` (a Path) that names this line, and not ssh, which cannot reach these nodes."""
     program = directory / "ssh"
-    line = 'eval "$(handson-launcher)"'
-    program.write_text(f"#!/bin/sh\necho 'mpiexec cannot reach the other nodes of this job: write the line {line} into the job script, before mpiexec' >&2\nexit 255\n")
+    sentence = 'mpiexec cannot reach the other nodes of this job: write the line eval "$(handson-launcher)" into the job script, before mpiexec'
+    program.write_text(f"#!/bin/sh\necho '{sentence}' >&2\nsleep 2  # mpiexec drops what it has not read by the end\nexit 255\n")
     program.chmod(0o755)
     return {name: str(program) for name in AGENTS} | {"HYDRA_LAUNCHER": "ssh"}
 
@@ -96,14 +110,23 @@ def agent():
         if option in WITH_VALUE and words:
             words.pop(0)
     if len(words) < 2:
-        sys.exit("handson-agent: give a host and a command")
+        end("give a host and a command")
     host, command = words[0], " ".join(words[1:])
     if host in nodes.job_nodes():
         nodes.become(host, "sh", "-c", command)
     reach = way_to(host, os.environ)
     if not shutil.which(reach[0]):
-        sys.exit(f"handson-agent: cannot reach {host}, as there is no {reach[0]} on PATH here")
+        end(f"cannot reach {host}, as there is no {reach[0]} on PATH here")
     os.execvp(reach[0], [*reach, command])
+
+
+def end(sentence):
+    """End with a sentence, once it was read: mpiexec drops what it has not read yet when its agent ends."""
+    print(f"handson-agent: {sentence}", file=sys.stderr, flush=True)
+    latest = time.monotonic() + LIMIT
+    while stat.S_ISFIFO(os.fstat(2).st_mode) and any(fcntl.ioctl(2, termios.FIONREAD, bytes(4))) and time.monotonic() < latest:
+        time.sleep(0.01)
+    sys.exit(1)
 
 
 def way_to(host, environment):

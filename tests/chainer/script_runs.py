@@ -69,12 +69,11 @@ class Run:
             return self.process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             running = self.processes()
-            stand, dying = {pid: waits(pid) for pid in running}, held_up()
             for pid in [pid for pid, command in running.items() if command.startswith(sys.executable)]:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGABRT)  # Python prints where it stands
             out, errors = self.process.communicate(timeout=PATIENCE)
-            raise AssertionError(f"it still ran after {PATIENCE} s: {running}, where they wait: {stand}, held up: {dying}; it had printed:\n{out}\n{errors}") from None
+            raise AssertionError(f"it still ran after {PATIENCE} s: {running}; it had printed:\n{out}\n{errors}") from None
 
     def processes(self):
         """pid -> command line of all living processes of this run."""
@@ -91,24 +90,3 @@ def wait_for(path, run):
     """Wait until the run has written `path`."""
     wait_until(lambda: path.exists() or run.process.poll() is not None, path)
     assert path.exists(), run.end().errors
-
-
-def waits(pid):
-    """Where a process waits in the kernel, and what it has open: mpiexec has been seen to go on when all that it started had ended."""
-    with contextlib.suppress(OSError):
-        folder = Path(f"/proc/{pid}")
-        return (folder / "wchan").read_text(), (folder / "syscall").read_text().strip(), sorted(os.readlink(one) for one in (folder / "fd").iterdir())
-    return "it has ended"
-
-
-def held_up():
-    """(thread, its process, where it waits) of all threads on this machine that wait for a disk, or outlive their main thread: they keep open what
-    their process had open, though that can't be seen any more."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/task/*/stat"):
-        with contextlib.suppress(OSError):
-            thread, process = stat.parent.name, stat.parents[2]
-            state, main = (path.read_text().rpartition(")")[2].split()[0] for path in (stat, process / "stat"))
-            if state == "D" or (main == "Z" and thread != process.name):
-                found.append((thread, stat.read_text().split(" (")[1].split(")")[0], (stat.parent / "wchan").read_text()))
-    return found
