@@ -1,5 +1,6 @@
 """``python -m tests.bench [NAME...]``: measure, and print each figure beside what it should reach."""
 
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -20,11 +21,14 @@ def main():
     names = sys.argv[1:] or [name for name, measure in BENCHES.items() if sys.modules[measure.__module__] not in PROOFS]
     if unknown := set(names) - set(BENCHES):
         sys.exit(f"tests.bench: there is no {', '.join(sorted(unknown))}; the benchmarks are: {', '.join(BENCHES)}")
+    if len(names) > 1:  # each in a process of its own: one may wait for the end of all that it has started
+        sys.exit(max(subprocess.run([sys.executable, "-m", "tests.bench", name]).returncode for name in names))
+    [name] = names
+    print(f"\n{name}: {sys.modules[BENCHES[name].__module__].__doc__.splitlines()[0]}", flush=True)
     with tempfile.TemporaryDirectory(prefix="handson-bench-") as folder:
-        for name in names:
-            print(f"\n{name}: {sys.modules[BENCHES[name].__module__].__doc__.splitlines()[0]}", flush=True)
-            for what, value, target in BENCHES[name](Path(folder)):
-                print(f"  {what:<74} {value:>9}  {target}", flush=True)
+        for what, value, target in BENCHES[name](Path(folder)):
+            print(f"  {what:<74} {value:>9}  {target}", flush=True)
+
 
 
 if __name__ == "__main__":

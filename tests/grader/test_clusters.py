@@ -52,6 +52,9 @@ def cluster(request, tmp_path, loaded):
         shutil.copytree(ROOT / "jobs/ipyparallel" / profile, folder)
         started = ipcluster("start", "-n", str(ENGINES), "--daemonize")
     assert started.returncode == 0, started.stderr
+    if profile == "mpi":  # its engines come one by one, and grading begins with the first; `grader cluster` waits for all
+        with ipyparallel.Client(str(folder / "security/ipcontroller-client.json"), timeout=LIMIT) as client:
+            client.wait_for_engines(ENGINES, timeout=LIMIT, interactive=False)
     try:
         yield profile, folder, environment
     finally:
