@@ -22,7 +22,7 @@ from grader.instructors.proofs import of_unit
 from handson.pipelines import simulate
 from handson.training import map_files
 from tests.bench import watched_script
-from tests.bench.proof_scripts import LIMIT, alike, difference, notes, ranks, run_in_processes
+from tests.bench.proof_scripts import LIMIT, alike, difference, epochs, notes, ranks, run_in_processes, values, wrong_labels
 from tests.bench.runs import ROOT
 
 MESSAGES = {"messages", "sent"}  # of an all-reduce, as the course's own functions count them
@@ -121,8 +121,9 @@ def in_torchrun(place, run, options, out):
     seen = notes(out)
     of_ranks = [noted for _, noted in ranks(seen)]
     updates = [[value for what, value in noted if what == "update"] for noted in of_ranks]
-    computed = trained(of_ranks) if run.script == "from_scratch.py" else [one for one in updates if one]
-    lines = [_rounded(line) for line in (out / "printed").read_text().splitlines() if "mean losses" in line]
+    printed = (out / "printed").read_text()
+    computed = [trained(seen, printed)] if run.script == "from_scratch.py" else [one for one in updates if one]
+    lines = [_rounded(line) for line in printed.splitlines() if "mean losses" in line]
     messages = [dict(collections.Counter(value for what, value in noted if what in ("wait", "operation", "work"))) for noted in of_ranks]
     messages += [begun(noted) for noted in of_ranks]
     total = [[[sum(numbers) for numbers in zip(*of_step)] for of_step in zip(*updates)]]
@@ -143,11 +144,29 @@ def begun(noted):
     return found
 
 
-def trained(of_ranks):
-    """What from_scratch.py does, whatever its seed: the sizes of each rank's batches, and whether all ranks end with the same parameters."""
-    sizes = [[len(batch) for what, batch in noted if what == "train"] for noted in of_ranks]
-    ends = [value["parameters"] for noted in of_ranks for what, value in noted if what == "end"]
-    return [sizes, len(ends), all(alike(one, ends[0]) for one in ends)]
+def trained(seen, printed):
+    """What from_scratch.py does, in whatever order its images come: see `watched_script.watch_from_scratch`. printed: by all ranks."""
+    of_ranks = [noted for _, noted in ranks(seen)]
+    steps = [values(noted, "step") for noted in of_ranks]
+    ends = [end["parameters"] for noted in of_ranks for end in values(noted, "end")]
+    batches = [values(noted, "train") for noted in of_ranks]
+    taken = sum(sum(batches, []), [])
+    at_once = len({*taken}) == sum(len(of_rank[0]) for of_rank in batches if of_rank)  # then a step does not depend on the order of images
+    gradients = zip(*(values(noted, "gradients")[:2] for noted in of_ranks))  # later ones depend on the momentum
+    means = [sum(one for one, _ in of_step) / len(of_ranks) for of_step in gradients]
+    rate = len(taken) / max(1, len(steps[0]))  # images a second, of all ranks
+    lines = [[float(number) for number in re.findall(r"\d+(?:\.\d+)?", line)] for line in printed.splitlines()]
+    return {
+        "images of each step": [[shape for shape, _ in of_rank] for of_rank in steps],
+        "times each image is taken": sorted(collections.Counter(taken).items()),
+        "wrong labels": wrong_labels({rank: [one for one in noted if one[0] != "test"] for rank, noted in ranks(seen)}),
+        "orders of a rank": [len({*map(tuple, epochs(noted))}) for noted in of_ranks],
+        "GPU ids": [values(noted, "gpu")[-1:] for noted in of_ranks],
+        "mean gradients of two steps": means if at_once else [],
+        "parameters after a step": [[parameters for _, parameters in of_rank[1:2]] for of_rank in steps if at_once],
+        "alike at the end": all(alike(end, ends[0]) for end in ends),
+        "lines with the throughput": sum(any(math.isclose(number, rate, abs_tol=0.5) for number in line) for line in lines),
+    }
 
 
 def in_mpi(place, run, options, out):

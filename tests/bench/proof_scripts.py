@@ -343,6 +343,8 @@ def difference(what, mine, right):
     if isinstance(right, dict) and isinstance(mine, dict) and mine.keys() == right.keys():
         key = next(key for key in right if not alike(mine[key], right[key]))
         return difference(f"{what}, {key}", mine[key], right[key])
+    if isinstance(right, list) and isinstance(mine, list) and len(mine) == len(right) and isinstance(right[0], dict):
+        return next(difference(what, one, other) for one, other in zip(mine, right) if not alike(one, other))
     return f"{what}: {str(mine)[:100]}, not {str(right)[:100]}"
 
 
