@@ -30,6 +30,5 @@ def main():
             print(f"  {what:<74} {value:>9}  {target}", flush=True)
 
 
-
 if __name__ == "__main__":
     main()

@@ -6,10 +6,9 @@ EXPECTED = {"prediction_efficiency": (0.01, 1)}
 WHOLE = ("intra_rank",)
 CASES = {"pytorch": Case("2,1", 23, 4), "chainer": Case("2,1", 26, 3)}  # ChainerMN's parts are equal: one image is dealt twice
 
-RUNS = {"mpi_accuracy.py": Run("mpi_accuracy.py", 4, mpi=True, printed=".")}
 # Where all images of a rank are one batch, no step depends on their order; where not, an epoch has several steps, and an odd batch.
 ONE_BATCH, SEVERAL = (Run("from_scratch.py", 3, nodes=2, replaced=("SIZE = 2, 32, 0.02, 64", f"SIZE = 2, {size}, 0.02, 16")) for size in (8, 3))
-RUNS["from_scratch.py"] = ONE_BATCH
+RUNS = {"mpi_accuracy.py": Run("mpi_accuracy.py", 4, mpi=True, printed="."), "from_scratch.py": ONE_BATCH}
 OF_GAP = {("from_scratch.py", "from_scratch"): (ONE_BATCH, SEVERAL)}
 
 
