@@ -12,7 +12,9 @@ import multiprocessing
 import os
 import runpy
 import sys
+import threading
 import time
+import types
 import weakref
 import zlib
 from pathlib import Path
@@ -140,14 +142,44 @@ def watch_torch():
     before(dist.Work, "wait", lambda *arguments, **named: note("work", "waited for"))
     ranges = torch.autograd.profiler.record_function
     before(ranges, "__enter__", lambda one: note("begin", one.name))
-    before(ranges, "__exit__", lambda one, *error: note("finish", one.name))
-    for name in ("item", "tolist", "__float__", "__int__", "__bool__", "cpu"):
-        before(torch.Tensor, name, lambda *arguments, name=name: note("wait", name))
-    for name in ("barrier", "all_gather", "all_gather_object", "broadcast", "reduce", "send", "recv"):
+    before(ranges, "__exit__", lambda *arguments: note("finish", ""))
+    torch.cuda.nvtx._nvtx = types.SimpleNamespace(rangePushA=lambda name: note("begin", name), rangePop=lambda: note("finish", ""))  # else it needs CUDA
+    for name in ("barrier", "all_gather", "all_gather_object", "all_reduce_coalesced", "broadcast", "reduce", "send", "recv", "isend", "irecv"):
         before(dist, name, lambda *arguments, name=name, **named: note("wait", name))
+    before(dist.Store, "add", lambda *arguments: note("wait", "the store"))
     register = torch.Tensor.register_post_accumulate_grad_hook
     torch.Tensor.register_post_accumulate_grad_hook = lambda tensor, hook: register(tensor, lambda ready: (note("gradient", "complete"), hook(ready))[1])
     before(dist, "all_reduce", lambda tensor, *arguments, **named: note("operation", f"all-reduce of {'one' if tensor.numel() == 1 else 'many'}"))
+
+
+def watch_loading():
+    """Let also be noted which images are pooled and scaled, by their pixels."""
+    import torch
+    import torch.nn.functional as F
+
+    def note_each(what, images):
+        note(what, [zlib.crc32(image.contiguous().numpy()) for image in images.view(-1, *images.shape[-3:])])
+
+    before(F, "avg_pool2d", lambda images, *arguments, **named: note_each("pooled", images))
+    before(torch.Tensor, "std", lambda images, *arguments, **named: note_each("scaled", images))
+
+
+def watch_without_numbers():
+    """Let the network be on a device whose tensors have no numbers, so that who fetches one fails, and note each step. (A GPU's have some, for
+    which the host waits.)"""
+    import torch
+    import torch.distributed as dist
+
+    from handson.pytorch import devices
+
+    def no_inverse(*arguments):
+        raise RuntimeError("whether there is an inverse can't be known without numbers")
+
+    devices.use = lambda gpu: torch.device("meta")
+    dist.all_reduce = lambda *arguments, **named: None
+    torch.linalg.inv = no_inverse
+    threading.excepthook = lambda failed: note("fails", str(failed.exc_value))
+    before(torch.optim.SGD, "step", lambda *arguments: note("operation", "step"))
 
 
 def watch_from_scratch(folder):
@@ -196,7 +228,12 @@ def main_of_process(track, script, options, output, environment):
 
         mp.spawn = functools.partial(mp.start_processes, start_method="fork")  # the workers need not load torch again
     multiprocessing.set_start_method("fork", force=True)  # as where no fork server has started this process
-    watch(track)
+    if Path(output).name == "without numbers":
+        watch_without_numbers()
+    else:
+        watch(track)
+    if Path(script).name == "slow_loading.py":
+        watch_loading()
     if Path(script).name == "from_scratch.py":
         watch_from_scratch(Path(output))
     run(script, options, Path(output), environment)

@@ -4,7 +4,7 @@ from grader import exercises, gaps
 from grader.course import UNITS
 from grader.instructors.proofs import of_unit
 from tests.bench import proof_scripts
-from tests.bench.proof_scripts import alike, facts, ranges, waits
+from tests.bench.proof_scripts import alike, facts, ranges, steps_alone, waits
 
 
 def run(**noted):
@@ -54,9 +54,31 @@ def test_waits_count_between_the_steps_of_an_epoch_and_not_at_its_end():
     assert waits([step, wait, step, wait, end, step, wait, step, wait, end]) == 2
 
 
-def test_an_operation_belongs_to_the_innermost_range_that_has_the_name_of_a_part():
+def test_an_operation_belongs_to_each_range_that_has_the_name_of_a_part():
     notes = [["begin", "step"], ["begin", "forward"], ["operation", "loss"], ["finish", "forward"], ["operation", "backward"], ["finish", "step"]]
-    assert ranges(notes) == {"loss in forward": 1, "backward in none": 1}
+    assert ranges(notes) == {"loss in forward": 1, "backward in none": 1, "left open": 0}
+    within = [["begin", "forward"], ["begin", "backward"], ["operation", "backward"], ["finish", "backward"], ["finish", "forward"]]
+    assert ranges(within) == {"backward in backward": 1, "backward in forward": 1, "left open": 0}
+
+
+def test_a_range_that_nobody_closes_is_seen():
+    step = [["begin", "optimize"], ["operation", "step"]]
+    assert ranges(step) == {"step in optimize": 1, "left open": 1}
+
+
+def test_spellings_of_a_part_are_the_same_part():
+    assert ranges([["begin", "AllReduce"], ["operation", "all-reduce of many"]])["all-reduce of many in all-reduce"] == 1
+
+
+def test_images_that_are_scaled_a_second_time_are_seen():
+    once, again = (facts("loader", run(rank0=[["scaled", [1, 2]], ["scaled", [one]]]))["images scaled again"]["rank 0"] for one in (3, 1))
+    assert (once, again) == (0, 1)
+
+
+def test_a_step_that_needs_a_number_is_the_last_one_where_there_are_none():
+    step = ["operation", "step"]
+    to_the_end, fetched, in_a_thread = (steps_alone(run(rank0=noted)) for noted in ([step, step], [step], [step, ["fails", "no number"], step]))
+    assert len({str(one) for one in (to_the_end, fetched, in_a_thread)}) == 3
 
 
 def test_a_run_that_fails_is_not_like_one_that_ends():
