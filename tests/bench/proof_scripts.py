@@ -37,8 +37,7 @@ PRELOADED = (  # by the process that those of the scripts are forked from
 )
 NODES = ("a", "b", "b")  # of the ranks of a multi-node run
 PARTS = ("forward", "backward", "all-reduce", "optimize")  # the ranges of the gap `mark`
-
-
+LOGGED = ("epoch", "iteration", "main/loss", "main/accuracy", "validation/main/loss", "validation/main/accuracy")  # by every script
 DEALS = ("split", "scatter", "iterators")  # gaps that may deal the images out at random in more than one way
 
 
@@ -127,11 +126,15 @@ class Script:
                     yield f"{run}: {mine.get('failure') or difference(what, mine.get(what), value)}"
                     break
         if "with another seed" in seen and not any(notes["failure"] for notes in seen.values()):
-            dealt = changes_of_order if gap == "shuffle" else shards
-            if dealt(seen["with another seed"]) == dealt(seen["from the start"]):
-                yield f"the same {dealt.__name__} with another seed".replace("_", " ")
+            for dealt in {"shuffle": (changes_of_order,), "iterators": (shards, changes_of_order)}.get(gap, (shards,)):
+                if dealt(seen["with another seed"]) == dealt(seen["from the start"]):
+                    yield f"the same {dealt.__name__} with another seed".replace("_", " ")
+            if gap != "shuffle" and shards(seen["resumed"]) != shards(seen["from the start"]):
+                yield "resumed: other shards than in a run that goes on"
             if gap == "shuffle" and orders(seen["resumed"]) != orders(seen["from the start"], epoch=1):
                 yield "resumed: other orders than in a run that goes on"
+            if gap == "shuffle" and orders(seen["resumed"], epoch=1) == orders(seen["from the start"]):
+                yield "the third epoch has the order of the first"
 
     def see(self, asked):
         """For each of the `asked` ({gap: code}, runs): {run: its notes}."""
@@ -196,7 +199,8 @@ def run_in_mpi(jobs, file):
 
 
 def notes(output):
-    """What the run with this output folder has noted: {"failure": "" or its last line, "log": of its result, rank: [[what, value], ...]}."""
+    """What the run with this output folder has noted: {"failure": "" or its last line, "log": of its result, "printed": the numbers of images in its
+    lines with the throughput, rank: [[what, value], ...]}."""
     found = collections.defaultdict(list, failure="", log=[])
     for path in sorted(output.glob("*.notes")):
         for line in path.read_text().splitlines():
@@ -204,8 +208,9 @@ def notes(output):
             found[rank].append(one)
     if (result := output / "result.json").exists():
         found["log"] = [{name: value for name, value in epoch.items() if name != "elapsed_time"} for epoch in json.loads(result.read_text())["log"]]
+    printed = (output / "printed").read_text().split("\n") if (output / "printed").exists() else []
+    found["printed"] = [line.partition("(")[2].partition(" /")[0] for line in printed if line.startswith("Throughput:")]
     if not (output / "ended").exists():
-        printed = (output / "printed").read_text().split("\n") if (output / "printed").exists() else []
         errors = [line for line in printed if "Error" in line] or [line for line in printed if line.strip()]
         found["failure"] = f"it fails or waits for ever ({errors[-1][:150] if errors else 'nothing printed'})"
     return found
@@ -213,7 +218,7 @@ def notes(output):
 
 def ranks(notes):
     """Pairs (rank, its notes), in order."""
-    return sorted((f"rank {rank}", noted) for rank, noted in notes.items() if rank not in ("failure", "log"))
+    return sorted((f"rank {rank}", noted) for rank, noted in notes.items() if rank not in ("failure", "log", "printed"))
 
 
 def values(noted, what):
@@ -248,7 +253,7 @@ def facts(gap, notes):
     """What has to be as with the solution for an answer to `gap` to be right: what -> value."""
     found = {"failure": notes["failure"], "GPU ids": {rank: values(noted, "gpu")[-1:] for rank, noted in ranks(notes)}}
     ends = {rank: values(noted, "end") or [{}] for rank, noted in ranks(notes)}
-    for what in "images", "throughput * seconds":
+    for what in "images", "throughput * seconds", *["all steps are in the seconds"] * (gap == "step"):
         found[what] = {rank: end[-1].get(what) for rank, end in ends.items()}
     if gap in (*DEALS, "shards"):
         return found | deals(gap, notes)
@@ -258,8 +263,15 @@ def facts(gap, notes):
     found["test images"] = {rank: sorted(sum(values(noted, "test"), [])) for rank, noted in ranks(notes)}
     found["parameters"] = {rank: end[-1].get("parameters") for rank, end in ends.items()}
     found["epochs"] = {rank: values(noted, "epoch") for rank, noted in ranks(notes)}
-    of_evaluation = ("validation",) if gap == "replica" else ()  # depends on the running means of batches, which a replica may send or not
-    found["log"] = [{name: value for name, value in epoch.items() if not name.startswith(of_evaluation)} for epoch in notes["log"]]
+    logged = ("main/loss", "main/accuracy") if gap == "replica" else LOGGED  # evaluation depends on running means, which a replica may send or not
+    found["log"] = [{name: value for name, value in epoch.items() if name in logged} for epoch in notes["log"]]
+    if gap == "throughput":
+        found["printed"] = notes["printed"]
+        found["results"] = {rank: len(values(noted, "report")) for rank, noted in ranks(notes)}
+    if gap == "replica":
+        found["names in snapshots"] = {rank: values(noted, "names") for rank, noted in ranks(notes)}
+    if gap == "devices":
+        found["devices"] = {rank: values(noted, "devices") for rank, noted in ranks(notes)}
     if gap == "loader":
         found["files decompressed again"] = {rank: again(values(noted, "decompress")) for rank, noted in ranks(notes)}
         for what in "pooled", "scaled":
@@ -293,6 +305,11 @@ def deals(gap, notes):
     found["times a test image is taken"] = dict(sorted(tests.items()))
     found["test images of a rank"] = sorted(len({*sum(values(noted, "test"), [])}) for _, noted in ranks(notes))
     found["steps that have not `totals` images"] = sum(wrong_totals(notes))
+    if gap == "shards":
+        found["steps of the optimizer"] = sorted(values(noted, "operation").count("step") for _, noted in ranks(notes))
+        found["images with a loss"] = sorted(sum(map(len, values(noted, "labels"))) for _, noted in ranks(notes))
+    if gap == "iterators":
+        found["orders"] = shuffles(notes)["orders"]
     if gap != "shards":
         owner = {image: rank for rank, shard in enumerate(mine) for image in shard}
         changes = [owner.get(image) != owner.get(image + 1) for image in range(max(owner, default=0))]

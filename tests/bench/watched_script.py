@@ -5,6 +5,7 @@ numbers, which `write_images` puts into their first pixels), the parameters at t
 track runs many scripts one after another: ``mpiexec -n 3 python -m tests.bench.watched_script LIST``.
 """
 
+import collections.abc
 import contextlib
 import functools
 import json
@@ -27,6 +28,7 @@ SCALE = 1024  # the first pixel of training image i is (i + 1) / SCALE; of test 
 folder = None  # where the notes go
 track = None  # "pytorch" or "chainer"
 model = None  # the network of this process, a weak reference
+begun = None  # when its first training step has
 
 
 def write_images(path, train, test):
@@ -71,8 +73,8 @@ def before(owner, name, action):
 
 def forward(network, images, training):
     """Note which images go through the network."""
-    global model
-    model = weakref.ref(network)
+    global model, begun
+    model, begun = weakref.ref(network), begun or (time.perf_counter() if training else None)
     numbers = numpy.rint(numpy.asarray(images[:, 0, 0, 0], "float64") * SCALE).astype(int) - 1
     note("train" if training else "test", [int(number) % (SCALE // 2) for number in numbers])
 
@@ -96,10 +98,20 @@ def gradients(optimizer):
     return [float(sum(gradient.sum() for gradient in found)), float(sum(gradient.square().sum() for gradient in found))]
 
 
+def named_ids(devices):
+    """What Chainer's updater is told: whether the ids have names, the one of "main", and all of them."""
+    if not isinstance(devices, collections.abc.Mapping):
+        return [False, None, sorted(devices)]
+    return [True, devices.get("main"), sorted(devices.values())]
+
+
 def end(args, manager, evaluator, throughput, images, seconds):
     """Note what is reported: by rank 0, or by the one process of several workers."""
-    reported = {"images": float(images), "throughput * seconds": float(throughput * seconds)} if rank() == "0" else {}
+    all_steps = begun is None or seconds > 0.9 * (time.perf_counter() - begun)
+    reported = {"images": float(images), "throughput * seconds": float(throughput * seconds), "all steps are in the seconds": all_steps} if rank() == "0" else {}
     note("end", reported | {"parameters": parameters()})
+    if track == "pytorch":
+        note("names", sorted(manager.models["main"].state_dict()))  # a snapshot has them
 
 
 def watch(of_track):
@@ -108,6 +120,7 @@ def watch(of_track):
     track = of_track
     before(virtual_gpus, "pin", lambda gpu: note("gpu", gpu))
     before(results, "finish", end)
+    before(results, "report", lambda *arguments, **named: note("report", "a result"))
     before(banner.LossTable, "add", lambda table, loss: note("epoch", {"loss": float(loss), "parameters": parameters()}))
     before(zlib, "decompress", lambda file: note("decompress", zlib.crc32(file)))
     if track == "pytorch":
@@ -115,8 +128,10 @@ def watch(of_track):
     else:
         import chainer
 
+        from handson.chainer import updaters
         from handson.chainer.model import ConvNet
 
+        before(updaters.MultiprocessParallelUpdater, "__init__", lambda *arguments, devices=(), **named: note("devices", named_ids(devices)))
         before(chainer.links.Classifier, "forward", lambda classifier, images, labels: note("labels", labels.tolist()))
         before(ConvNet, "forward", lambda network, images: forward(network, images, bool(chainer.config.train)))
 
@@ -140,12 +155,15 @@ def watch_torch():
     before(F, "cross_entropy", lambda outputs, labels, **named: (note("operation", "loss"), note("labels", labels.numpy().tolist())))
     before(torch.Tensor, "detach", lambda tensor: note("operation", "graph of a loss cut off") if tensor.requires_grad and tensor.dim() == 0 else None)
     before(dist.Work, "wait", lambda *arguments, **named: note("work", "waited for"))
+    before(dist.Work, "is_completed", lambda *arguments: note("work", "asked"))
     ranges = torch.autograd.profiler.record_function
     before(ranges, "__enter__", lambda one: note("begin", one.name))
     before(ranges, "__exit__", lambda *arguments: note("finish", ""))
     torch.cuda.nvtx._nvtx = types.SimpleNamespace(rangePushA=lambda name: note("begin", name), rangePop=lambda: note("finish", ""))  # else it needs CUDA
-    for name in ("barrier", "all_gather", "all_gather_object", "all_reduce_coalesced", "broadcast", "reduce", "send", "recv", "isend", "irecv"):
+    for name in ("barrier", "all_gather", "all_gather_object", "all_reduce_coalesced", "broadcast", "reduce"):
         before(dist, name, lambda *arguments, name=name, **named: note("wait", name))
+    for name in ("send", "recv"):
+        before(dist.ProcessGroup, name, lambda *arguments, name=name, **named: note("wait", name))
     before(dist.Store, "add", lambda *arguments: note("wait", "the store"))
     register = torch.Tensor.register_post_accumulate_grad_hook
     torch.Tensor.register_post_accumulate_grad_hook = lambda tensor, hook: register(tensor, lambda ready: (note("gradient", "complete"), hook(ready))[1])
@@ -249,7 +267,7 @@ def main():
     for script, options, output in json.loads(Path(sys.argv[1]).read_text()):
         os.sched_setaffinity(0, cores)
         Path(output).mkdir(parents=True, exist_ok=True)
-        with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
+        with open(f"{output}/printed", "a") as printed, contextlib.redirect_stdout(printed):
             run(script, options, Path(output))
         MPI.COMM_WORLD.Barrier()
         Path(output, "ended").touch()

@@ -43,6 +43,7 @@ RUNS = {
 
 # Gradients of up to some 50,000: float16 holds each of them and their mean, but not their sum.
 LARGE = Run("train_hooks.py", 2, (IMAGES + " --method float16 --lr 1e-10",), replaced=("F.cross_entropy(", "120_000 * F.cross_entropy("))
+NO_GRADIENTS = Run("train_hooks.py", 2, (FEW_STEPS + " --method top-1-percent",), replaced=("F.cross_entropy(", "comm.rank * F.cross_entropy("))  # of rank 0
 LATE = Run("train_hooks.py", 2, (IMAGES + " --method double-buffering float16-double-buffering",), replaced=BUCKETS)
 SLOW_WORKER = Run("train_parameter_server.py", 3, (IMAGES + " --method asynchronous-slow-worker",), in_any_order=True)
 CNTK = RUNS["pytorch/train_cntk.py"]
@@ -53,6 +54,7 @@ SAVED = """    tell, save = (lambda line: comm.rank or print(line, flush=True)),
 OF_GAP = {
     ("pytorch/half_and_late.py", "half"): (RUNS["pytorch/half_and_late.py"], LARGE),
     ("pytorch/half_and_late.py", "late"): (LATE,),
+    ("pytorch/hooks.py", "top_k"): (RUNS["pytorch/hooks.py"], NO_GRADIENTS),
     ("pytorch/parameter_server.py", "serve"): (RUNS["pytorch/parameter_server.py"], SLOW_WORKER),
     ("pytorch/train_cntk.py", "source"): (CNTK._replace(options=(TWO_EPOCHS,)), CNTK._replace(options=(FILES,), replaced=("CLASSES = 10", "CLASSES = 12"))),
     ("pytorch/train_cntk.py", "learner"): (CNTK._replace(options=(FILES, f"{FILES} --bits 1 --warm-up 200", f"{FILES} --block-size 400")),),
