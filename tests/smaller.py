@@ -12,6 +12,7 @@ SETTINGS = {
     "SEEDS = 4": "SEEDS = 2",
     '"1-KB 300-KB 600-KB one-bucket torch-ddp"': '"1-KB 600-KB torch-ddp"',
     "--method {BUCKETS} --epoch 1 --batchsize 50": "--method {BUCKETS} --epoch 1 --batchsize 250",
+    'for method in ("one-bucket", "600-KB")]': 'for method in ("600-KB",)]',
     "--largest 4194304": "--largest 524288",
     "local-sgd-1 local-sgd-4 local-sgd-12 local-sgd-36 block-momentum-4 block-momentum-12": "local-sgd-1 local-sgd-12 block-momentum-12",
     "OPTIONS=-e 3 {options}": "OPTIONS=-e 1 {options}",
