@@ -38,6 +38,8 @@ def as_kept(seen, case, expected):
     if not criteria.close(found["tokens"], right["tokens"]):
         if criteria.close(found["tokens"], expected["ones"]["tokens"]):
             return "backward begins with ones: it must begin with `gradient`, output.backward(gradient)"
+        if criteria.close(found["tokens"], expected["parts"]["tokens"]):
+            return "the layer's parts are computed one after the other, but a block also adds to the tokens that it gets: call layer(tokens)"
         return "the gradient that is returned is not that of the layer's input"
     if criteria.close(found["parameters"], right["parameters"]):
         return None

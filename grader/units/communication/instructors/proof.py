@@ -46,7 +46,13 @@ LARGE = Run("train_hooks.py", 2, (IMAGES + " --method float16 --lr 1e-10",), rep
 NO_GRADIENTS = Run("train_hooks.py", 2, (FEW_STEPS + " --method top-1-percent",), replaced=("F.cross_entropy(", "comm.rank * F.cross_entropy("))  # of rank 0
 LATE = Run("train_hooks.py", 2, (IMAGES + " --method double-buffering float16-double-buffering",), replaced=BUCKETS)
 SLOW_WORKER = Run("train_parameter_server.py", 3, (IMAGES + " --method asynchronous-slow-worker",), in_any_order=True)
+TWO_WORKERS = Run("train_parameter_server.py", 3, (IMAGES + " --method synchronous",))
 CNTK = RUNS["pytorch/train_cntk.py"]
+RESTARTS = RUNS["pytorch/train_restarts.py"]
+RESTARTS_OF_BUCKETS = RESTARTS._replace(
+    options=tuple(f"{FILES.replace('-e 1', f'-e {epochs}')} --every 4 --noise 60" for epochs in (1, 2)),
+    replaced=("find_unused_parameters=True", "find_unused_parameters=True, bucket_cap_mb=0.001"),
+)
 START = "    start = time.perf_counter()\n"
 SAVED = """    tell, save = (lambda line: comm.rank or print(line, flush=True)), trainer.save_checkpoint
     trainer.save_checkpoint = lambda *arguments: (tell(f"A checkpoint after {trainer.total_number_of_samples_seen}"), save(*arguments))
@@ -54,9 +60,16 @@ SAVED = """    tell, save = (lambda line: comm.rank or print(line, flush=True)),
 OF_GAP = {
     ("pytorch/half_and_late.py", "half"): (RUNS["pytorch/half_and_late.py"], LARGE),
     ("pytorch/half_and_late.py", "late"): (LATE,),
+    ("pytorch/hooks.py", "one_bit"): (RUNS["pytorch/hooks.py"], RESTARTS),
     ("pytorch/hooks.py", "top_k"): (RUNS["pytorch/hooks.py"], NO_GRADIENTS),
     ("pytorch/parameter_server.py", "serve"): (RUNS["pytorch/parameter_server.py"], SLOW_WORKER),
-    ("pytorch/train_cntk.py", "source"): (CNTK._replace(options=(TWO_EPOCHS,)), CNTK._replace(options=(FILES,), replaced=("CLASSES = 10", "CLASSES = 12"))),
+    ("pytorch/parameter_server.py", "work"): (RUNS["pytorch/parameter_server.py"], TWO_WORKERS),
+    ("pytorch/train_restarts.py", "state"): (RESTARTS, RESTARTS_OF_BUCKETS),
+    ("pytorch/train_cntk.py", "source"): (
+        CNTK._replace(options=(TWO_EPOCHS,)),
+        CNTK._replace(options=(FILES,), replaced=("CLASSES = 10", "CLASSES = 12")),
+        CNTK._replace(options=(FILES,), replaced=("randomize=True", "randomize=False")),
+    ),
     ("pytorch/train_cntk.py", "learner"): (CNTK._replace(options=(FILES, f"{FILES} --bits 1 --warm-up 200", f"{FILES} --block-size 400")),),
     ("pytorch/train_cntk.py", "session"): (
         CNTK._replace(options=(FILES, f"{TWO_EPOCHS} --restore", FILES), goes_on=True, printed="Finished|A checkpoint", replaced=(START, SAVED + START)),

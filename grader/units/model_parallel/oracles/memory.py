@@ -38,9 +38,10 @@ def _gradients(case, images, labels):
 def again(rank, ranks, case):
     """The gradients that the layer leaves where nothing is computed again, and those of mistakes."""
     found = {}
-    for name, change in {"right": lambda gradient: gradient, "ones": torch.ones_like}.items():
+    for name in "right", "ones", "parts":
         layer, tokens, gradient = layer_and_tokens(case)
         tokens.requires_grad_()
-        layer(tokens).backward(change(gradient))
+        forward = torch.nn.Sequential(*layer.children()) if name == "parts" else layer
+        forward(tokens).backward(torch.ones_like(gradient) if name == "ones" else gradient)
         found[name] = {"tokens": flat([tokens.grad]), "parameters": flat(parameter.grad for parameter in layer.parameters())}
     return found

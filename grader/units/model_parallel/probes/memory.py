@@ -33,11 +33,22 @@ def accumulate(rank, ranks, source, case):
     return {"gradients": flat(gradients), "loss": float(total), "graph": total.requires_grad, "kept": kept, "sizes": sizes}
 
 
+class Layer(nn.Module):
+    """A layer that is, as a block of a transformer, more than its parts one after the other."""
+
+    def __init__(self, narrow, wide):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(narrow, wide), nn.Linear(wide, narrow)
+
+    def forward(self, tokens):
+        return tokens + self.outer(torch.tanh(self.inner(tokens)))
+
+
 def layer_and_tokens(case):
     """(a layer, the tokens that it gets, the gradient of what it gives), in double precision."""
     narrow, wide = WIDTHS
     generator = torch.Generator().manual_seed(case["seed"])
-    layer = nn.Sequential(nn.Linear(narrow, wide), nn.Tanh(), nn.Linear(wide, narrow)).double()
+    layer = Layer(narrow, wide).double()
     for parameter in layer.parameters():
         parameter.data = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
         parameter.grad = torch.ones_like(parameter)  # of a micro-batch before
@@ -50,7 +61,7 @@ def again(rank, ranks, source, case):
     layer, tokens, gradient = layer_and_tokens(case)
     before = torch.ones(len(WIDTHS) - 1, requires_grad=True, dtype=torch.float64)  # of the layer before: its graph must stay as it is
     passes = []
-    layer[0].register_forward_hook(lambda *_: passes.append(1))  # layer.forward(...) does not call the hooks of the layer itself
+    layer.inner.register_forward_hook(lambda *_: passes.append(1))  # layer.forward(...) does not call the hooks of the layer itself
     saved = tokens * before
     with torch.no_grad():  # as in the backward of a Function
         returned = Script(source, {}, function="compute_again").run(lambda names: None, layer, saved, gradient)
