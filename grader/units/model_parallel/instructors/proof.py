@@ -13,7 +13,7 @@ WHOLE = ("largest_batch",)
 
 TRANSFORMER = "-e 3 -b {{batch}} --size 8 --width 16 --heads 2 --blocks 2 --seed 3 --dataset {folder}/data.npz --gpu-memory unlimited --method "
 OF_12, OF_4 = (TRANSFORMER.replace("{{batch}}", batch) for batch in ("12", "4"))
-FEWER = "1f1b --micro-batches 2"  # than stages
+FEWER, ONE = (f"1f1b --micro-batches {count}" for count in (2, 1))  # fewer than stages; than a stage's warm-up, too
 OF_5_LAYERS = OF_12.replace("blocks 2", "blocks 3")
 LAST_FIRST = ("schedules.py", "gpipe", """
 order = range(micro_batches)
@@ -23,7 +23,7 @@ operations = [f"F{number}" for number in order] + [f"B{number}" for number in (o
 RUNS = {
     "pytorch/save_memory.py": Run("train_memory.py", 1, (OF_12.replace("-b 12", "-b 11") + "accumulate-4 checkpoint-and-accumulate-4",)),
     "pytorch/zero.py": Run("train_sharded.py", 3, (OF_4 + "zero",)),
-    "pytorch/schedules.py": Run("train_pipeline.py", 3, (OF_12 + "gpipe 1f1b --micro-batches 4", OF_12 + FEWER)),
+    "pytorch/schedules.py": Run("train_pipeline.py", 3, (OF_12 + "gpipe 1f1b --micro-batches 4", OF_12 + FEWER, OF_12 + ONE)),
     "pytorch/pipeline.py": Run("train_pipeline.py", 3, (OF_5_LAYERS + "gpipe 1f1b --micro-batches 4",), beside=LAST_FIRST),
     "pytorch/torch_pipeline.py": Run("train_pipeline.py", 3, (OF_12 + "torch-gpipe torch-1f1b --micro-batches 4",)),
     "pytorch/products.py": Run("train_mesh.py", 4, (OF_4 + "tensor-inside --dropout 0",), nodes=2),
