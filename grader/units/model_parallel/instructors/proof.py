@@ -33,7 +33,11 @@ RUNS = {
 }
 
 MESH = RUNS["pytorch/mesh.py"]
-OF_GAP = {("pytorch/mesh.py", "mesh"): (MESH, MESH._replace(ranks=2, nodes=1))}  # as many nodes as ranks on each hide which is which
+PIPELINE = RUNS["pytorch/pipeline.py"]
+OF_GAP = {
+    ("pytorch/mesh.py", "mesh"): (MESH, MESH._replace(ranks=2, nodes=1)),  # as many nodes as ranks on each hide which is which
+    ("pytorch/pipeline.py", "backward"): (PIPELINE, PIPELINE._replace(options=(OF_5_LAYERS + "1f1b --micro-batches 12",))),  # of which few are held
+}
 DIVIDED = ("my_layers",)
 RANDOM = ("dropout",)
 
