@@ -9,7 +9,7 @@ CASES = {"pytorch": Case("2,1", 23, 4), "chainer": Case("2,1", 26, 3)}  # Chaine
 # Where all images of a rank are one batch, no step depends on their order; where not, an epoch has several steps, and an odd batch.
 ONE_BATCH, SEVERAL = (Run("from_scratch.py", 3, nodes=2, replaced=("SIZE = 2, 32, 0.02, 64", f"SIZE = 2, {size}, 0.02, 16")) for size in (8, 3))
 ACCURACY = Run("mpi_accuracy.py", 4, mpi=True, printed=".")
-MANY_ALIKE = ACCURACY._replace(replaced=("10 * (comm.rank + 1), 60 + 10 * comm.rank", "10_000 * (1 + comm.rank % 2), 30_000"))
+MANY_ALIKE = ACCURACY._replace(replaced=("10 * (comm.rank + 1), 60 + 10 * comm.rank", "10_000 * (1 + comm.rank // 3), 30_000"))
 RUNS = {"mpi_accuracy.py": ACCURACY, "from_scratch.py": ONE_BATCH}
 OF_GAP = {
     ("mpi_accuracy.py", "mpi_accuracy"): (ACCURACY, MANY_ALIKE),
