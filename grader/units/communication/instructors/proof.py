@@ -52,7 +52,7 @@ TWO_WORKERS = Run("train_parameter_server.py", 3, (IMAGES + " --method synchrono
 CNTK = RUNS["pytorch/train_cntk.py"]
 RESTARTS = RUNS["pytorch/train_restarts.py"]
 RESTARTS_OF_BUCKETS = RESTARTS._replace(
-    options=tuple(f"{FILES.replace('-e 1', f'-e {epochs}')} --every 4 --noise 60" for epochs in (1, 2)),
+    options=tuple(f"{epochs} --every 4 --noise 60" for epochs in (FILES, TWO_EPOCHS)),
     replaced=("find_unused_parameters=True", "find_unused_parameters=True, bucket_cap_mb=0.001"),
 )
 START = "    start = time.perf_counter()\n"
