@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from pathlib import Path
 
 DISK_IS_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "iostream error")  # the last is what torch.save says
@@ -108,8 +109,19 @@ def run(app, package):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and background jobs have it
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    sys.unraisablehook = _end_again
     try:
         app(prog_name=f"python -m {package}")
     except OneSentence as error:
         print(f"{package} {sys.argv[1]}: {error}", file=sys.stderr)
         sys.exit(error.status)
+
+
+def _end_again(ignored):
+    """Python ignores what is raised in `__del__` and in a weak reference's callback. A signal that came there ends the program a moment later."""
+    if isinstance(ignored.exc_value, SystemExit) and threading.current_thread() is threading.main_thread():
+        status = ignored.exc_value.code
+        signal.signal(signal.SIGALRM, lambda number, frame: sys.exit(status))
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+    else:
+        sys.__unraisablehook__(ignored)

@@ -1,6 +1,9 @@
 """Which sentence stands for an error."""
 
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -37,3 +40,25 @@ def test_what_ctrl_c_interrupts_is_told_as_ctrl_c_unless_it_says_more_itself(fai
     with pytest.raises(BaseException) as raised:
         fails()
     assert type(in_a_sentence(raised.value)) is expected
+
+
+GOES_ON = """
+import os, signal, time
+from handson.errors import run
+
+class Left:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+def app(prog_name):
+    left = Left()
+    del left
+    time.sleep(60)
+
+run(app, "handson")
+"""
+
+
+def test_a_signal_ends_a_command_where_python_ignores_exceptions_too():
+    done = subprocess.run([sys.executable, "-c", GOES_ON], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, "")
