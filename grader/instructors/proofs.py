@@ -1,7 +1,8 @@
 """What a unit's instructors/proof.py says: how its known answers are proved right or wrong, by tests/bench/proof_*.py. All of it may be missing.
 
 INPUTS    {gap of the notebook: function(chance) -> the arguments of a call, by name}; other gaps get those that their check draws
-WHOLE     gaps of the notebook that are functions whose results must be of type int, or lists of such
+MEASURED  {name: a value of its kind} of what the notebook measures, and predictions may follow from
+WHOLE     gaps of the notebook whose numbers are counts: a function's must be of type int, or lists of such
 EXPECTED  {prediction: the range (lowest, highest) of what one can reasonably expect}
 NAMED     {prediction: the names of which it has each once, in any order}
 CASES     {track: the Case that the training script of this track runs with}
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 from handson.files import COURSE
 
-NOTHING = {"INPUTS": {}, "WHOLE": (), "EXPECTED": {}, "NAMED": {}, "CASES": {}, "RUNS": {}, "OF_GAP": {}, "DIVIDED": (), "RANDOM": ()}
+NOTHING = {"INPUTS": {}, "MEASURED": {}, "WHOLE": (), "EXPECTED": {}, "NAMED": {}, "CASES": {}, "RUNS": {}, "OF_GAP": {}, "DIVIDED": (), "RANDOM": ()}
 
 
 class Case(NamedTuple):

@@ -40,6 +40,7 @@ MEASURED = (
 )  # fmt: skip
 SHOWN = ("bottleneck", "slow_rank", "collectives")  # choices: a profile shows what is right
 BEFORE = {"bottleneck": "slow_loading.py", "prediction_faster": "slow_loading.py", "slow_rank": "uneven_work.py", "collectives": "waiting_every_step.py"}
+WORD = re.compile(r"\b(?!\d+\b(?!-))\w+(?:-\w+)*")  # not a number in front of one
 SLOW = {"slow_loading.py": "--epoch 4 --size 128", "uneven_work.py": "--epoch 2 --size 128", "waiting_every_step.py": "--epoch 2 --size 32"}
 
 
@@ -99,7 +100,8 @@ def _function(unit, gap, code):
 
 
 def _value(unit, gap, code, profiles):
-    return _run(unit, gap, {gap: code}, before=profiles.get(BEFORE.get(gap))).get(gap, "never assigned")
+    measured = of_unit(unit, "MEASURED") | {"before": profiles.get(BEFORE.get(gap))}
+    return _run(unit, gap, {gap: code}, **measured).get(gap, "never assigned")
 
 
 def _run(unit, gap, filled, **more):
@@ -176,14 +178,15 @@ def _plain(value):
 def _wrong_value(unit, gap, value, profiles):
     """None where a prediction can be expected, or a part or count is what the profile shows; else a sentence."""
     if gap in of_unit(unit, "EXPECTED"):
-        low, high = of_unit(unit, "EXPECTED")[gap]
-        fits = isinstance(value, Real) and not isinstance(value, bool) and low <= value <= high
-        return None if fits else f"{gap} is {value!r}, where a number from {low:g} to {high:g} can be expected"
+        (low, high), whole = of_unit(unit, "EXPECTED")[gap], gap in of_unit(unit, "WHOLE")
+        fits = isinstance(value, Real) and not isinstance(value, bool) and low <= value <= high and not (whole and value % 1)
+        return None if fits else f"{gap} is {value!r}, where a {'whole ' * whole}number from {low:g} to {high:g} can be expected"
     if gap in of_unit(unit, "NAMED"):
-        names, named = of_unit(unit, "NAMED")[gap], re.findall(r"\w+(?:-\w+)*", value) if isinstance(value, str) else []
+        names, named = of_unit(unit, "NAMED")[gap], WORD.findall(value.lower()) if isinstance(value, str) else []
         return None if sorted(named) == sorted(names) else f"{gap} is {value!r}, which does not name each of {', '.join(names)} once"
     right = shown_by_profile(gap, profiles)
-    return None if type(value) is type(right) and value == right else f"{gap} is {value!r}; the profile shows {right!r}"
+    same = type(value) is type(right) and (value.lower() if isinstance(value, str) else value) == right
+    return None if same else f"{gap} is {value!r}; the profile shows {right!r}"
 
 
 def shown_by_profile(gap, profiles):
