@@ -77,7 +77,8 @@ def submit(unit, code, folder, options=SHORT):
         _run(place, "qdel", job)
         return {"it never runs": facts.get("comment", f"state {facts['job_state']}")}
     if not (place / "nodefile").exists():
-        return {"it is ended": (place / "job.out").read_text().splitlines()[-1] if (place / "job.out").exists() else "without output"}
+        told = (place / "job.out").read_text().splitlines() if (place / "job.out").exists() else []
+        return {"it is ended": told[-1] if told else "without a word"}
     nodes = collections.Counter((place / "nodefile").read_text().split())
     return {
         "queue": facts["queue"],

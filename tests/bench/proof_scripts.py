@@ -251,7 +251,7 @@ def epochs(noted):
 
 def facts(gap, notes):
     """What has to be as with the solution for an answer to `gap` to be right: what -> value."""
-    found = {"failure": notes["failure"], "GPU ids": {rank: values(noted, "gpu")[-1:] for rank, noted in ranks(notes)}}
+    found = {"failure": notes["failure"], "GPU ids": {rank: list(dict.fromkeys(values(noted, "gpu"))) for rank, noted in ranks(notes)}}
     ends = {rank: values(noted, "end") or [{}] for rank, noted in ranks(notes)}
     for what in "images", "throughput * seconds", *["all steps are in the seconds"] * (gap == "step"):
         found[what] = {rank: end[-1].get(what) for rank, end in ends.items()}

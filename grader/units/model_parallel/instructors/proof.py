@@ -36,9 +36,31 @@ RUNS = {
 }
 
 MESH = RUNS["pytorch/mesh.py"]
+PRODUCTS = RUNS["pytorch/products.py"]
+OF_THREE = PRODUCTS._replace(  # ranks, which don't divide 64
+    ranks=3, nodes=1, options=(PRODUCTS.options[0] + " --width 12 --heads 3",), replaced=("    model = products", """
+    for block in list(whole)[1:-1]:
+        block.mlp.up, block.mlp.down = torch.nn.Linear(12, 64), torch.nn.Linear(64, 12)
+    model = products"""),
+)  # fmt: skip
+SHARED = PRODUCTS._replace(replaced=("    replica = of_ranks", """
+    def shift(part, tokens):  # by something that gets the same gradient, later than `tokens` does
+        return tokens[0] + part.by,
+
+    for block in list(model)[1:-1]:
+        part, block.mlp.factor = block.mlp.part, torch.nn.Parameter(torch.ones(()))
+        block.mlp.register_forward_pre_hook(lambda mlp, tokens: setattr(mlp.part, "by", tokens[0].detach() * mlp.factor))
+        part.register_forward_pre_hook(shift)
+        part.register_forward_hook(lambda part, tokens, term: term.tanh())  # which needs its result for the gradient
+    replica = of_ranks"""))  # fmt: skip
 PIPELINE = RUNS["pytorch/pipeline.py"]
 OF_GAP = {
     ("pytorch/mesh.py", "mesh"): (MESH, MESH._replace(ranks=2, nodes=1)),  # as many nodes as ranks on each hide which is which
+    ("pytorch/mesh.py", "sampler"): (MESH, MESH._replace(ranks=6)),
+    ("pytorch/products.py", "columns"): (PRODUCTS, OF_THREE),
+    ("pytorch/products.py", "rows"): (PRODUCTS, OF_THREE),
+    ("pytorch/products.py", "enter_backward"): (PRODUCTS, SHARED),
+    ("pytorch/products.py", "leave_forward"): (PRODUCTS, SHARED),
     ("pytorch/pipeline.py", "backward"): (PIPELINE, PIPELINE._replace(options=(OF_5_LAYERS + "1f1b --micro-batches 12",))),  # of which few are held
 }
 DIVIDED = ("my_layers",)
