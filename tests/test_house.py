@@ -87,7 +87,7 @@ class House:
     def make(self, *words, **variables):
         """The exit status of a `make`, and what it printed; the sentence alone where there is one."""
         process = self.start(*words, **variables)
-        out, errors = process.communicate(timeout=240)
+        out, errors = process.communicate(timeout=500)
         sentences = re.findall(r"^setup_environment\.sh: (.*)$", errors, re.MULTILINE)
         return process.returncode, sentences[0] if sentences else out + errors
 

@@ -70,7 +70,7 @@ pytestmark = pytest.mark.slow
 def run(code, place):
     """What the code finds in a process of its own."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(place), str(place.parent)])}
-    done = subprocess.run([sys.executable, "-c", f"{code}\nprint(json.dumps(found))"], env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run([sys.executable, "-c", f"{code}\nprint(json.dumps(found))"], env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

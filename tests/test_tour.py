@@ -53,7 +53,7 @@ class Tour:
         environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "HANDSON_PBS_HOME": str(pbs), "CUDA_VISIBLE_DEVICES": ""}
         command = [sys.executable, "-m", "handson", "tour", "-o", folder, "--track", "pytorch", "--options", OPTIONS]
         self.before = solutions()
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500)
         self.folder, self.status, self.out, self.errors = folder, done.returncode, done.stdout, done.stderr
 
     def output(self, task):

@@ -20,7 +20,7 @@ SCRIPT = next(part for part in UNITS[UNIT] if part.file.endswith(".sh"))  # its 
 GAP = SCRIPT.checks[0].gap
 HOSTILE = "<img src=x onerror=document.title='hacked'>"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

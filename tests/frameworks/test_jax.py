@@ -14,7 +14,7 @@ from forked import Script, together
 from handson.pytorch.model import ConvNet
 from handson.training import data
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 FOLDER = oracle.SOLUTIONS.parent / "jax"
 SIZE, EPOCHS, TOTAL, RATE, TEST = 64, 2, 8, 0.01, 9
 

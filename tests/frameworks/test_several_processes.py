@@ -10,7 +10,7 @@ import oracle
 import pytest
 from forked import together
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 def addresses(number):

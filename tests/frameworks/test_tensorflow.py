@@ -73,5 +73,5 @@ def test_the_students_loop_makes_the_steps_of_one_big_batch_also_where_it_is_sho
 
 
 def test_nothing_is_printed_by_the_import():
-    done = subprocess.run([sys.executable, "-c", "from handson.tensorflow import keras, tf; tf.constant(1)"], capture_output=True, text=True, timeout=250)
+    done = subprocess.run([sys.executable, "-c", "from handson.tensorflow import keras, tf; tf.constant(1)"], capture_output=True, text=True, timeout=500)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -9,7 +9,7 @@ import pytest
 from forked import Script
 from oracle import SOLUTIONS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 WORDS = ("-e", "1", "--size", "32", "-o", "out")
 MULTI_WORKER, PARAMETER_SERVER = "train_cifar_multi_worker.py", "train_cifar_parameter_server.py"
 

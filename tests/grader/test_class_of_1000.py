@@ -93,7 +93,7 @@ def test_no_death_loses_or_changes_a_result(undisturbed, handed_in, tmp_path):
         wait_until(lambda: finished(out) > 0.7 * STUDENTS or graders[-1].poll() is not None, "0.7 of the class", LIMIT)
         for controller in below(graders[-1], "ipyparallel.controller")[:1]:
             controller.kill()
-        said, _ = graders[-1].communicate(timeout=240)
+        said, _ = graders[-1].communicate(timeout=500)
         assert graders[-1].returncode == 0
         left = int(re.search(r"(\d+) of \d+ units to grade", said)[1])
         assert "controller has ended" in said and 0 < left < 0.6 * STUDENTS, said

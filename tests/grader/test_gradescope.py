@@ -57,7 +57,7 @@ def test_a_submission_is_graded_in_gradescopes_folders(autograder):
     path.parent.mkdir(parents=True)
     path.write_text(solved(JOB))
     environment = os.environ | {"PYTHONPATH": str(autograder / "source/course")}  # as if setup.sh had installed the course
-    done = subprocess.run([autograder / "run_autograder"], cwd=autograder, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([autograder / "run_autograder"], cwd=autograder, env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     results = gradescopes((autograder / "results/results.json").read_text())
     passed = [test for test in results["tests"] if test.get("status") == "passed"]

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, sandbox_runs.needs_strong]
 def runs():
     script = Path(__file__).with_name("sandbox_training.py")
     environment = {**os.environ, "PYTHONPATH": str(script.parent.parent.parent)}
-    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=200, env=environment)
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=500, env=environment)
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)
 

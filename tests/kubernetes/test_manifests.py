@@ -167,7 +167,7 @@ def test_checkov_finds_nothing_that_is_not_explained(manifests, tmp_path):
         (tmp_path / f"{site}-{part}.yaml").write_text(yaml.safe_dump_all(shown))
     (tmp_path / "Dockerfile").write_text((COURSE / "containers/Containerfile").read_text())
     command = [CHECKOV, "--config-file", COURSE / "jobs/kubernetes/checkov.yaml", "--directory", tmp_path, "--output", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     for report in json.loads(done.stdout):
         assert not report["results"]["failed_checks"] and report["summary"]["passed"] > 50, [check["check_id"] for check in report["results"]["failed_checks"]]
 

@@ -48,7 +48,7 @@ def started(tmp_path, keys):
     return start
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize(
     ("part", "track", "first"),
     [("torchrun", "pytorch", "torchrun-0"), ("mpi", "chainer", "mpi-0"), ("mpijob", "pytorch", "mpijob-launcher"), ("mpijob", "chainer", "mpijob-launcher")],
@@ -64,7 +64,7 @@ def test_four_ranks_in_two_pods_train_as_a_job_of_pbs_does(started, tmp_path, ke
     assert private not in log and not [path for path in (tmp_path / "claim").rglob("*") if path.is_file() and private.encode() in path.read_bytes()]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize(
     ("befall", "options", "sentence"),
     [
@@ -89,7 +89,7 @@ def test_a_lost_pod_of_torchrun_ends_the_training_with_a_sentence(started, befal
     assert told == f"ended in pod {other} with status 137; it was killed: AGAIN"
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize(
     ("befall", "reason"), [(pods.fall_silent, "mpi-1.mpi: .* not responding"), (pods.kill, "mpi-1.mpi: the connection to it broke")]
 )
@@ -110,7 +110,7 @@ def _shown(name, status, when):
     return {"metadata": {"name": name}, "status": {"phase": "Failed", "containerStatuses": [ended]}}
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1000)
 def test_a_launcher_without_its_worker_says_so_in_a_sentence(started):
     with started("mpi", "pytorch", LIMIT="3") as processes:
         pods.kill(processes["mpi-1"])

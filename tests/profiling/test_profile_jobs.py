@@ -36,7 +36,7 @@ def test_a_job_leaves_profile_and_result_in_one_folder(tmp_path):
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "HANDSON_PBS_HOME": str(tmp_path / "pbs")}
     variables = "TRACK=chainer,PROFILE=--skip 3 --steps 4,OPTIONS=--epoch 1 --size 16"
     command = ["qsub", "-W", "block=true", "-j", "oe", "-v", variables, "run_multi_gpu_profile.sh"]
-    done = subprocess.run(command, cwd=tmp_path / "02_multi_gpu", env=environment, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, cwd=tmp_path / "02_multi_gpu", env=environment, capture_output=True, text=True, timeout=500)
     [out] = (tmp_path / "02_multi_gpu").glob("multi_gpu_profile.o*")
     assert done.returncode == 0, done.stderr + out.read_text()
     assert "Recorded 4 steps" in out.read_text() and "Throughput: " in out.read_text()
