@@ -33,6 +33,7 @@ LONGEST = (  # these begin, in this order
 # Threads that wait for work sleep. By itself libgomp lets them spin, on cores that several processes of tests share: half of what PyTorch takes there.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # the same for NumPy's: half of what its import takes
+os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")  # and ranks of MPICH sleep between two looks: else one that waits takes a whole core
 
 os.environ["MPIEXEC_PORT_RANGE"] = launcher.on_this_host()["MPIEXEC_PORT_RANGE"]  # other tests' servers end, and their clients look for them
 

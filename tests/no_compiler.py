@@ -7,7 +7,8 @@ place. All other tests and the tour have PyTorch as it comes.
 A third of what remains goes into what only tensors without data need: operators that compute nothing but shapes. They are left out, too, until
 something in USE_SHAPES is imported. (Without them, such an operator says that it is not implemented.)
 
-Garbage is collected seldom, since what modules make as they load is none: another 6 %.
+Garbage is collected seldom, since what modules make as they load is none: another 6 %. And MPICH's ranks sleep between two looks for a
+message: by themselves they look all the time, on cores that others need to compute (conftest.py).
 """
 
 import functools
@@ -15,6 +16,7 @@ import gc
 import importlib
 import importlib.abc
 import importlib.util
+import os
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -98,3 +100,4 @@ def forget(names):
 
 sys.meta_path.insert(0, FINDER)
 gc.set_threshold(100_000)
+os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
