@@ -30,15 +30,13 @@ LOOK = '\ncp "$PBS_NODEFILE" nodefile\necho "$OMP_NUM_THREADS" >threads\n'  # ad
 def measure(folder):
     """Rows (what, value, target)."""
     os.environ["HANDSON_PBS_HOME"] = str(folder / "pbs")
-    rows = []
     for unit in scripts():
-        right, wrong = ([one["code"] for one in answers if one["gap"] == GAP] for answers in reversed(known(unit, None)))
         given = wanted(unit, folder)
-        refused = [found for code in right if (found := difference(given, submit(unit, code, folder)))]
-        passed = [code for code in wrong if not difference(given, submit(unit, code, folder))]
-        rows.append((f"{unit}: right job scripts that get what they should", len(right) - len(refused), len(right)))
-        rows.append((f"{unit}: wrong job scripts shown by a number", len(wrong) - len(passed), len(wrong)))
-    return rows
+        for kind, answers in zip(("wrong", "right"), known(unit, None)):
+            answers = [one for one in answers if one["gap"] == GAP]
+            shown = [one for one in answers if bool(difference(given, submit(unit, one["code"], folder))) == (kind == "wrong")]
+            yield f"{unit}: {kind} job scripts that get {'something else' if kind == 'wrong' else 'what they should'}", len(shown), len(answers)
+            yield from ((f"    not shown: {one['name']}", "", "") for one in answers if one not in shown)
 
 
 def scripts():

@@ -1,6 +1,16 @@
 """For the tests of the other systems: TensorFlow in this process, with four virtual devices."""
 
+import tempfile
+
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary():
+    """The folder for temporary files of other processes: those that are killed leave what TensorFlow and torchrun have written there."""
+    with tempfile.TemporaryDirectory(prefix="frameworks-", ignore_cleanup_errors=True) as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        yield
 
 
 @pytest.fixture(scope="session")

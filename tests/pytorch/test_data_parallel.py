@@ -80,7 +80,7 @@ def test_replicas_are_in_threads_and_the_first_ones_statistics_are_kept():
 @pytest.mark.slow
 def test_its_script_leaves_a_result_for_the_table(tmp_path):
     words = ["-e", "1", "--size", "32", "-b", "64", "-g", "0,1", "-o", str(tmp_path / "out")]
-    done = subprocess.run([sys.executable, SCRIPT, *words], env=os.environ | QUICK_START, capture_output=True, text=True, timeout=200, cwd=tmp_path)
+    done = subprocess.run([sys.executable, SCRIPT, *words], env=os.environ | QUICK_START, capture_output=True, text=True, timeout=500, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "# GPUs: 2" in done.stdout and "Throughput: " in done.stdout
     run = results.read(tmp_path / "out")

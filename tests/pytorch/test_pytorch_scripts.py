@@ -87,7 +87,7 @@ def test_without_its_gaps_a_script_is_still_python(script):
 def run_with_torchrun(task, out, *words):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", SOLUTIONS[task], "-o", out, *words]
     environment = os.environ | QUICK_START | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run([str(word) for word in command], cwd=out, env=environment, capture_output=True, text=True, timeout=200)
+    return subprocess.run([str(word) for word in command], cwd=out, env=environment, capture_output=True, text=True, timeout=500)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ def test_a_rehearsal_leaves_a_run_to_predict_from(tmp_path, options):
     one = a_run(tmp_path, 1)
     command = ["mpiexec", "-n", "2", sys.executable, "-m", "handson", "rehearse", one, "--steps", "6", "--parameters", "7000000", "-o", tmp_path / "two", *options]
     environment = os.environ | {"PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0 and "2 workers that sleep" in done.stdout, done.stderr
     found, _, _ = runs.read([one, tmp_path / "two"])
     run = found[1]
