@@ -132,9 +132,13 @@ def test_a_held_job_starts_when_it_is_released(pbs):
 
 
 def test_a_job_with_a_time_waits_for_it(pbs):
-    moment = time.time() + 2
-    job_id = pbs.submit("-a", time.strftime("%Y%m%d%H%M.%S", time.localtime(moment)), pbs.script("echo out\n"))
+    def at(moment):
+        return "-a", time.strftime("%Y%m%d%H%M.%S", time.localtime(moment))
+
+    job_id = pbs.submit(*at(time.time() + 3600), pbs.script("echo out\n"))
     assert pbs.full(job_id)["job_state"] == "W"
+    moment = time.time() + 1
+    assert pbs("qalter", *at(moment), job_id).returncode == 0
     pbs.finish(job_id)
     assert time.time() >= int(moment)
 
