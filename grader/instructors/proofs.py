@@ -21,11 +21,15 @@ NOTHING = {"INPUTS": {}, "MEASURED": {}, "WHOLE": (), "EXPECTED": {}, "NAMED": {
 
 
 class Case(NamedTuple):
-    """What the scripts of a unit run with: the images don't divide, so that shards and last batches are uneven."""
+    """What the scripts of a unit run with: the images don't divide, so that shards and last batches are uneven.
+
+    more_images: as many in a run whose ranks don't have equally many full batches, where right answers may differ in what they train on.
+    """
 
     gpus: str
     images: int
     batchsize: int
+    more_images: int = 0
 
 
 class Run(NamedTuple):

@@ -87,9 +87,9 @@ class Script:
     def __init__(self, folder, file, track):
         self.folder, self.file, self.track, self.unit = folder, file, track, file.split("/")[1][3:]
         self.case, self.texts = of_unit(self.unit, "CASES")[track], 0
-        for name, test_images in ("data", 5), ("few", 2):  # 2 are fewer than the ranks
-            watched_script.write_images(folder / f"{name}.npz", self.case.images, test_images)
-        self.solution = self.see([({}, sorted({*self.runs("evaluator"), *self.runs("split"), *self.runs("optimizer"), *self.runs("losses")}))])[0]
+        for name, images, test_images in ("data", self.case.images, 5), ("few", self.case.images, 2), ("more", self.case.more_images, 5):
+            watched_script.write_images(folder / f"{name}.npz", images, test_images)  # 2 are fewer than the ranks
+        self.solution = self.see([({}, sorted({run for gap in gaps.answers((ROOT / file.replace("exercises", "solutions")).read_text()) for run in self.runs(gap)}))])[0]
         if failures := [f"{run}: {notes['failure']}" for run, notes in self.solution.items() if notes["failure"] and run != "without numbers"]:
             sys.exit(f"tests.bench.proof_scripts: the solution of {file} itself does not run {', '.join(failures)}")
 
@@ -101,6 +101,10 @@ class Script:
             "resumed": ["3", "--resume", f"{self.folder}/{self.texts}/from the start/snapshot_epoch_1"],
             "with 2 test images": ["1", "--dataset", f"{self.folder}/few.npz"],
             "with another seed": ["2", "--seed", "4"],
+            "with more images": ["2", "--dataset", f"{self.folder}/more.npz"],
+            "on one node": ["1"],
+            "with a GPU named twice": ["1", "-g", "2,2"],
+            "not by torchrun": ["1"],
             "with double buffering": ["2", "--double-buffering"],
             "without numbers": ["1", "-g", self.case.gpus[0]],
         }[run]
@@ -109,8 +113,15 @@ class Script:
         """The names of the runs that show what a gap does."""
         which = {"resumed": self.unit != "profiling", "with 2 test images": gap == "evaluator", "with another seed": gap in (*DEALS, "shuffle")}
         which["without numbers"] = gap == "losses" and self.unit == "profiling"
+        which["with more images"] = self.case.more_images and gap in (*DEALS, "shuffle", "throughput")
+        if (self.unit, self.track) == ("multi_node", "pytorch"):
+            which |= {"on one node": gap == "evaluator", "with a GPU named twice": gap == "device", "not by torchrun": gap == "device"}
         which["with double buffering"] = gap == "optimizer" and (self.unit, self.track) == ("multi_node", "chainer")
         return ["from the start", *(run for run, asked in which.items() if asked)]
+
+    def nodes(self, run):
+        """Of the ranks of one of the `runs`."""
+        return ("a",) if self.unit != "multi_node" else ("a", "a") if run == "on one node" else NODES
 
     def differences(self, answers):
         """How each of the `answers` differs from the solution, in words."""
@@ -120,9 +131,11 @@ class Script:
     def compare(self, gap, seen):
         """Sentences about what differs from the solution in what was `seen` (run -> notes)."""
         for run, notes in seen.items():
-            mine, right = (steps_alone(of) if run == "without numbers" else facts(gap, of) for of in (notes, self.solution[run]))
+            shown = {"without numbers": steps_alone, "with more images": shared_out}.get(run, facts)
+            mine, right = shown(gap, notes), shown(gap, self.solution[run])
+            as_right = counts_of_steps(notes) if gap == "throughput" else {}
             for what, value in right.items():
-                if not alike(mine.get(what), value):
+                if not alike(mine.get(what), value) and not alike(mine.get(what), as_right.get(what, value)):
                     yield f"{run}: {mine.get('failure') or difference(what, mine.get(what), value)}"
                     break
         if "with another seed" in seen and not any(notes["failure"] for notes in seen.values()):
@@ -149,13 +162,14 @@ class Script:
         if (self.unit, self.track) == ("multi_node", "chainer"):
             run_in_mpi([job for of_text in jobs for job in of_text.values()], self.folder / "jobs.json")
         else:
-            for job in (job for of_text in jobs for job in of_text.values()):
-                run_in_processes(self.track, NODES if self.unit == "multi_node" else ("a",), *job)
+            for name, job in (one for of_text in jobs for one in of_text.items()):
+                run_in_processes(self.track, self.nodes(name), *job, by_torchrun=name != "not by torchrun")
         return [{run: notes(Path(output)) for run, (_, _, output) in of_text.items()} for of_text in jobs]
 
 
-def run_in_processes(track, nodes, script, options, output):
-    """Run a script as torchrun does, a rank for each of the `nodes`; a single rank is a process without a launcher."""
+def run_in_processes(track, nodes, script, options, output, by_torchrun=True):
+    """Run a script as torchrun does, a rank for each of the `nodes`; a single rank is a process without a launcher. by_torchrun: with the
+    variables that only torchrun sets."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*PRELOADED])
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -163,7 +177,9 @@ def run_in_processes(track, nodes, script, options, output):
     launcher = {"WORLD_SIZE": str(len(nodes)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} if len(nodes) > 1 else {}
     ranks = []
     for rank, node in enumerate(nodes):
-        environment = launcher | {"HANDSON_NODE": node} | ({"RANK": str(rank), "LOCAL_RANK": str(nodes[:rank].count(node))} if launcher else {})
+        environment = launcher | {"HANDSON_NODE": node} | ({"RANK": str(rank)} if launcher else {})
+        if launcher and by_torchrun:
+            environment["LOCAL_RANK"] = str(nodes[:rank].count(node))
         ranks.append(context.Process(target=watched_script.main_of_process, args=(track, script, options, output, environment)))
         ranks[-1].start()
     end = time.monotonic() + LIMIT
@@ -270,6 +286,8 @@ def facts(gap, notes):
         found["results"] = {rank: len(values(noted, "report")) for rank, noted in ranks(notes)}
     if gap == "replica":
         found["names in snapshots"] = {rank: values(noted, "names") for rank, noted in ranks(notes)}
+    if gap == "updater":
+        found["batches sent to the device"] = {rank: batches_sent(noted) for rank, noted in ranks(notes)}
     if gap == "devices":
         found["devices"] = {rank: values(noted, "devices") for rank, noted in ranks(notes)}
     if gap == "loader":
@@ -283,7 +301,22 @@ def facts(gap, notes):
     return found
 
 
-def steps_alone(notes):
+def counts_of_steps(notes):
+    """What the gap `throughput` may count as well: the images of all steps, of which the last one takes some of another epoch."""
+    count = sum(len(batch) for _, noted in ranks(notes) for batch in values(noted, "train"))
+    reported = {rank: float(count) if any("images" in end for end in values(noted, "end")) else None for rank, noted in ranks(notes)}
+    return {"images": reported, "throughput * seconds": reported, "printed": [str(count)]}
+
+
+def shared_out(gap, notes):
+    """What ranks have in common that don't have equally many full batches: all make as many steps, and no image is left out for good."""
+    steps = {len(values(noted, "train")) for _, noted in ranks(notes)}
+    found = {"failure": notes["failure"], "images of all ranks": len({*sum(shards(notes), [])}), "all ranks make as many steps": len(steps) == 1}
+    counted = facts(gap, notes) if gap == "throughput" else {}
+    return found | {what: counted[what] for what in ("images", "throughput * seconds") if counted}
+
+
+def steps_alone(gap, notes):
     """How far a run comes whose network has no numbers, and how many of its threads fail."""
     return {what: {rank: len(values(noted, name)) for rank, noted in ranks(notes)} for what, name in (("steps", "operation"), ("threads that fail", "fails"))}
 
@@ -341,6 +374,17 @@ def wrong_totals(notes):
         return []
     taken = zip(*(map(len, values(noted, "train")) for _, noted in ranks(notes)))
     return [any(sum(step) != totals[0][index % len(totals[0])] for totals in first) for index, step in enumerate(taken)]
+
+
+def batches_sent(noted):
+    """How many training batches were sent to the device of the gap `device`, before they went through the network."""
+    sent = count = 0
+    for what, _ in noted:
+        if what == "sent":
+            sent = 1
+        elif what in ("train", "test"):
+            sent, count = 0, count + sent * (what == "train")
+    return count
 
 
 def waits(noted):

@@ -131,9 +131,37 @@ def watch(of_track):
         from handson.chainer import updaters
         from handson.chainer.model import ConvNet
 
+        watch_device()
         before(updaters.MultiprocessParallelUpdater, "__init__", lambda *arguments, devices=(), **named: note("devices", named_ids(devices)))
         before(chainer.links.Classifier, "forward", lambda classifier, images, labels: note("labels", labels.tolist()))
         before(ConvNet, "forward", lambda network, images: forward(network, images, bool(chainer.config.train)))
+
+
+def watch_device():
+    """Let Chainer's device be the CPU under the id of a GPU, and note which images are sent to it."""
+    import chainer
+    from chainer.dataset import convert
+
+    from handson.chainer import devices
+
+    class Device(chainer.backend.CpuDevice):
+        name, number = "@watched", 7
+
+        def send(self, arrays):
+            if getattr(arrays, "ndim", 0) == 4 and arrays.shape[-1] >= 8:  # kernels are smaller
+                note("sent", len(arrays))
+            return super().send(arrays)
+
+    def get_device(named):
+        return Device() if named in (Device.name, Device.number) else found(named)
+
+    def call(converter, batch, device):
+        return converter(batch, Device.number) if isinstance(device, Device) and not isinstance(converter, convert.Converter) else called(converter, batch, device)
+
+    use, found, called = devices.use, chainer.get_device, convert._call_converter
+    devices.use = lambda gpu: use(gpu) and Device()
+    chainer.get_device = chainer.backend.get_device = get_device
+    convert._call_converter = call
 
 
 def watch_torch():

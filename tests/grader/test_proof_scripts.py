@@ -4,7 +4,7 @@ from grader import exercises, gaps
 from grader.course import UNITS
 from grader.instructors.proofs import of_unit
 from tests.bench import proof_scripts
-from tests.bench.proof_scripts import alike, facts, ranges, steps_alone, waits
+from tests.bench.proof_scripts import alike, counts_of_steps, facts, ranges, shared_out, steps_alone, waits
 
 
 def run(**noted):
@@ -75,9 +75,26 @@ def test_images_that_are_scaled_a_second_time_are_seen():
     assert (once, again) == (0, 1)
 
 
+def test_images_of_all_steps_may_be_counted_and_no_other_number():
+    def counted(images):
+        batches = [["train", [0, 1]], ["train", [2, 0]]]  # an epoch of three images, and the first of the next
+        return run(rank0=[*batches, ["end", {"images": images, "throughput * seconds": images, "parameters": []}]], rank1=[*batches, ["end", {"parameters": []}]])
+
+    for images, right in (8.0, True), (6.0, False), (4.0, False):
+        found, as_right = facts("throughput", counted(images) | {"printed": []}), counts_of_steps(counted(images))
+        assert all(alike(found[what], as_right[what]) for what in ("images", "throughput * seconds")) == right
+
+
+def test_an_image_that_is_left_out_for_good_and_ranks_with_more_steps_are_seen():
+    right = shared_out("shuffle", run(rank0=trained_on([3, 0], [4]), rank1=trained_on([1], [2])))
+    assert alike(shared_out("shuffle", run(rank0=trained_on([1, 3], [0]), rank1=trained_on([2], [4]))), right)
+    assert not alike(shared_out("shuffle", run(rank0=trained_on([3, 0], [3]), rank1=trained_on([1], [2]))), right)
+    assert not alike(shared_out("shuffle", run(rank0=trained_on([3, 0], [4]), rank1=trained_on([1, 2]))), right)
+
+
 def test_a_step_that_needs_a_number_is_the_last_one_where_there_are_none():
     step = ["operation", "step"]
-    to_the_end, fetched, in_a_thread = (steps_alone(run(rank0=noted)) for noted in ([step, step], [step], [step, ["fails", "no number"], step]))
+    to_the_end, fetched, in_a_thread = (steps_alone("losses", run(rank0=noted)) for noted in ([step, step], [step], [step, ["fails", "no number"], step]))
     assert len({str(one) for one in (to_the_end, fetched, in_a_thread)}) == 3
 
 
