@@ -56,7 +56,7 @@ SHARED = PRODUCTS._replace(replaced=("    replica = of_ranks", """
 PIPELINE = RUNS["pytorch/pipeline.py"]
 OF_GAP = {
     ("pytorch/mesh.py", "mesh"): (MESH, MESH._replace(ranks=2, nodes=1)),  # as many nodes as ranks on each hide which is which
-    ("pytorch/mesh.py", "sampler"): (MESH, MESH._replace(ranks=6)),
+    ("pytorch/mesh.py", "sampler"): (MESH, MESH._replace(ranks=6, options=(OF_4 + "data-inside --dropout 0",))),  # three parts of the images
     ("pytorch/products.py", "columns"): (PRODUCTS, OF_THREE),
     ("pytorch/products.py", "rows"): (PRODUCTS, OF_THREE),
     ("pytorch/products.py", "enter_backward"): (PRODUCTS, SHARED),
