@@ -18,18 +18,20 @@ import tomllib
 from pathlib import Path
 
 from grader.instructors.known_answers import known, solved
+from handson.pbs.resources import parse_size, parse_time
 from handson.training.results import ResultError, read
 from tests.bench.runs import LIMIT, ROOT
 
 SHORT = "--size 32 --epoch 1"
 GAP = "resources"
+TAKEN = ("kb of memory", "s of CPU time")
 DELIVERY = 10  # seconds from a job's end until its output must be there, unless a script asks for it to be kept or removed
 LOOK = '\ncp "$PBS_NODEFILE" nodefile\necho "$OMP_NUM_THREADS" >threads\n'  # added to a script's end
 
 
 def measure(folder):
     """Rows (what, value, target)."""
-    os.environ["HANDSON_PBS_HOME"] = str(folder / "pbs")
+    _begin(folder)
     for unit in scripts():
         given = wanted(unit, folder)
         for kind, answers in zip(("wrong", "right"), known(unit, None)):
@@ -37,6 +39,13 @@ def measure(folder):
             shown = [one for one in answers if bool(difference(given, submit(unit, one["code"], folder))) == (kind == "wrong")]
             yield f"{unit}: {kind} job scripts that get {'something else' if kind == 'wrong' else 'what they should'}", len(shown), len(answers)
             yield from ((f"    not shown: {one['name']}", "", "") for one in answers if one not in shown)
+
+
+def _begin(folder):
+    """Have a PBS of its own, as the local one, but for jobs that name no queue: the lecture's is not the first."""
+    site = (ROOT / "jobs/sites/local.toml").read_text().replace('queue = "lecture"', 'queue = ["others", "lecture"]')
+    (folder / "site.toml").write_text(site)
+    os.environ |= {"HANDSON_PBS_HOME": str(folder / "pbs"), "HANDSON_SITE": str(folder / "site.toml")}
 
 
 def scripts():
@@ -53,9 +62,11 @@ def wanted(unit, folder):
 def difference(right, found):
     """None where a job gets what the solution's job does, or a sentence with what it gets in its place."""
     for name, value in found.items():
-        if name == "walltime" and not right["seconds"] < value <= right["walltime"]:
+        if name == "walltime" and not right["seconds"] < (value or 0) <= right["walltime"]:
             return f"its time limit is {value} seconds; a run takes {right['seconds']:.0f}, and {right['walltime']} are meant"
-        if name not in ("walltime", "ran") and value != right.get(name):
+        if name in TAKEN and value[0] is not None and value[0] < right[name][1]:
+            return f"it may take {value[0]} {name}; a run takes {right[name][1]}"
+        if name not in ("walltime", "ran", *TAKEN) and value != right.get(name):
             return f"{name}: {value}" + (f", not {right[name]}" if name in right else "")
     return None
 
@@ -71,22 +82,31 @@ def submit(unit, code, folder, options=SHORT):
         return {"qsub refuses it": done.stderr.strip().splitlines()[0]}
     job = done.stdout.strip()
     facts = _end(place, job)
+    if facts["job_state"] == "B":
+        _run(place, "qdel", job)
+        return {"it is an array of jobs": facts["array_indices_submitted"]}
     if facts["job_state"] != "F":
         _run(place, "qdel", job)
         return {"it never runs": facts.get("comment", f"state {facts['job_state']}")}
     if not (place / "nodefile").exists():
         told = (place / "job.out").read_text().splitlines() if (place / "job.out").exists() else []
         return {"it is ended": told[-1] if told else "without a word"}
+    chunks, place_asked = facts["exec_vnode"].count("("), facts["Resource_List.place"]
     nodes = collections.Counter((place / "nodefile").read_text().split())
     return {
         "queue": facts["queue"],
         "group": facts.get("group_list"),
         "processes of the nodes": list(nodes.values()),
         "GPUs of the nodes": [sum(map(int, re.findall(r"ngpus=(\d+)", part))) for part in _vnodes(facts["exec_vnode"])],
+        "has a core": facts.get("Resource_List.ncpus") != "0",
+        "nodes at most": 1 if "pack" in place_asked else chunks,
+        "nodes at least": chunks if "scatter" in place_asked else 1,
+        "kb of memory": _taken(facts, "mem", parse_size),
+        "s of CPU time": _taken(facts, "cput", parse_time),
         "threads of a process": int((place / "threads").read_text()),
         "ranks that trained": _workers(place / "out"),
-        "walltime": _seconds(facts["Resource_List.walltime"]) if "Resource_List.walltime" in facts else None,
-        "ran": _seconds(facts["resources_used.walltime"]),
+        "walltime": parse_time(facts["Resource_List.walltime"]) if "Resource_List.walltime" in facts else None,
+        "ran": parse_time(facts["resources_used.walltime"]),
     }
 
 
@@ -100,7 +120,7 @@ def _end(place, job):
             delivery = delivery or time.monotonic() + DELIVERY
             if (place / "job.out").exists() or time.monotonic() > delivery:
                 return facts
-        if facts["job_state"] in "HW" or facts.get("comment", "").startswith("Can Never Run"):
+        if facts["job_state"] in "HWB" or facts.get("comment", "").startswith("Can Never Run"):
             return facts
         time.sleep(0.3)
     sys.exit(f"the job {job} in {place} has not ended after {LIMIT} seconds")
@@ -121,9 +141,10 @@ def _workers(out):
         return str(error)
 
 
-def _seconds(text):
-    hours, minutes, seconds = map(int, text.split(":"))
-    return 3600 * hours + 60 * minutes + seconds
+def _taken(facts, name, read):
+    """(what a job may take of a resource, None for any; what it has taken)"""
+    limit = facts.get(f"Resource_List.{name}")
+    return limit and read(limit), read(facts[f"resources_used.{name}"])
 
 
 def _run(place, *words):
@@ -135,7 +156,7 @@ def main(path):
     """Print, for each answer of a file, what shows that it is wrong; None for a right one."""
     answers = tomllib.loads(Path(path).read_text())
     with tempfile.TemporaryDirectory(prefix="handson-proof-") as folder:
-        os.environ["HANDSON_PBS_HOME"] = str(Path(folder) / "pbs")
+        _begin(Path(folder))
         right = {unit: wanted(unit, folder) for unit in scripts()}
         print(json.dumps(right))
         for kind in ("mutant", "variant"):
