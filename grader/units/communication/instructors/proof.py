@@ -62,6 +62,7 @@ RESTARTS_OF_BUCKETS = RESTARTS._replace(
     replaced=("find_unused_parameters=True", "find_unused_parameters=True, bucket_cap_mb=0.001"),
 )
 START = "    start = time.perf_counter()\n"
+END = "    trainer.summarize_training_progress()\n"
 SAVED = """    tell, save = (lambda line: comm.rank or print(line, flush=True)), trainer.save_checkpoint
     trainer.save_checkpoint = lambda *arguments: (tell(f"A checkpoint after {trainer.total_number_of_samples_seen}"), save(*arguments))
 """
@@ -82,7 +83,10 @@ OF_GAP = {
     ("pytorch/train_cntk.py", "session"): (
         CNTK._replace(options=(FILES, f"{TWO_EPOCHS} --restore", FILES), goes_on=True, printed="Finished|A checkpoint", replaced=(START, SAVED + START)),
     ),
-    ("pytorch/train_cntk.py", "loop"): (CNTK._replace(options=(f"{TWO_EPOCHS} --by-hand",)),),
+    ("pytorch/train_cntk.py", "loop"): (
+        CNTK._replace(options=(f"{TWO_EPOCHS} --by-hand",), printed="samples", replaced=(END, f'    comm.rank or print("samples", trainer.total_number_of_samples_seen)\n{END}')),
+        CNTK._replace(options=(f"{FILES} --by-hand",), replaced=("max_samples=args.epoch * args.samples", "max_samples=401")),  # the last part of rank 1 is empty
+    ),
 }
 
 
