@@ -49,6 +49,9 @@ RUNS = {
 
 # Gradients of up to some 50,000: float16 holds each of them and their mean, but not their sum.
 LARGE = Run("train_hooks.py", 2, (IMAGES + " --method float16 --lr 1e-10",), replaced=("F.cross_entropy(", "120_000 * F.cross_entropy("))
+NOT_HALF = RUNS["chainer/half_and_late.py"]._replace(
+    options=(IMAGES + " --method float16-double-buffering",), replaced=('"float16-double-buffering": ("float16"', '"float16-double-buffering": ("float32"')
+)
 NO_GRADIENTS = Run("train_hooks.py", 2, (FEW_STEPS + " --method top-1-percent",), replaced=("F.cross_entropy(", "comm.rank * F.cross_entropy("))  # of rank 0
 LATE = Run("train_hooks.py", 2, (IMAGES + " --method double-buffering float16-double-buffering",), replaced=BUCKETS)
 SLOW_WORKER = Run(  # with so many steps that it comes in time for some
@@ -69,6 +72,7 @@ SAVED = """    tell, save = (lambda line: comm.rank or print(line, flush=True)),
 OF_GAP = {
     ("pytorch/half_and_late.py", "half"): (RUNS["pytorch/half_and_late.py"], LARGE),
     ("pytorch/half_and_late.py", "late"): (LATE,),
+    ("chainer/half_and_late.py", "half"): (RUNS["chainer/half_and_late.py"], NOT_HALF),
     ("pytorch/hooks.py", "one_bit"): (RUNS["pytorch/hooks.py"], RESTARTS),
     ("pytorch/hooks.py", "top_k"): (RUNS["pytorch/hooks.py"], NO_GRADIENTS),
     ("pytorch/parameter_server.py", "serve"): (RUNS["pytorch/parameter_server.py"], SLOW_WORKER),
