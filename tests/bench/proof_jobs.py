@@ -111,7 +111,7 @@ def submit(unit, code, folder, options=SHORT):
 
 
 def _end(place, job):
-    """The facts that qstat shows of a job, when it has ended, can never run, or waits until somebody releases it or for a date."""
+    """The facts that qstat shows of a job, when it has ended, can never run, is an array of jobs, or waits until somebody releases it or for a date."""
     end, delivery = time.monotonic() + LIMIT, None
     while time.monotonic() < end:
         shown = _run(place, "qstat", "-xf", job).stdout.replace("\n\t", "")

@@ -87,8 +87,9 @@ class Script:
     def __init__(self, folder, file, track):
         self.folder, self.file, self.track, self.unit = folder, file, track, file.split("/")[1][3:]
         self.case, self.texts = of_unit(self.unit, "CASES")[track], 0
-        for name, images, test_images in ("data", self.case.images, 5), ("few", self.case.images, 2), ("more", self.case.more_images, 5):
-            watched_script.write_images(folder / f"{name}.npz", images, test_images)  # 2 are fewer than the ranks
+        watched_script.write_images(folder / "data.npz", self.case.images, 5)
+        watched_script.write_images(folder / "few.npz", self.case.images, 2)  # fewer than the ranks
+        watched_script.write_images(folder / "more.npz", self.case.more_images, 5)
         self.solution = self.see([({}, sorted({run for gap in gaps.answers((ROOT / file.replace("exercises", "solutions")).read_text()) for run in self.runs(gap)}))])[0]
         if failures := [f"{run}: {notes['failure']}" for run, notes in self.solution.items() if notes["failure"] and run != "without numbers"]:
             sys.exit(f"tests.bench.proof_scripts: the solution of {file} itself does not run {', '.join(failures)}")
