@@ -52,10 +52,9 @@ def cluster(request, tmp_path, loaded):
         shutil.copytree(ROOT / "jobs/ipyparallel" / profile, folder)
         started = ipcluster("start", "-n", str(ENGINES), "--daemonize")
     assert started.returncode == 0, started.stderr
-    if profile == "mpi":  # its engines come one by one, and grading begins with the first; `grader cluster` waits for all
-        with ipyparallel.Client(str(folder / "security/ipcontroller-client.json"), timeout=LIMIT) as client:
-            client.wait_for_engines(ENGINES, timeout=LIMIT, interactive=False)
     try:
+        if profile == "mpi":
+            wait_for_the_engines(folder / "security/ipcontroller-client.json")
         yield profile, folder, environment
     finally:
         stopped = ipcluster("stop")
@@ -63,6 +62,15 @@ def cluster(request, tmp_path, loaded):
     assert stopped.returncode == 0, stopped.stderr
     assert profile == "mpi" or not list(tmp_path.glob("*ipengines*")) + list(tmp_path.glob("pbs_engines")), "nothing is left where it was typed"
     assert not left, "`ipcluster stop` ends controller, engines and job"
+
+
+def wait_for_the_engines(connection):
+    """`ipcluster` may return before its controller is there, and grading begins with the first engine; `grader cluster` waits for all."""
+    end = time.monotonic() + LIMIT
+    while not connection.exists() and time.monotonic() < end:
+        time.sleep(0.1)
+    with ipyparallel.Client(str(connection), timeout=LIMIT) as client:
+        client.wait_for_engines(ENGINES, timeout=LIMIT, interactive=False)
 
 
 def wait_for_the_end_of(folder, seconds=60):
