@@ -1,5 +1,7 @@
 """The lecture's table and result for Lightning's Trainer."""
 
+import os
+import socket
 import sys
 import time
 
@@ -18,13 +20,29 @@ def trainer(args, **given):
     Where nothing else starts the ranks, it starts this script again for each of them: these get the same folder for results.
     """
     devices.check(args.gpu)
-    loopback()
+    nodes, per_node = _ranks(args.gpu)
+    if nodes == 1:
+        loopback()
     if "-o" not in sys.argv:
         sys.argv += ["-o", str(args.out)]
     kind = "gpu" if torch.cuda.is_available() else "cpu"
-    names = args.gpu if kind == "gpu" else len(args.gpu)
+    names = args.gpu[:per_node] if kind == "gpu" else per_node
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "logger": False}
-    return L.Trainer(accelerator=kind, devices=names, max_epochs=args.epoch, num_sanity_val_steps=0, **quiet, **given)
+    return L.Trainer(accelerator=kind, devices=names, num_nodes=nodes, max_epochs=args.epoch, num_sanity_val_steps=0, **quiet, **given)
+
+
+def _ranks(gpus):
+    """(nodes, ranks on each of them) of the launcher that has started the ranks; Lightning asks none. Where it starts them itself, one for each GPU."""
+    environments = L.fabric.plugins.environments
+    if environments.TorchElasticEnvironment.detect():
+        per_node = int(os.environ["LOCAL_WORLD_SIZE"])
+        return int(os.environ["WORLD_SIZE"]) // per_node, per_node
+    if environments.MPIEnvironment.detect():
+        from mpi4py import MPI
+
+        hosts = MPI.COMM_WORLD.allgather(socket.gethostname())
+        return len(set(hosts)), hosts.count(hosts[0])
+    return 1, len(gpus)
 
 
 def announce(trainer, args, train_set):

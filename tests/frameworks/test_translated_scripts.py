@@ -1,5 +1,6 @@
 """The scripts of Lightning and Accelerate against the oracle: 1, 2 and 4 workers make the steps of one process with all images of each step."""
 
+import shutil
 import socket
 
 import numpy
@@ -8,6 +9,7 @@ import pytest
 import torch
 from forked import Script
 
+from handson.cluster.follow import follow, submit
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.model import ConvNet
 from handson.training import data, results
@@ -57,3 +59,12 @@ def test_workers_make_the_steps_of_one_big_batch(path, workers, few, tmp_path):
     right = oracle.by_torch(ConvNet(), steps_of(workers), *data.load(few), SIZE, RATE)
     assert [row["validation/main/loss"] for row in log] == pytest.approx(right[:, 1], rel=1e-3)
     assert right[1, 1] != pytest.approx(right[0, 1], rel=0.005)
+
+
+def test_lightning_trains_on_two_nodes_of_a_job(few, tmp_path, monkeypatch):
+    """A rank on each, as run_script.sh asks for: they meet through the nodes' network, not the loopback interface."""
+    monkeypatch.setenv("HANDSON_PBS_HOME", str(tmp_path / "pbs"))
+    shutil.copy(UNIT / "run_script.sh", tmp_path)
+    options = f"-e 1 -b {BATCH} --size {SIZE} --dataset {few} -o out"
+    follow(submit(tmp_path, "-V", "-j", "oe", "run_script.sh", SCRIPT=str(SCRIPTS[0]), OPTIONS=options))
+    assert results.read(tmp_path / "out").workers == 2
