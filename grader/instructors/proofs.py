@@ -5,11 +5,11 @@ MEASURED  {name: a value of its kind} of what the notebook measures, and predict
 WHOLE     gaps of the notebook whose numbers are counts: a function's must be of type int, or lists of such
 EXPECTED  {prediction: the range (lowest, highest) of what one can reasonably expect}
 NAMED     {prediction: the names of which it has each once, in any order}
+SHOWN     {value in the notebook: function(value) -> numbers that are the same for all right answers, what shows that they are right}
 CASES     {track: the Case that the training script of this track runs with}
 RUNS      {file below solutions/NN_topic/: the Run that shows what its gaps do}
 OF_GAP    {(file, gap): the runs for that gap, where others than those of its file show it}
 DIVIDED   gaps whose right answers may divide the network otherwise: what all ranks compute is compared, added up
-RANDOM    gaps whose right answers draw other random numbers than the solution: what they compute cannot be compared
 """
 
 import importlib
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from handson.files import COURSE
 
-NOTHING = {"INPUTS": {}, "MEASURED": {}, "WHOLE": (), "EXPECTED": {}, "NAMED": {}, "CASES": {}, "RUNS": {}, "OF_GAP": {}, "DIVIDED": (), "RANDOM": ()}
+NOTHING = {"INPUTS": {}, "MEASURED": {}, "WHOLE": (), "EXPECTED": {}, "NAMED": {}, "SHOWN": {}, "CASES": {}, "RUNS": {}, "OF_GAP": {}, "DIVIDED": ()}
 
 
 class Case(NamedTuple):

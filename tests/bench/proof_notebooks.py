@@ -38,7 +38,7 @@ MEASURED = (
     "submit", "follow", "timing", "runs", "read", "profiled_runs", "one_worker", "big_batches", "compare", "plots", "drawings", "check", "contents", "doctor",
     "communication", "schedules", "sessions", "restarts", "run", "products", "memory_runs", "pipelined", "threads", "systems",
 )  # fmt: skip
-SHOWN = ("bottleneck", "slow_rank", "collectives")  # choices: a profile shows what is right
+PROFILED = ("bottleneck", "slow_rank", "collectives")  # choices: a profile shows what is right
 BEFORE = {"bottleneck": "slow_loading.py", "prediction_faster": "slow_loading.py", "slow_rank": "uneven_work.py", "collectives": "waiting_every_step.py"}
 WORD = re.compile(r"\b(?!\d+\b(?!-))\w+(?:-\w+)*")  # not a number in front of one
 SLOW = {"slow_loading.py": "--epoch 4 --size 128", "uneven_work.py": "--epoch 2 --size 128", "waiting_every_step.py": "--epoch 2 --size 32"}
@@ -49,11 +49,17 @@ def measure(folder):
     rows, profiles = [], profiled(folder)
     inputs = real_inputs(profiles)
     for unit, file in notebooks().items():
-        names = {gap.name for gap in given_out(file).gaps} & {*functions(unit), *of_unit(unit, "EXPECTED"), *of_unit(unit, "NAMED"), *SHOWN}
+        names = gaps_of(unit, file)
         wrong, right = ([difference(unit, one["gap"], one["code"], inputs, profiles) for one in answers if one["gap"] in names] for answers in known(unit, None))
         rows.append((f"{unit}: right answers that do what the solution does", right.count(None), len(right)))
         rows.append((f"{unit}: wrong answers shown by a number", len(wrong) - wrong.count(None), len(wrong)))
     return rows
+
+
+def gaps_of(unit, file):
+    """The names of the gaps of a unit's notebook whose answers are proved here."""
+    values = (name for kind in ("EXPECTED", "NAMED", "SHOWN") for name in of_unit(unit, kind))
+    return {gap.name for gap in given_out(file).gaps} & {*functions(unit), *values, *PROFILED}
 
 
 def notebooks():
@@ -101,7 +107,7 @@ def _function(unit, gap, code):
 
 def _value(unit, gap, code, profiles):
     measured = of_unit(unit, "MEASURED") | {"before": profiles.get(BEFORE.get(gap))}
-    return _run(unit, gap, {gap: code}, **measured).get(gap, "never assigned")
+    return _run(unit, gap, {} if code is None else {gap: code}, **measured).get(gap, "never assigned")
 
 
 def _run(unit, gap, filled, **more):
@@ -184,6 +190,9 @@ def _wrong_value(unit, gap, value, profiles):
     if gap in of_unit(unit, "NAMED"):
         names, named = of_unit(unit, "NAMED")[gap], WORD.findall(value.lower()) if isinstance(value, str) else []
         return None if sorted(named) == sorted(names) else f"{gap} is {value!r}, which does not name each of {', '.join(names)} once"
+    if gap in of_unit(unit, "SHOWN"):
+        found, right = (_call(of_unit(unit, "SHOWN")[gap], {"value": one}) for one in (value, _value(unit, gap, None, profiles)))
+        return None if _same(found, right) else f"{gap} has {_short(found)} in place of {_short(right)}"
     right = shown_by_profile(gap, profiles)
     same = type(value) is type(right) and (value.lower() if isinstance(value, str) else value) == right
     return None if same else f"{gap} is {value!r}; the profile shows {right!r}"

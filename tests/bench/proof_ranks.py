@@ -8,6 +8,7 @@ does. A wrong one computes something else, fails, waits for ever, sends other me
 import collections
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -38,7 +39,7 @@ def rows(folder, unit, wanted=()):
     """Rows (what, value, target) of the known answers of a unit. wanted: names of gaps, all if there are none."""
     for file, run in of_unit(unit, "RUNS").items():
         for path in ROOT.glob(f"solutions/[0-9][0-9]_{unit}/{file}"):
-            names = {gap for gap in gaps.answers(path.read_text()) if gap not in of_unit(unit, "RANDOM") and (not wanted or gap in wanted)}
+            names = {gap for gap in gaps.answers(path.read_text()) if not wanted or gap in wanted}
             runs = {gap: of_unit(unit, "OF_GAP").get((file, gap), (run,)) for gap in names}
             of_runs = {one: see(folder, path, one) for one in set(runs.values())}
             right = {gap: of_runs[one] for gap, one in runs.items()}
@@ -93,7 +94,7 @@ def see(folder, path, runs, instead=None):
 def write_scripts(place, path, run, instead):
     """Write the script of a Run into the folder `place`, and in its track those beside it. path, instead: as for `see`."""
     for script in path.parent.glob("*.py"):
-        if script.name == path.name or path.parent.name in ("pytorch", "chainer"):
+        if script.name == path.name or path.parent.parent != ROOT / "solutions":  # beside a unit's own scripts is its notebook
             file = f"exercises/{script.relative_to(ROOT / 'solutions')}"
             beside = dict([run.beside[1:]]) if run.beside[:1] == (script.name,) else {}
             text = solved(file, **(instead if script.name == path.name else beside))
@@ -170,10 +171,12 @@ def trained(seen, printed):
 
 
 def in_mpi(place, run, options, out):
-    """Run a script by mpiexec, as `in_torchrun`; its messages are not noted."""
+    """Run a script by mpiexec, as `in_torchrun`, in a job as it were; its messages are not noted."""
+    (place / "nodes").write_text("localhost\n" * run.ranks)
+    job = os.environ | {"PBS_NODEFILE": str(place / "nodes")}
     command = [str(Path(sys.executable).with_name("mpiexec")), "-n", str(run.ranks), sys.executable, run.script, *options, "-o", str(out)]
     try:
-        done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=LIMIT)
+        done = subprocess.run(command, cwd=place, env=job, capture_output=True, text=True, timeout=LIMIT)
     except subprocess.TimeoutExpired:
         return {"failure": "it waits for ever", "result": [], "total": [], "messages": []}
     failure = f"it fails ({(done.stderr.strip().splitlines() or ['nothing printed'])[-1]:.120})" if done.returncode else ""

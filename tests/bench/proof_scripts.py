@@ -1,8 +1,8 @@
 """Known answers run in the real scripts: a right one does what the solution does, and a number shows that a wrong one does not.
 
 `measure` takes those in grader/units; ``python -m tests.bench.proof_scripts TRACK FILE`` takes a file in the same format
-whose entries also name their `unit`. The scripts train on a few small images, all other gaps filled by the solution: from the start and,
-where they can, resumed. `watched_script` notes what they do.
+whose entries also name their `unit`. A track is the folder of a script: pytorch, chainer, or another system. The scripts train on
+a few small images, all other gaps filled by the solution: from the start and, where they can, resumed. `watched_script` notes what they do.
 """
 
 import collections
@@ -21,8 +21,10 @@ import tomllib
 from pathlib import Path
 
 from grader import gaps
-from grader.instructors.known_answers import solved
+from grader.course import UNITS
+from grader.instructors.known_answers import of_part, solved
 from grader.instructors.proofs import of_unit
+from handson import frameworks
 from tests.bench import watched_script
 from tests.bench.runs import ROOT
 
@@ -35,23 +37,24 @@ PRELOADED = (  # by the process that those of the scripts are forked from
     "handson.chainer.reports",
     "handson.chainer.updaters",
 )
+OF_SYSTEMS = {"lightning": ("handson.lightning.reports",), "accelerate": ("handson.pytorch.accelerating",)}
 NODES = ("a", "b", "b")  # of the ranks of a multi-node run
 PARTS = ("forward", "backward", "all-reduce", "optimize")  # the ranges of the gap `mark`
 LOGGED = ("epoch", "iteration", "main/loss", "main/accuracy", "validation/main/loss", "validation/main/accuracy")  # by every script
-DEALS = ("split", "scatter", "iterators")  # gaps that may deal the images out at random in more than one way
+DEALS = ("split", "scatter", "iterators", "shard")  # gaps that may deal the images out at random in more than one way
 
 
 def measure(folder):
     """Rows (what, value, target) of all known answers to the gaps of training scripts."""
-    for track in ("pytorch", "chainer"):
-        for path in sorted(ROOT.glob(f"grader/units/*/instructors/known_{track}.toml")):
-            yield from rows(folder, track, path, path.parts[-3])
+    for unit, parts in UNITS.items():
+        for part in parts:
+            wrong, right = ([{"unit": unit, **answer} for answer in answers] for answers in of_part(unit, part))
+            yield from rows(folder, part.file.split("/")[-2], right, wrong)
 
 
-def rows(folder, track, path, unit=None):
-    """Rows (what, value, target) of the known answers in the file `path`. unit: that of entries that name none."""
-    entries = tomllib.loads(Path(path).read_text())
-    answers = [{"unit": unit, **answer, "right": kind == "variant"} for kind in ("variant", "mutant") for answer in entries.get(kind, [])]
+def rows(folder, track, right, wrong):
+    """Rows (what, value, target) of known answers."""
+    answers = [{**answer, "right": some is right} for some in (right, wrong) for answer in some]
     for answer, difference in differences(folder, track, answers):
         value, target = "differs" if difference else "the same", "the same" if answer["right"] else "differs"
         yield f"{answer['unit']} {answer['gap']}: {answer['name']}"[:74], value, target if value == target else f"{target} <-- missed"
@@ -112,7 +115,8 @@ class Script:
 
     def runs(self, gap):
         """The names of the runs that show what a gap does."""
-        which = {"resumed": self.unit != "profiling", "with 2 test images": gap == "evaluator", "with another seed": gap in (*DEALS, "shuffle")}
+        which = {"resumed": self.unit not in ("profiling", "frameworks"), "with 2 test images": gap in ("evaluator", "validation")}
+        which["with another seed"] = gap in (*DEALS, "shuffle")
         which["without numbers"] = gap == "losses" and self.unit == "profiling"
         which["with more images"] = self.case.more_images and gap in (*DEALS, "shuffle", "throughput")
         if (self.unit, self.track) == ("multi_node", "pytorch"):
@@ -122,7 +126,7 @@ class Script:
 
     def nodes(self, run):
         """Of the ranks of one of the `runs`."""
-        return ("a",) if self.unit != "multi_node" else ("a", "a") if run == "on one node" else NODES
+        return {"multi_node": ("a", "a") if run == "on one node" else NODES, "frameworks": ("a", "b")}.get(self.unit, ("a",))
 
     def differences(self, answers):
         """How each of the `answers` differs from the solution, in words."""
@@ -143,7 +147,7 @@ class Script:
             for dealt in {"shuffle": (changes_of_order,), "iterators": (shards, changes_of_order)}.get(gap, (shards,)):
                 if dealt(seen["with another seed"]) == dealt(seen["from the start"]):
                     yield f"the same {dealt.__name__} with another seed".replace("_", " ")
-            if gap != "shuffle" and shards(seen["resumed"]) != shards(seen["from the start"]):
+            if gap != "shuffle" and "resumed" in seen and shards(seen["resumed"]) != shards(seen["from the start"]):
                 yield "resumed: other shards than in a run that goes on"
             if gap == "shuffle" and orders(seen["resumed"]) != orders(seen["from the start"], epoch=1):
                 yield "resumed: other orders than in a run that goes on"
@@ -171,8 +175,10 @@ class Script:
 def run_in_processes(track, nodes, script, options, output, by_torchrun=True):
     """Run a script as torchrun does, a rank for each of the `nodes`; a single rank is a process without a launcher. by_torchrun: with the
     variables that only torchrun sets."""
+    if track in OF_SYSTEMS:
+        frameworks.add()  # each process gets this one's path, whatever it was forked from
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*PRELOADED])
+    context.set_forkserver_preload([*PRELOADED, *OF_SYSTEMS.get(track, ())])
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     launcher = {"WORLD_SIZE": str(len(nodes)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} if len(nodes) > 1 else {}
@@ -180,7 +186,7 @@ def run_in_processes(track, nodes, script, options, output, by_torchrun=True):
     for rank, node in enumerate(nodes):
         environment = launcher | {"HANDSON_NODE": node} | ({"RANK": str(rank)} if launcher else {})
         if launcher and by_torchrun:
-            environment["LOCAL_RANK"] = str(nodes[:rank].count(node))
+            environment |= {"LOCAL_RANK": str(nodes[:rank].count(node)), "LOCAL_WORLD_SIZE": str(nodes.count(node)), "TORCHELASTIC_RUN_ID": "proof"}
         ranks.append(context.Process(target=watched_script.main_of_process, args=(track, script, options, output, environment)))
         ranks[-1].start()
     end = time.monotonic() + LIMIT
@@ -289,6 +295,8 @@ def facts(gap, notes):
         found["names in snapshots"] = {rank: values(noted, "names") for rank, noted in ranks(notes)}
     if gap == "updater":
         found["batches sent to the device"] = {rank: batches_sent(noted) for rank, noted in ranks(notes)}
+    if gap == "prepare":  # where gradients are scaled or accumulated, and in checkpoints, Accelerate cares for these
+        found["optimizers that Accelerate knows"] = {rank: len(values(noted, "prepared")) for rank, noted in ranks(notes)}
     if gap == "devices":
         found["devices"] = {rank: values(noted, "devices") for rank, noted in ranks(notes)}
     if gap == "loader":
@@ -437,8 +445,9 @@ def alike(one, other):
 
 def main():
     track, path = sys.argv[1:]
+    entries = tomllib.loads(Path(path).read_text())
     with tempfile.TemporaryDirectory() as folder:
-        for what, value, target in rows(folder, track, path):
+        for what, value, target in rows(folder, track, entries.get("variant", []), entries.get("mutant", [])):
             print(f"  {what:<74} {value:>9}  {target}", flush=True)
 
 

@@ -12,10 +12,12 @@ import json
 import multiprocessing
 import os
 import runpy
+import subprocess
 import sys
 import threading
 import time
 import types
+import unittest.mock
 import weakref
 import zlib
 from pathlib import Path
@@ -26,7 +28,7 @@ from handson.training import banner, results, virtual_gpus
 
 SCALE = 1024  # the first pixel of training image i is (i + 1) / SCALE; of test image i, half of full brightness more
 folder = None  # where the notes go
-track = None  # "pytorch" or "chainer"
+track = None  # "pytorch", "chainer", or another system, which is one of PyTorch's
 model = None  # the network of this process, a weak reference
 begun = None  # when its first training step has
 
@@ -44,7 +46,7 @@ def write_images(path, train, test):
 
 def rank():
     """Of this process: its number, or the device of Chainer's MultiprocessParallelUpdater."""
-    if track == "pytorch":
+    if track != "chainer":
         import torch.distributed as dist
 
         return str(dist.get_rank()) if dist.is_initialized() else "0"
@@ -84,7 +86,7 @@ def parameters():
     network = model() if model else None
     if network is None:
         return []
-    if track == "pytorch":
+    if track != "chainer":
         arrays = [parameter.detach().numpy() for parameter in network.parameters()]
     else:
         arrays = [parameter.array for _, parameter in sorted(network.namedparams())]
@@ -110,7 +112,7 @@ def end(args, manager, evaluator, throughput, images, seconds):
     all_steps = begun is None or seconds > 0.9 * (time.perf_counter() - begun)
     reported = {"images": float(images), "throughput * seconds": float(throughput * seconds), "all steps are in the seconds": all_steps} if rank() == "0" else {}
     note("end", reported | {"parameters": parameters()})
-    if track == "pytorch":
+    if track != "chainer":
         note("names", sorted(manager.models["main"].state_dict()))  # a snapshot has them
 
 
@@ -123,7 +125,9 @@ def watch(of_track):
     before(results, "report", lambda *arguments, **named: note("report", "a result"))
     before(banner.LossTable, "add", lambda table, loss: note("epoch", {"loss": float(loss), "parameters": parameters()}))
     before(zlib, "decompress", lambda file: note("decompress", zlib.crc32(file)))
-    if track == "pytorch":
+    if track == "accelerate":
+        watch_accelerate()
+    if track != "chainer":
         watch_torch()
     else:
         import chainer
@@ -164,6 +168,13 @@ def watch_device():
     convert._call_converter = call
 
 
+def watch_accelerate():
+    """Note which optimizers Accelerate prepares."""
+    from accelerate.optimizer import AcceleratedOptimizer
+
+    before(AcceleratedOptimizer, "__init__", lambda *arguments, **named: note("prepared", "an optimizer"))
+
+
 def watch_torch():
     """Also what waits for the device or for other ranks, and which operations are in which named range."""
     import torch
@@ -177,7 +188,7 @@ def watch_torch():
     before(Block, "forward", lambda block, tokens: note("operation", "forward of a block"))
     before(ConvNet, "forward", lambda network, images: (forward(network, images.detach(), network.training), note("operation", "forward")))
     before(EpochBatches, "__iter__", lambda batches: note("totals", batches.totals))
-    before(torch.optim.SGD, "step", lambda *arguments: note("operation", "step"))
+    before(torch.optim.SGD, "step", lambda *arguments, **named: note("operation", "step"))
     before(torch.optim.Adam, "step", lambda optimizer, *arguments: note("update", gradients(optimizer)))
     before(torch.Tensor, "backward", lambda *arguments, **named: note("operation", "backward"))
     before(F, "cross_entropy", lambda outputs, labels, **named: (note("operation", "loss"), note("labels", labels.numpy().tolist())))
@@ -252,6 +263,30 @@ def watch_from_scratch(folder):
         setattr(time, name, lambda clock=clock: 1e6 + len(steps) if sys._getframe(1).f_globals.get("__name__") == "__main__" else clock())
 
 
+def note_draws(seed_dropout):
+    """Note what all right functions ``seed_dropout(seed, rank)`` have in common: how many numbers all ranks draw with two seeds, on the CPU and on
+    a GPU (for which another generator stands), and whether a seed gives the same ones again, in another process, too."""
+    import torch
+    import torch.distributed as dist
+
+    gpu, mine = torch.Generator(), []
+    instead = {"default_generators": (gpu,), "is_available": lambda: True, "manual_seed": gpu.manual_seed, "manual_seed_all": gpu.manual_seed}
+    with unittest.mock.patch.multiple(torch.cuda, **instead):
+        for seed in (0, 1000, 0):
+            seed_dropout(seed, dist.get_rank())
+            mine.append([float(torch.rand((), generator=generator)) for generator in (torch.default_generator, gpu)])
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, mine)
+    for first, other, again in (zip(*([of_seed[device] for of_seed in of_rank] for of_rank in every)) for device in range(2)):
+        note("update", [len({*first, *other}), first == again])
+    if dist.get_rank() == 0:
+        file = Path(seed_dropout.__code__.co_filename)
+        draw = "import torch, torch.distributed as dist; dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1); "
+        draw += f"import {file.stem} as of_ranks; of_ranks.seed_dropout(3, 0); print(torch.rand(()))"
+        drawn = [subprocess.check_output([sys.executable, "-c", draw], cwd=file.parent, env=os.environ | {"PYTHONHASHSEED": hashed}) for hashed in "12"]
+        note("update", [drawn[0] == drawn[1]])
+
+
 def run(script, options, output, environment=()):
     """Run the file `script` with `options` in this process, its notes and output below the folder `output`."""
     global folder
@@ -269,7 +304,7 @@ def main_of_process(track, script, options, output, environment):
     printed = os.open(f"{output}/printed", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(printed, 1)
     os.dup2(printed, 2)
-    if track == "pytorch":
+    if track != "chainer":
         import torch.multiprocessing as mp
 
         mp.spawn = functools.partial(mp.start_processes, start_method="fork")  # the workers need not load torch again

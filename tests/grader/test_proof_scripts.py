@@ -3,8 +3,23 @@
 from grader import exercises, gaps
 from grader.course import UNITS
 from grader.instructors.proofs import of_unit
-from tests.bench import proof_scripts
+from tests.bench import proof_jobs, proof_notebooks, proof_scripts
 from tests.bench.proof_scripts import alike, counts_of_steps, facts, ranges, shared_out, steps_alone, waits
+
+
+def proved(unit, file, gap):
+    """Whether one of the proofs runs the known answers to a gap of an exercise."""
+    if file.endswith(".ipynb"):
+        return gap in proof_notebooks.gaps_of(unit, file)
+    if file.endswith(".sh"):
+        return file == proof_jobs.scripts().get(unit) and gap == proof_jobs.GAP
+    in_ranks = file.split("/", 2)[2] in of_unit(unit, "RUNS")
+    return in_ranks or proof_scripts.file_of(unit, gap, file.split("/")[-2]) == file
+
+
+def test_all_known_answers_are_run_by_a_proof():
+    every = [(unit, part.file, gap.name) for unit, parts in UNITS.items() for part in parts for gap in exercises.given_out(part.file).gaps]
+    assert [one for one in every if not proved(*one)] == []
 
 
 def run(**noted):

@@ -1,5 +1,7 @@
 """How its known answers are proved right or wrong: see grader.instructors.proofs."""
 
+from grader.instructors.proofs import Case, Run
+
 
 def weights_of_fit(chance):
     return {"parts": [chance.randint(1, 64) for _ in range(chance.randint(1, 8))]}
@@ -21,6 +23,35 @@ def threads_speedup(chance):
     return {"python": chance.uniform(0.1, 10), "kernels": chance.uniform(0, 50), "threads": chance.randint(1, 16)}
 
 
+CASES = {"lightning": Case("0,1", 13, 2), "accelerate": Case("0,1", 13, 2)}
+
+ADDRESSES = ("    args = options.parse(gpus=None)\n", """
+    found = [tf_config(["b\\n", "a\\n", "b\\n"], rank, 3000) for rank in range(3)]
+    for one in found:
+        addresses = [address.rpartition(":") for address in one["cluster"]["worker"]]
+        in_range = all(3000 <= int(port) < 3003 for _, _, port in addresses)
+        print("shown:", [host for host, _, _ in addresses], len({*addresses}), in_range, [*one["cluster"]], one["cluster"] == found[0]["cluster"], one["task"])
+    return
+""")  # fmt: skip
+IMAGES = ("    start = time.perf_counter()\n", """
+    def numbers(images):
+        return tf.cast(tf.round(images[:, 0, 0, 0] * 1024), "int32") - 1
+
+    epochs = []
+    for _ in range(2):
+        steps = [strategy.gather(strategy.run(numbers, (images,)), axis=0).numpy().tolist() for (images, _), _ in zip(batches, sizes)]
+        epochs.append(sum(steps, []))
+        print("shown:", [*map(len, steps)], sorted(epochs[-1]), "from far behind:", max(steps[0]) >= 2 * total)
+    print("shown: an order of its own", epochs[0] != epochs[1])
+    return
+""")  # fmt: skip
+WORKERS = Run("train_cifar_multi_worker.py", 2, ("-e 2 -b 5 --size 16 --lr 0.01 --seed 3 --dataset {folder}/data.npz",), mpi=True, printed="^shown:")
+RUNS = {"tensorflow/cluster.py": WORKERS, "tensorflow/replicas.py": WORKERS}
+OF_GAP = {
+    ("tensorflow/cluster.py", "tf_config"): (WORKERS, WORKERS._replace(ranks=1, replaced=ADDRESSES)),
+    ("tensorflow/replicas.py", "divided"): (WORKERS._replace(replaced=IMAGES),),  # which images a step has is left to chance
+}
+EXPECTED = {"prediction_speedup": (0.2, 4)}  # on two workers
 INPUTS = {
     "weights_of_fit": weights_of_fit,
     "seconds_in_python": seconds_in_python,

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 from grader.instructors.proofs import Run
+from handson.pipelines import simulate
 
 EXPECTED = {
     "prediction_slower": (1, 10),
@@ -12,6 +13,8 @@ EXPECTED = {
     "prediction_times": (0.01, 1000),
 }
 MEASURED = {"plain": {"plain": [SimpleNamespace(workers=1, batchsize=32, throughput=200.0, log=[{}])]}, "slower": 1.3}
+NAMED = {"inside": ("model",)}
+SHOWN = {"by_hand": lambda value: [(timeline := simulate(value)).bubble, timeline.held, max(one.end for one in timeline.operations)]}
 WHOLE = ("largest_batch", "prediction_ranks", "prediction_forward")
 
 TRANSFORMER = "-e 3 -b {{batch}} --size 8 --width 16 --heads 2 --blocks 2 --seed 3 --dataset {folder}/data.npz --gpu-memory unlimited --method "
@@ -37,6 +40,17 @@ RUNS = {
 
 MESH = RUNS["pytorch/mesh.py"]
 PRODUCTS = RUNS["pytorch/products.py"]
+OF_SIX = MESH._replace(ranks=6, options=(OF_4 + "data-inside --dropout 0",))
+OF_A_KIND = MESH._replace(replaced=("    sampler = of_ranks", """
+    from tests.bench.watched_script import note
+
+    kind = of_ranks.make_mesh("meta", comm.inter_size, ranks_of_a_node(comm), METHODS[method]).device_type
+    note("update", [kind == "meta"])
+    sampler = of_ranks"""))  # fmt: skip
+DRAWS = OF_SIX._replace(replaced=("    of_ranks.seed_dropout(args.seed, comm.rank)", """
+    from tests.bench.watched_script import note_draws
+
+    note_draws(of_ranks.seed_dropout)"""))  # fmt: skip
 OF_THREE = PRODUCTS._replace(  # ranks, which don't divide 64
     ranks=3, nodes=1, options=(PRODUCTS.options[0] + " --width 12 --heads 3",), replaced=("    model = products", """
     for block in list(whole)[1:-1]:
@@ -55,8 +69,9 @@ SHARED = PRODUCTS._replace(replaced=("    replica = of_ranks", """
     replica = of_ranks"""))  # fmt: skip
 PIPELINE = RUNS["pytorch/pipeline.py"]
 OF_GAP = {
-    ("pytorch/mesh.py", "mesh"): (MESH, MESH._replace(ranks=2, nodes=1)),  # as many nodes as ranks on each hide which is which
-    ("pytorch/mesh.py", "sampler"): (MESH, MESH._replace(ranks=6, options=(OF_4 + "data-inside --dropout 0",))),  # three parts of the images
+    ("pytorch/mesh.py", "mesh"): (MESH, MESH._replace(ranks=2, nodes=1), OF_A_KIND),  # as many nodes as ranks on each hide which is which
+    ("pytorch/mesh.py", "sampler"): (MESH, OF_SIX),  # three parts of the images
+    ("pytorch/mesh.py", "dropout"): (DRAWS,),
     ("pytorch/products.py", "columns"): (PRODUCTS, OF_THREE),
     ("pytorch/products.py", "rows"): (PRODUCTS, OF_THREE),
     ("pytorch/products.py", "enter_backward"): (PRODUCTS, SHARED),
@@ -64,7 +79,6 @@ OF_GAP = {
     ("pytorch/pipeline.py", "backward"): (PIPELINE, PIPELINE._replace(options=(OF_5_LAYERS + "1f1b --micro-batches 12",))),  # of which few are held
 }
 DIVIDED = ("my_layers",)
-RANDOM = ("dropout",)
 
 
 def block_parameters(chance):
