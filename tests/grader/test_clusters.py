@@ -15,6 +15,7 @@ import pytest
 import real_pbs
 from handing_in import hand_in
 from test_grade import ROOT, UNIT, results
+from waiting import wait_until
 
 from grader import exercises
 from grader.course import UNITS
@@ -66,9 +67,7 @@ def cluster(request, tmp_path, loaded):
 
 def wait_for_the_engines(connection):
     """`ipcluster` may return before its controller is there, and grading begins with the first engine; `grader cluster` waits for all."""
-    end = time.monotonic() + LIMIT
-    while not connection.exists() and time.monotonic() < end:
-        time.sleep(0.1)
+    wait_until(connection.exists, f"the controller's file {connection}", LIMIT)
     with ipyparallel.Client(str(connection), timeout=LIMIT) as client:
         client.wait_for_engines(ENGINES, timeout=LIMIT, interactive=False)
 
