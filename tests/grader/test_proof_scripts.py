@@ -1,4 +1,4 @@
-"""What tests.bench.proof_scripts makes of the notes of a run: it must see what makes an answer wrong, and nothing else."""
+"""What tests.bench.proof_scripts makes of the notes of a run: it must see what makes an answer wrong, and nothing else. And no gap is without a proof."""
 
 from grader import exercises, gaps
 from grader.course import UNITS

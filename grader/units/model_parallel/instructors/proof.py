@@ -14,7 +14,7 @@ EXPECTED = {
 }
 MEASURED = {"plain": {"plain": [SimpleNamespace(workers=1, batchsize=32, throughput=200.0, log=[{}])]}, "slower": 1.3}
 NAMED = {"inside": ("model",)}
-SHOWN = {"by_hand": lambda value: [(timeline := simulate(value)).bubble, timeline.held, max(one.end for one in timeline.operations)]}
+SHOWN = {"by_hand": lambda value: [(timeline := simulate(value)).bubble, timeline.held, timeline.end]}
 WHOLE = ("largest_batch", "prediction_ranks", "prediction_forward")
 
 TRANSFORMER = "-e 3 -b {{batch}} --size 8 --width 16 --heads 2 --blocks 2 --seed 3 --dataset {folder}/data.npz --gpu-memory unlimited --method "
