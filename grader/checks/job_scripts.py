@@ -381,9 +381,8 @@ def _unknown_place(place):
     """A sentence if qsub refuses this placement, else None."""
     try:
         resources.parse_place(place)
-    except PBSError:
-        return f"PBS knows no `place={place}`"
-    return f"`place={place}` asks for nodes of a group, {NEEDLESS}" if "group=" in place else None
+    except PBSError as error:
+        return f"PBS knows no `place={place}`" + f" ({error.hint.removeprefix('place: ')})" * bool(error.hint)
 
 
 def right_group(seen, case, expected):

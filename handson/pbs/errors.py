@@ -61,8 +61,12 @@ def walltime_limit(longest):
     return PBSError("Job violates queue and/or server resource limits", 188, hint=f"this queue's longest walltime is {longest}")
 
 
-def unknown_resource(name, chunk=False):
-    return PBSError(f"Unknown resource: {name}" if chunk else f"Unknown resource Resource_List.{name}", 187)
+def unknown_resource(name, chunk=False, hint=""):
+    return PBSError(f"Unknown resource: {name}" if chunk else f"Unknown resource Resource_List.{name}", 187, hint=hint)
+
+
+def not_a_text(name, hint):
+    return PBSError(f"resource is not of type string Resource_List.{name}", 252, hint=hint)
 
 
 def bad_group():

@@ -2,7 +2,7 @@
 
 import re
 
-from handson.pbs.errors import PBSError, illegal_value, unknown_resource, walltime_limit
+from handson.pbs.errors import PBSError, illegal_value, not_a_text, unknown_resource, walltime_limit
 from handson.sizes import bytes_of
 
 CHUNK = {  # resources of a node, allowed in a chunk of a select statement: name -> type
@@ -100,16 +100,29 @@ def parse_select(text):
 
 
 def parse_place(text):
-    """(arrangement, sharing) of ``-l place``: ("free" | "pack" | "scatter", "" | "shared" | "excl")."""
+    """(arrangement, sharing) of ``-l place``: ("free" | "pack" | "scatter", "" | "shared" | "excl").
+
+    Nodes that are grouped by a text resource are all in one group here, or each is its own and PBS then takes nodes of several groups.
+    """
     arrangement, sharing = "", ""
     for word in text.split(":"):
         if word in ("free", "pack", "scatter", "vscatter") and not arrangement:
             arrangement = word.replace("vscatter", "scatter")
         elif word in ("shared", "excl", "exclhost") and not sharing:
             sharing = word.replace("exclhost", "excl")
-        elif not word.startswith("group="):
+        elif word.startswith("group=") and word != "group=":
+            _check_group(word.removeprefix("group="))
+        else:
             raise illegal_value("Resource_List.place")
     return arrangement or "free", sharing
+
+
+def _check_group(resource):
+    kind = (CHUNK | JOB).get(resource)
+    if kind is None:
+        raise unknown_resource("place", hint=f"place: no resource is called {resource}, by whose value nodes could be grouped")
+    if kind != "text":
+        raise not_a_text("place", hint=f"place: nodes cannot be grouped by {resource}, whose value is no text")
 
 
 def parse_nodes(text):
