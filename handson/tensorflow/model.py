@@ -6,7 +6,11 @@ from handson.tensorflow import keras, tf
 from handson.training.data import averaging, stretching
 
 LAYERS = keras.layers
-AS_TORCH = keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")  # how torch draws initial weights
+
+
+def as_torch():
+    """How torch draws initial weights. Keras takes the seed of an initializer when it is made: after `set_random_seed`, for each layer anew."""
+    return keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
 
 
 class Enlarge(LAYERS.Layer):
@@ -55,7 +59,7 @@ class Convolution(LAYERS.Conv2D):
 def conv_block(outputs, kernel, stride, normalise=True):
     """Convolution, batch normalisation, ReLU: (N, H, W, inputs) -> (N, H/stride, W/stride, outputs), with torch's constants of
     batch normalisation."""
-    convolution = Convolution(outputs, kernel, stride, padding="same", use_bias=False, kernel_initializer=AS_TORCH)
+    convolution = Convolution(outputs, kernel, stride, padding="same", use_bias=False, kernel_initializer=as_torch())
     return [convolution, *[LAYERS.BatchNormalization(momentum=0.9, epsilon=1e-5) for _ in range(normalise)], LAYERS.ReLU()]
 
 
@@ -69,5 +73,5 @@ def convnet(shape, size, classes=10, normalise=True):
         *conv_block(64, kernel=3, stride=2, normalise=normalise),
         *conv_block(64, kernel=3, stride=2, normalise=normalise),
         Grid(),
-        LAYERS.Dense(classes, kernel_initializer=AS_TORCH, bias_initializer=keras.initializers.RandomUniform(-1 / 32, 1 / 32)),
+        LAYERS.Dense(classes, kernel_initializer=as_torch(), bias_initializer=keras.initializers.RandomUniform(-1 / 32, 1 / 32)),
     ])  # fmt: skip

@@ -43,6 +43,17 @@ def test_the_network_is_that_of_the_pytorch_track(strategies):
             assert numpy.abs(ours(images.numpy(), training=training).numpy() - expected).max() < 1e-3
 
 
+def test_the_initial_weights_follow_from_the_seed(strategies):
+    from handson.tensorflow import keras
+    from handson.tensorflow.model import convnet
+
+    def first(seed):
+        keras.utils.set_random_seed(seed)
+        return weights(convnet((1, 28, 28), 64))
+
+    assert (first(1) == first(1)).all() and (first(1) != first(2)).any()
+
+
 @pytest.mark.parametrize("replicas", [1, 2, 4])
 def test_fit_under_a_mirrored_strategy_makes_the_steps_of_one_big_batch(replicas, strategies):
     right, _ = by_hand(cut(*images(), batch=8))
