@@ -207,6 +207,7 @@ def watch_torch():
     register = torch.Tensor.register_post_accumulate_grad_hook
     torch.Tensor.register_post_accumulate_grad_hook = lambda tensor, hook: register(tensor, lambda ready: (note("gradient", "complete"), hook(ready))[1])
     before(dist, "all_reduce", lambda tensor, *arguments, **named: note("operation", f"all-reduce of {'one' if tensor.numel() == 1 else 'many'}"))
+    before(dist, "all_reduce", lambda tensor, *arguments, **named: note("type", str(tensor.dtype)))
 
 
 def watch_loading():

@@ -37,7 +37,7 @@ RUNS = {
     "pytorch/all_reduce.py": Run("all_reduce.py", 4, ("--largest 1024",)),
     "pytorch/data_parallel.py": Run("train_data_parallel.py", 2, (IMAGES + " --method 1-KB 600-KB",)),
     "pytorch/hooks.py": Run("train_hooks.py", 2, (FEW_STEPS + " --method 1-bit top-1-percent",), replaced=BUCKETS),
-    "pytorch/half_and_late.py": Run("train_hooks.py", 2, (IMAGES + " --method float16 bfloat16 float16-double-buffering",), replaced=BUCKETS),
+    "pytorch/half_and_late.py": Run("train_hooks.py", 2, (IMAGES + " --lr 1e-3 --method float16 bfloat16 float16-double-buffering",), replaced=BUCKETS),
     "pytorch/local_sgd.py": Run("train_local_sgd.py", 2, (IMAGES + " --method local-sgd-4 block-momentum-4",)),
     "pytorch/parameter_server.py": Run("train_parameter_server.py", 2, (IMAGES + " --method asynchronous",)),
     "pytorch/train_restarts.py": Run(
@@ -60,9 +60,22 @@ SLOW_WORKER = Run(  # with so many steps that it comes in time for some
 TWO_WORKERS = Run("train_parameter_server.py", 3, (IMAGES + " --method synchronous",))
 CNTK = RUNS["pytorch/train_cntk.py"]
 RESTARTS = RUNS["pytorch/train_restarts.py"]
+MODEL = "    model = SmallNet"
+OTHERS = "    others = [torch.empty(1000 * number) for number in range(100 * (args.epoch - 1))]\n"  # after the restart, the buckets are elsewhere
+RESTARTS_ELSEWHERE = RESTARTS._replace(options=(f"{FILES} --noise 60", f"{TWO_EPOCHS} --noise 60"), replaced=(MODEL, OTHERS + MODEL))
 RESTARTS_OF_BUCKETS = RESTARTS._replace(
     options=tuple(f"{epochs} --every 4 --noise 60" for epochs in (FILES, TWO_EPOCHS)),
     replaced=("find_unused_parameters=True", "find_unused_parameters=True, bucket_cap_mb=0.001"),
+)
+# Gradients that float32 cannot hold, of parameters that are float64; the loss that is shown stays as it is.
+CLASSIFIER = "    model = L.Classifier(WideNet(len(test_set.classes))"
+IN_DOUBLE = """    chainer.global_config.dtype, forward = numpy.float64, WideNet.forward
+    WideNet.forward = lambda network, images: forward(network, chainer.functions.cast(images, "float64"))
+    loss_of = chainer.functions.softmax_cross_entropy
+"""
+LARGE_LOSS = ", lambda *given: (loss := loss_of(*given)) + 1e40 * (loss - loss.array)"
+DOUBLE = RUNS["chainer/half_and_late.py"]._replace(
+    options=(IMAGES + " --method plain --lr 1e-42",), replaced=(CLASSIFIER, IN_DOUBLE + CLASSIFIER + LARGE_LOSS)
 )
 START = "    start = time.perf_counter()\n"
 END = "    trainer.summarize_training_progress()\n"
@@ -72,8 +85,8 @@ SAVED = """    tell, save = (lambda line: comm.rank or print(line, flush=True)),
 OF_GAP = {
     ("pytorch/half_and_late.py", "half"): (RUNS["pytorch/half_and_late.py"], LARGE),
     ("pytorch/half_and_late.py", "late"): (LATE,),
-    ("chainer/half_and_late.py", "half"): (RUNS["chainer/half_and_late.py"], NOT_HALF),
-    ("pytorch/hooks.py", "one_bit"): (RUNS["pytorch/hooks.py"], RESTARTS),
+    ("chainer/half_and_late.py", "half"): (RUNS["chainer/half_and_late.py"], NOT_HALF, DOUBLE),
+    ("pytorch/hooks.py", "one_bit"): (RUNS["pytorch/hooks.py"], RESTARTS_ELSEWHERE),
     ("pytorch/hooks.py", "top_k"): (RUNS["pytorch/hooks.py"], NO_GRADIENTS),
     ("pytorch/parameter_server.py", "serve"): (RUNS["pytorch/parameter_server.py"], SLOW_WORKER),
     ("pytorch/parameter_server.py", "work"): (RUNS["pytorch/parameter_server.py"], TWO_WORKERS),
