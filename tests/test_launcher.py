@@ -7,11 +7,12 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+import types
 from pathlib import Path
 
 import pytest
 
-from handson.cluster import launcher
+from handson.cluster import launcher, nodes
 
 PROGRAMS = sysconfig.get_path("scripts")
 JOB = """#!/bin/bash
@@ -175,6 +176,12 @@ def test_a_slurm_job_without_a_node_file_gets_one_for_as_long_as_its_script_runs
     file, *hosts = done.stdout.split()
     assert hosts == ["n1", "n1", "n2", "n2", "n3"] and not done.stderr
     assert os.path.dirname(file) == str(tmp_path) and not os.path.exists(file)
+
+
+@pytest.mark.parametrize(("others", "address"), [((), "127.0.0.1"), (("another",), os.uname().nodename)])
+def test_ranks_of_one_host_meet_without_a_network(others, address):
+    world = types.SimpleNamespace(allgather=lambda host: [host, host, *others])
+    assert nodes.meeting_address(world) == address
 
 
 def test_the_agent_starts_without_torch():

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy
 
 from handson import linux
-from handson.cluster.nodes import current_node, job_nodes
+from handson.cluster.nodes import current_node, job_nodes, meeting_address
 from handson.errors import OneSentence
 from handson.files import written_aside
 
@@ -185,10 +185,9 @@ def gloo_all_reduce(world):
 
     limit = timedelta(seconds=40)
     torch.set_num_threads(1)
-    one_host = len(set(world.allgather(socket.gethostname()))) == 1
-    if one_host and any(name == "lo" for _, name in socket.if_nameindex()):
+    address = world.bcast(meeting_address(world))
+    if address == "127.0.0.1" and any(name == "lo" for _, name in socket.if_nameindex()):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    address = world.bcast("127.0.0.1" if one_host else socket.gethostname())
     store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=limit) if world.rank == 0 else None
     port = world.bcast(store and store.port)
     store = store or dist.TCPStore(address, port, is_master=False, timeout=limit)

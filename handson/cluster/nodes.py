@@ -37,6 +37,13 @@ def current_node():
     return os.environ.get("HANDSON_NODE") or os.uname().nodename
 
 
+def meeting_address(world):
+    """Where all ranks of an MPI communicator find this rank: 127.0.0.1 if they are on one host, which needs no network, or else the host's name.
+    All ranks call it."""
+    host = os.uname().nodename
+    return "127.0.0.1" if {*world.allgather(host)} == {host} else host
+
+
 def become(node, *command):
     """Replace this process by `command`, on `node`. Ends with one sentence when there is no such node or command."""
     properties = job_nodes().get(node)

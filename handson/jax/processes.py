@@ -5,7 +5,7 @@ import socket
 from dataclasses import dataclass
 
 from handson import frameworks
-from handson.cluster.nodes import current_node
+from handson.cluster.nodes import current_node, meeting_address
 from handson.errors import TrackError
 from handson.jax import devices, jax, multihost_utils
 from handson.training import mpi, options, supervisor, virtual_gpus, watchdog
@@ -54,8 +54,7 @@ def meet(args):
 
 def _address(world):
     """Where rank 0's coordinator listens, the same on all ranks. Raises TrackError, on all ranks."""
-    one_host = len(set(world.allgather(socket.gethostname()))) == 1
-    host, port, problem = "127.0.0.1" if one_host else socket.gethostname(), int(os.environ.get("MASTER_PORT") or 0), None
+    host, port, problem = meeting_address(world), int(os.environ.get("MASTER_PORT") or 0), None
     if world.rank == 0:
         try:
             with socket.create_server(("", port)) as free:

@@ -16,7 +16,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from handson.cluster.nodes import current_node
+from handson.cluster.nodes import current_node, meeting_address
 from handson.errors import EndTogether, OneSentence, Stopped, TrackError, in_a_sentence, say
 from handson.pytorch import devices, problems
 from handson.pytorch.batches import division_problem
@@ -148,8 +148,7 @@ def _meet_by_mpi():
     if promised != world.size:
         library = MPI.Get_library_version().splitlines()[0].strip()
         raise TrackError(f"mpiexec started {promised} ranks, but each is alone: mpi4py uses another MPI ({library}); put its mpiexec first on PATH")
-    one_host = len(set(world.allgather(socket.gethostname()))) == 1
-    address, port = "127.0.0.1" if one_host else socket.gethostname(), int(os.environ.get("MASTER_PORT") or 0)
+    address, port = meeting_address(world), int(os.environ.get("MASTER_PORT") or 0)
     store = problem = None
     if world.rank == 0:
         try:
