@@ -191,7 +191,7 @@ def results(out, wanted):
     for path in sorted(out.glob("**/*.json")):
         content = json.loads(path.read_text())
         log = (content.get("log") or content.get("rows") or [content.get("split", {})]) if isinstance(content, dict) else []
-        measured = {"elapsed_time", "seconds", *["bytes"] * ("epoch" in (log or [{}])[0])}  # of a node's interfaces, whoever sends
+        measured = {"elapsed_time", "first_step", "training_time", "seconds", *["bytes"] * ("epoch" in (log or [{}])[0])}  # of a node's interfaces, whoever sends
         found.append([{name: value for name, value in row.items() if name not in measured and wanted(name)} for row in log])
     return found
 

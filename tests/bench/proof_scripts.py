@@ -28,7 +28,7 @@ from handson import frameworks
 from tests.bench import watched_script
 from tests.bench.runs import ROOT
 
-LIMIT = 60  # seconds for one run, on a busy machine
+LIMIT = 90  # seconds for one run, on a busy machine
 PRELOADED = (  # by the process that those of the scripts are forked from
     "tests.bench.watched_script",
     "handson.pytorch.communicator",
