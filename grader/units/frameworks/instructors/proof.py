@@ -30,7 +30,7 @@ ADDRESSES = ("    args = options.parse(gpus=None)\n", """
     for one in found:
         addresses = [address.rpartition(":") for address in one["cluster"]["worker"]]
         in_range = all(3000 <= int(port) < 3003 for _, _, port in addresses)
-        print("shown:", [host for host, _, _ in addresses], len({*addresses}), in_range, [*one["cluster"]], one["cluster"] == found[0]["cluster"], one["task"])
+        print("shown:", [host for host, _, _ in addresses], len({*addresses}), in_range, [*one["cluster"]], one["cluster"] == found[0]["cluster"], sorted(one["task"].items()))
     return
 """)  # fmt: skip
 IMAGES = ("    start = time.perf_counter()\n", """
@@ -45,10 +45,12 @@ IMAGES = ("    start = time.perf_counter()\n", """
     print("shown: an order of its own", epochs[0] != epochs[1])
     return
 """)  # fmt: skip
+ODD = ("        announce(", "        train_set = type(train_set)(**vars(train_set) | {name: vars(train_set)[name][:23] for name in ('images', 'labels')})\n        announce(")
 WORKERS = Run("train_cifar_multi_worker.py", 2, ("-e 2 -b 5 --size 16 --lr 0.01 --seed 3 --dataset {folder}/data.npz",), mpi=True, printed="^shown:")
 RUNS = {"tensorflow/cluster.py": WORKERS, "tensorflow/replicas.py": WORKERS}
 OF_GAP = {
     ("tensorflow/cluster.py", "tf_config"): (WORKERS, WORKERS._replace(ranks=1, replaced=ADDRESSES)),
+    ("tensorflow/replicas.py", "replica_step"): (WORKERS._replace(options=(WORKERS.options[0].replace("0.01", "1e-3"),), replaced=ODD),),
     ("tensorflow/replicas.py", "divided"): (WORKERS._replace(replaced=IMAGES),),  # which images a step has is left to chance
 }
 EXPECTED = {"prediction_speedup": (0.2, 4)}  # on two workers
