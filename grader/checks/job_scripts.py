@@ -382,7 +382,7 @@ def _unknown_place(place):
     try:
         resources.parse_place(place)
     except PBSError as error:
-        return f"PBS knows no `place={place}`" + f" ({error.hint.removeprefix('place: ')})" * bool(error.hint)
+        return f"PBS knows no `place={place}`" + f" ({error.hint})" * bool(error.hint)
 
 
 def right_group(seen, case, expected):

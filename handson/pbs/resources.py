@@ -120,9 +120,9 @@ def parse_place(text):
 def _check_group(resource):
     kind = (CHUNK | JOB).get(resource)
     if kind is None:
-        raise unknown_resource("place", hint=f"place: no resource is called {resource}, by whose value nodes could be grouped")
+        raise unknown_resource("place", hint=f"no resource is called {resource}, by whose value nodes could be grouped")
     if kind != "text":
-        raise not_a_text("place", hint=f"place: nodes cannot be grouped by {resource}, whose value is no text")
+        raise not_a_text("place", hint=f"nodes cannot be grouped by {resource}, whose value is no text")
 
 
 def parse_nodes(text):
