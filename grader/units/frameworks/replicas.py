@@ -145,7 +145,7 @@ def on_all_replicas(seen, case, expected):
 def optimizer_too(seen, case, expected):
     counts = seen[0]["optimizer"]
     if len(counts) < len(seen[0]["model"]):
-        return "the optimizer has no variables for its momentum yet; inside strategy.run it would be too late to make them: call its `build`"
+        return "the optimizer has no variables for its momentum yet; with several replicas in a process, strategy.run would be too late to make them: call its `build`"
     if [count for count in counts if count != case["replicas"]]:
         return "the optimizer's variables are on one device only: make and build it inside `with strategy.scope():`"
     return None if seen[0]["knows"] else "the optimizer is built for other variables than those of `model`, which it then can't change"
