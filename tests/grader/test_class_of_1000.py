@@ -19,7 +19,7 @@ STUDENTS = 1000
 UNIT = "single_gpu"
 SCRIPT = next(part for part in UNITS[UNIT] if part.file.endswith(".sh"))
 GROWTH = 60 << 20  # bytes that a process may grow by, from a tenth of the class to its end
-BETWEEN = 4.0  # seconds between the deaths of engines
+BETWEEN = STUDENTS // 25  # results between the deaths of engines
 pytestmark = pytest.mark.slow
 
 
@@ -74,10 +74,10 @@ def test_no_death_loses_or_changes_a_result(undisturbed, handed_in, tmp_path):
     graders = []
 
     def kill_engines():
-        before = -1
-        while not over.wait(BETWEEN):
-            if (now := finished(out)) > before:  # on a busy machine, the last victim's successor may need longer to start
-                before = now
+        at = BETWEEN
+        while not over.wait(0.5):
+            if finished(out) >= at:
+                at += BETWEEN
                 for engine in below(graders[-1], "ipyparallel.engine")[:1]:
                     engine.kill()
 
