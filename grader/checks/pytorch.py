@@ -144,7 +144,7 @@ def step_as_one_batch(seen, case, expected):
                 return f"{_who(rank, seen)}a batch goes through the network in {len(passes)} parts, and batch normalisation takes each by itself: make one forward pass"
     problem = training.one_big_batch(seen, case, expected, criteria.SINGLE, lambda step: _factors(case, step))
     if problem and ": " not in problem:  # no misconception explains it
-        return criteria.because(problem, _reported(seen, expected, steps=1) or "")
+        return criteria.because(problem, _reported(seen, expected, steps=1, tolerance=criteria.SINGLE / 10) or "")
     return problem or _reported(seen, expected)
 
 
@@ -161,11 +161,11 @@ def _factors(case, step):
     return {sentence: factor for sentence, factor in found.items() if factor != 1}
 
 
-def _reported(seen, expected, steps=None):
+def _reported(seen, expected, steps=None, tolerance=criteria.SINGLE):
     """None, or a sentence on `loss` or `outputs` of one of the first `steps`, which the script reports after each."""
     for number, (loss, classes) in enumerate(zip(expected["losses"][:steps], expected["classes"])):
         found = numpy.mean([of_rank["losses"][number] for of_rank in seen])
-        if not criteria.close(found, loss, criteria.SINGLE):
+        if not criteria.close(found, loss, tolerance):
             mean = "the mean of the ranks' `loss`" if len(seen) > 1 else "`loss`"
             right = "the mean cross-entropy of the network's scores, over the images of all ranks," if len(seen) > 1 else "the mean cross-entropy of the network's scores"
             shown, of_oracle = criteria.apart(found, loss)
