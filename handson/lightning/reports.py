@@ -6,11 +6,12 @@ import sys
 import time
 
 import torch
+import torch.distributed as dist
 
 from handson.lightning import L
 from handson.pytorch import devices
 from handson.pytorch.workers import Communicator, loopback
-from handson.training import banner, results
+from handson.training import banner, results, virtual_gpus
 from handson.training.banner import COLUMNS
 
 
@@ -45,27 +46,24 @@ def _ranks(gpus):
     return 1, len(gpus)
 
 
-def announce(trainer, args, train_set):
-    """Print the lecture's opening lines, on rank 0."""
-    size, nodes = trainer.world_size, trainer.num_nodes
-    comm = Communicator(trainer.global_rank, size, trainer.local_rank, nodes, "gloo" if trainer.accelerator.name() == "cpu" else "nccl")
-    args.gpu = (args.gpu * size)[: max(len(args.gpu), size // nodes)]
-    banner.announce("Lightning", args, train_set, devices.describe(args.gpu[:size]), comm)
-
-
 class Report(L.Callback):
-    """Chooses each rank's device before the training, takes the means of what training steps return, averages the statistics of batch normalisation
-    over the ranks before each evaluation, prints a line of the table after each epoch, and writes the result at its end.
+    """Chooses each rank's device before the training and prints the lecture's opening lines, takes the means of what training steps return, averages
+    the statistics of batch normalisation over the ranks before each evaluation, prints a line of the table after each epoch, and writes the
+    result at its end.
 
-    images: trained on in all epochs, by all ranks. The module's training_step returns a dict with "loss" and "accuracy"; its validation logs the
-    table's other columns. (Lightning's `log` would add milliseconds to each training step, most of them to move a number to its device.)
+    train_set: of all ranks. The module's training_step returns a dict with "loss" and "accuracy"; its validation logs the table's other
+    columns. (Lightning's `log` would add milliseconds to each training step, most of them to move a number to its device.)
     """
 
-    def __init__(self, args, images):
-        self.args, self.images, self.rows, self.evaluation, self.first_step = args, images, [], 0.0, None
+    def __init__(self, args, train_set):
+        self.args, self.train_set, self.rows, self.evaluation, self.first_step = args, train_set, [], 0.0, None
 
-    def setup(self, trainer, module, stage):
-        devices.use(self.args.gpu[trainer.local_rank % len(self.args.gpu)])
+    def setup(self, trainer, module, stage):  # Lightning calls it when the ranks have met
+        gpu, library = self.args.gpu[trainer.local_rank % len(self.args.gpu)], devices.library(dist.get_backend())
+        comm = Communicator(trainer.global_rank, trainer.world_size, trainer.local_rank, trainer.num_nodes, library)
+        places = comm.allgather((virtual_gpus.machine(), devices.place(gpu)))
+        banner.announce("Lightning", self.args, self.train_set, devices.describe(self.args.gpu, places), comm)
+        devices.use(gpu)
 
     def on_train_start(self, trainer, module):
         self.start = time.perf_counter()
@@ -96,9 +94,9 @@ class Report(L.Callback):
         self.rows.append(row | {"first_step": self.first_step})
 
     def on_train_end(self, trainer, module):
-        seconds = time.perf_counter() - self.start
+        seconds, images = time.perf_counter() - self.start, len(self.train_set) * self.args.epoch
         if trainer.is_global_zero:
-            results.report(self.args, self.images / seconds, self.images, seconds, self.rows, self.evaluation)
+            results.report(self.args, images / seconds, images, seconds, self.rows, self.evaluation)
 
     def _say(self, trainer, line):
         if trainer.is_global_zero:

@@ -65,6 +65,8 @@ def test_lightning_trains_on_two_nodes_of_a_job(few, tmp_path, monkeypatch):
     """A rank on each, as run_script.sh asks for: they meet through the nodes' network, not the loopback interface."""
     monkeypatch.setenv("HANDSON_PBS_HOME", str(tmp_path / "pbs"))
     shutil.copy(UNIT / "run_script.sh", tmp_path)
-    options = f"-e 1 -b {BATCH} --size {SIZE} --dataset {few} -o out"
+    options = f"-g 0 -e 1 -b {BATCH} --size {SIZE} --dataset {few} -o out"
     follow(submit(tmp_path, "-V", "-j", "oe", "run_script.sh", SCRIPT=str(SCRIPTS[0]), OPTIONS=options))
-    assert results.read(tmp_path / "out").workers == 2
+    result = results.read(tmp_path / "out")
+    assert result.workers == 2
+    assert result.device.startswith("2 virtual GPUs")

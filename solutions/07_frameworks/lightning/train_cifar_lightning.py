@@ -67,8 +67,7 @@ def main():
     args = options.parse(gpus=devices.first(2))
     train_set, test_set = data.load(args.dataset)
     ddp = L.pytorch.strategies.DDPStrategy(broadcast_buffers=False)  # Report averages them
-    trainer = reports.trainer(args, strategy=ddp, use_distributed_sampler=False, callbacks=[reports.Report(args, len(train_set) * args.epoch)])
-    reports.announce(trainer, args, train_set)
+    trainer = reports.trainer(args, strategy=ddp, use_distributed_sampler=False, callbacks=[reports.Report(args, train_set)])
     trainer.fit(Training(args, train_set, test_set))
 
 
