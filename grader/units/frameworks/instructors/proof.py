@@ -45,13 +45,13 @@ IMAGES = ("    start = time.perf_counter()\n", """
     print("shown: an order of its own", epochs[0] != epochs[1])
     return
 """)  # fmt: skip
-IN_A_PROCESS = ("workers.multi_worker_strategy(comm, args)", "tf.distribute.MirroredStrategy(devices.use([0, 1])); comm.devices = devices.describe([0, 1])")
+TWO_REPLICAS = ("workers.multi_worker_strategy(comm, args)", "tf.distribute.MirroredStrategy(devices.use([0, 1])); comm.devices = devices.describe([0, 1])")
 ODD = ("        announce(", "        train_set = type(train_set)(**vars(train_set) | {name: vars(train_set)[name][:23] for name in ('images', 'labels')})\n        announce(")
 WORKERS = Run("train_cifar_multi_worker.py", 2, ("-e 2 -b 5 --size 16 --lr 0.01 --seed 3 --dataset {folder}/data.npz",), mpi=True, printed="^shown:")
 RUNS = {"tensorflow/cluster.py": WORKERS, "tensorflow/replicas.py": WORKERS}
 OF_GAP = {
     ("tensorflow/cluster.py", "tf_config"): (WORKERS, WORKERS._replace(ranks=1, replaced=ADDRESSES)),
-    ("tensorflow/replicas.py", "scope"): (WORKERS, WORKERS._replace(ranks=1, replaced=IN_A_PROCESS)),
+    ("tensorflow/replicas.py", "scope"): (WORKERS, WORKERS._replace(ranks=1, replaced=TWO_REPLICAS)),
     ("tensorflow/replicas.py", "replica_step"): (WORKERS._replace(options=(WORKERS.options[0].replace("0.01", "1e-3"),), replaced=ODD),),
     ("tensorflow/replicas.py", "divided"): (WORKERS._replace(replaced=IMAGES),),  # which images a step has is left to chance
 }
