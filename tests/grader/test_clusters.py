@@ -13,13 +13,14 @@ import ipyparallel
 import psutil
 import pytest
 import real_pbs
+from IPython.core.profiledir import ProfileDirError
 from handing_in import hand_in
 from test_grade import ROOT, UNIT, results
 from waiting import wait_until
 
 from grader import exercises
 from grader.course import UNITS
-from grader.instructors.grade import grading, work
+from grader.instructors.grade import cluster as running_cluster, grading, work
 from grader.instructors.grade.cluster import ClusterError, Engines, controller_here
 from grader.instructors.known_answers import solved
 from grader.verdict import NOT_ATTEMPTED, NOT_FOUND, PASSED
@@ -67,7 +68,7 @@ def cluster(request, tmp_path, loaded):
 
 def wait_for_the_engines(connection):
     """`ipcluster` may return before its controller is there, and grading begins with the first engine; `grader cluster` waits for all."""
-    wait_until(connection.exists, f"the controller's file {connection}", LIMIT)
+    wait_until(lambda: connection.exists() and connection.read_text().endswith("}"), f"the controller's whole file {connection}", LIMIT)
     with ipyparallel.Client(str(connection), timeout=LIMIT) as client:
         client.wait_for_engines(ENGINES, timeout=LIMIT, interactive=False)
 
@@ -143,6 +144,19 @@ def test_without_a_cluster_the_grader_says_how_to_start_one(tmp_path):
     hand_in(tmp_path / "handed_in", "ann", UNIT, {0: "x"})
     done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, capture_output=True, timeout=LIMIT)
     assert done.returncode != 0 and "ipcluster start" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_cluster_whose_files_are_not_there_yet_is_waited_for(monkeypatch):
+    answers = iter([ProfileDirError("Profile directory not found"), json.JSONDecodeError("Expecting value", "", 0), "a client"])
+
+    def client(**options):
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(ipyparallel, "Client", client)
+    assert running_cluster._connected("mpi", None) == "a client"
 
 
 def test_a_controller_on_this_host_that_loses_a_process_counts_as_lost(monkeypatch):

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import ipyparallel
 import psutil
 import zmq
+from IPython.core.profiledir import ProfileDirError
 from traitlets.config import Config
 from zmq.utils.monitor import recv_monitor_message
 
@@ -28,6 +29,7 @@ from handson.errors import OneSentence
 FOLDER = "handson-cluster-"
 STARTING = 300  # seconds that a cluster may take to start, on a busy machine
 ANSWERING = 60  # seconds for a cluster that is not ours to answer
+APPEARING = 5  # seconds for its files: `ipcluster start --daemonize` returns before they are all there
 ASKING = 10  # seconds for its engines to say how fast they are; who is silent is left out
 HEARTBEAT = 500  # milliseconds; the default of 3,000 makes a start take 6 seconds
 MISSED = 60  # heartbeats that a busy engine may miss before it counts as dead; the end of an engine is noticed at once
@@ -131,11 +133,7 @@ def running(profile=None, cluster_file=None, trusted=False):
     """
     where = name(profile, cluster_file)
     try:
-        if cluster_file:
-            cluster = ipyparallel.Cluster.from_file(str(cluster_file))
-            client = cluster.connect_client_sync(timeout=ANSWERING)
-        else:
-            client = ipyparallel.Client(profile=profile, timeout=ANSWERING)
+        client = _connected(profile, cluster_file)
         client.wait_for_engines(1, timeout=ANSWERING, interactive=False)
     except Exception as error:
         raise ClusterError(f"no engine of {where} answers ({error}): start the cluster with `ipcluster start`") from error
@@ -148,6 +146,20 @@ def running(profile=None, cluster_file=None, trusted=False):
     finally:
         there.over.set()
         client.close()
+
+
+def _connected(profile, cluster_file):
+    """A client of a running cluster."""
+    end = time.monotonic() + APPEARING
+    while True:
+        try:
+            if cluster_file:
+                return ipyparallel.Cluster.from_file(str(cluster_file)).connect_client_sync(timeout=ANSWERING)
+            return ipyparallel.Client(profile=profile, timeout=ANSWERING)
+        except (OSError, ValueError, ProfileDirError):  # not there, or half written
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 def _all_confined(engines, where):
