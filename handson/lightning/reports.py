@@ -18,10 +18,12 @@ from handson.training.banner import COLUMNS
 def trainer(args, **given):
     """Lightning's Trainer for the GPUs args.gpu, or virtual ones, without the files and lines that it writes by itself. given: its other options.
 
-    Where nothing else starts the ranks, it starts this script again for each of them: these get the same folder for results.
+    args.gpu: None becomes a GPU for each rank of a node. Where nothing else starts the ranks, the trainer starts this script again for each of
+    them, two by default: these get the same folder for results.
     """
+    nodes, per_node = _launched() or (1, len(args.gpu or (0, 1)))
+    args.gpu = args.gpu or devices.first(per_node)
     devices.check(args.gpu)
-    nodes, per_node = _ranks(args.gpu)
     if nodes == 1:
         loopback()
     if "-o" not in sys.argv:
@@ -32,8 +34,8 @@ def trainer(args, **given):
     return L.Trainer(accelerator=kind, devices=names, num_nodes=nodes, max_epochs=args.epoch, num_sanity_val_steps=0, **quiet, **given)
 
 
-def _ranks(gpus):
-    """(nodes, ranks on each of them) of the launcher that has started the ranks; Lightning asks none. Where it starts them itself, one for each GPU."""
+def _launched():
+    """(nodes, ranks on each of them) of the launcher that has started the ranks, which Lightning does not ask; None where there is none."""
     environments = L.fabric.plugins.environments
     if environments.TorchElasticEnvironment.detect():
         per_node = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -43,7 +45,7 @@ def _ranks(gpus):
 
         hosts = MPI.COMM_WORLD.allgather(socket.gethostname())
         return len(set(hosts)), hosts.count(hosts[0])
-    return 1, len(gpus)
+    return None
 
 
 class Report(L.Callback):

@@ -61,12 +61,13 @@ def test_workers_make_the_steps_of_one_big_batch(path, workers, few, tmp_path):
     assert right[1, 1] != pytest.approx(right[0, 1], rel=0.005)
 
 
-def test_lightning_trains_on_two_nodes_of_a_job(few, tmp_path, monkeypatch):
+def test_lightning_trains_on_two_nodes_of_a_job(few, tmp_path, monkeypatch, capsys):
     """A rank on each, as run_script.sh asks for: they meet through the nodes' network, not the loopback interface."""
     monkeypatch.setenv("HANDSON_PBS_HOME", str(tmp_path / "pbs"))
     shutil.copy(UNIT / "run_script.sh", tmp_path)
-    options = f"-g 0 -e 1 -b {BATCH} --size {SIZE} --dataset {few} -o out"
+    options = f"-e 1 -b {BATCH} --size {SIZE} --dataset {few} -o out"
     follow(submit(tmp_path, "-V", "-j", "oe", "run_script.sh", SCRIPT=str(SCRIPTS[0]), OPTIONS=options))
+    assert "Warning" not in capsys.readouterr().out
     result = results.read(tmp_path / "out")
     assert result.workers == 2
     assert result.device.startswith("2 virtual GPUs")

@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader, Subset, random_split
 
 from handson.lightning import L, reports
-from handson.pytorch import devices
 from handson.pytorch.batches import EpochBatches
 from handson.pytorch.extensions import accuracy
 from handson.pytorch.model import ConvNet
@@ -62,7 +61,7 @@ class Training(L.LightningModule):
 
 
 def main():
-    args = options.parse(gpus=devices.first(2))
+    args = options.parse(gpus=None)  # a GPU for each rank
     train_set, test_set = data.load(args.dataset)
     ddp = L.pytorch.strategies.DDPStrategy(broadcast_buffers=False)  # Report averages them
     trainer = reports.trainer(args, strategy=ddp, use_distributed_sampler=False, callbacks=[reports.Report(args, train_set)])
