@@ -22,7 +22,7 @@ SCOPES = (  # of tests that share a process, where that is not a file: what stan
     r"(tests/grader/)test_(?:judging|mutants.py::test_(?:the|every)_)",  # a box's server
     r"(tests/frameworks/)test_(?:jax|several_processes|tensorflow_bad_input|translated_scripts)",  # a process that imports the systems for all others
     r"(tests/grader/test_mutants.py::\w+\[[a-z_]+-)",  # the known answers of a unit
-    r"(tests/browser/).*\[0[45]_\w+\]",  # half of the notebooks: all of a process share JupyterLab, and the first three use each other's runs
+    r"(tests/browser/)",  # one Chromium and one JupyterLab, and notebooks that use each other's runs
 )
 LONGEST = (  # these begin, in this order
     "tests/browser/", "tests/grader/test_mutants.py", "tests/grader/test_class_of_1000.py", "tests/grader/test_hostile.py",

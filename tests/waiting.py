@@ -15,3 +15,9 @@ def wait_until(condition, what, seconds=PATIENCE):
         now = time.monotonic()
         assert now < end, f"waited {seconds} s in vain for: {what() if callable(what) else what}"
         time.sleep(min(0.5, max(0.02, 9 * (now - began))))  # what is waited for needs the cores, too
+
+
+def whole(path, end="\n"):
+    """The text of a file that is there and ends with `end`, else "": most programs write a file in place, and it is there before its text is."""
+    text = path.read_text() if path.exists() else ""
+    return text if text.endswith(end) else ""

@@ -10,7 +10,7 @@ import time
 import handson.chainer  # noqa: F401
 import pytest
 from mpi_runs import mpiexec
-from waiting import wait_until
+from waiting import wait_until, whole
 
 from handson import linux
 
@@ -130,7 +130,7 @@ def test_ranks_do_not_outlive_mpiexecs_own_process_on_their_node(tmp_path):
     process = subprocess.Popen([f"{sysconfig.get_path('scripts')}/mpiexec", "-n", "2", sys.executable, "-c", LOOPS, tmp_path], stderr=subprocess.DEVNULL)
     try:
         files = [tmp_path / "rank0", tmp_path / "rank1"]
-        wait_until(lambda: all(file.exists() and file.read_text().endswith("\n") for file in files), "both ranks run")
+        wait_until(lambda: all(map(whole, files)), "both ranks run")
         pids = [int(pid) for file in files for pid in file.read_text().split()]
         [proxy] = {linux.parent(watcher) for watcher in pids[1::2]}
         os.kill(proxy, signal.SIGKILL)

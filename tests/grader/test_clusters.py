@@ -16,7 +16,7 @@ import real_pbs
 from IPython.core.profiledir import ProfileDirError
 from handing_in import hand_in
 from test_grade import ROOT, UNIT, results
-from waiting import wait_until
+from waiting import wait_until, whole
 
 from grader import exercises
 from grader.course import UNITS
@@ -68,7 +68,7 @@ def cluster(request, tmp_path, loaded):
 
 def wait_for_the_engines(connection):
     """`ipcluster` may return before its controller is there, and grading begins with the first engine; `grader cluster` waits for all."""
-    wait_until(lambda: connection.exists() and connection.read_text().endswith("}"), f"the controller's whole file {connection}", LIMIT)
+    wait_until(lambda: whole(connection, "}"), f"the controller's file {connection}", LIMIT)
     with ipyparallel.Client(str(connection), timeout=LIMIT) as client:
         client.wait_for_engines(ENGINES, timeout=LIMIT, interactive=False)
 

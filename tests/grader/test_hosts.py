@@ -10,7 +10,7 @@ from pathlib import Path
 import ipyparallel
 import psutil
 import pytest
-from waiting import PATIENCE, wait_until
+from waiting import PATIENCE, wait_until, whole
 
 from grader import sandbox
 from grader.course import UNITS
@@ -37,7 +37,7 @@ def cluster(tmp_path):
     start("ipyparallel.controller", "--ip=127.0.0.1", "--IPController.db_class=NoDB", "--HeartMonitor.period=500")
     try:
         file = tmp_path / "security/ipcontroller-client.json"
-        wait_until(file.exists, "the cluster has written its file")
+        wait_until(lambda: whole(file, "}"), "the controller has written its file")
         for node in ("node1", "node2"):
             start("ipyparallel.engine", "--timeout=30", HANDSON_NODE=node)
         with ipyparallel.Client(str(file), timeout=60) as client:
