@@ -78,6 +78,11 @@ def stat(process):
         return None
 
 
+def runs(process):
+    """Whether a process is there and has not ended. One that has ended stays as a "zombie" until its parent asks how."""
+    return (stat(process) or [b"Z"])[0] != b"Z"
+
+
 def parent(process):
     """The number of the parent; 0 where there is none."""
     fields = stat(process)

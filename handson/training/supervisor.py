@@ -125,7 +125,7 @@ class _Launched:
 
 def _living_children(pid):
     """How many processes that `pid` has started live."""
-    return sum((linux.stat(child) or [b"Z"])[0] != b"Z" for child in linux.children(pid))
+    return sum(map(linux.runs, linux.children(pid)))
 
 
 def _end_with_watcher(watcher_lives):

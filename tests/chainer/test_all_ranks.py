@@ -134,7 +134,7 @@ def test_ranks_do_not_outlive_mpiexecs_own_process_on_their_node(tmp_path):
         pids = [int(pid) for file in files for pid in file.read_text().split()]
         [proxy] = {linux.parent(watcher) for watcher in pids[1::2]}
         os.kill(proxy, signal.SIGKILL)
-        wait_until(lambda: all((linux.stat(pid) or [b"Z"])[0] == b"Z" for pid in pids), "both ranks and their watchers have ended")
+        wait_until(lambda: not any(map(linux.runs, pids)), "both ranks and their watchers have ended")
     finally:
         process.kill()
         process.wait()

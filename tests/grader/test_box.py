@@ -21,6 +21,7 @@ from grader import sandbox
 from grader.box import BoxFault, Server, client
 from grader.sandbox import Limits, cgroups, doctor, landlock
 from grader.verdict import DEADLOCK, ERROR, KILLED, OUT_OF_MEMORY, TIMEOUT
+from handson import linux
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = Limits(cpu_seconds=1, wall_seconds=20, memory_bytes=512 << 20)
@@ -330,7 +331,7 @@ def test_graders_that_were_killed_leave_nothing_once_the_next_one_has_run(tmp_pa
             namespaces |= (new := networks(process.pid for process in below) - own)
             holding |= holders(new)
             killed.kill()
-        wait_until(lambda: not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes), "no process is left", 10)
+        wait_until(lambda: not any(linux.runs(process.pid) for process in processes), "no process is left", 10)
     assert holding and list(tmp_path.iterdir())
     wait_until(lambda: not holding & holders(namespaces), "no namespace is left", 10)
 

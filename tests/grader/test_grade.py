@@ -18,6 +18,7 @@ from waiting import wait_until
 from grader.instructors.grade import grading, seeds
 from grader.instructors.gradebook import Gradebook, GradebookError
 from grader.verdict import FAILED, NOT_ATTEMPTED, NOT_FOUND, PASSED
+from handson import linux
 from handson.errors import OneSentence
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,10 +68,13 @@ def finished(out):
 
 def below(process, word):
     """The processes that `process` has started and whose command line holds `word`."""
-    try:
-        return [child for child in psutil.Process(process.pid).children(recursive=True) if word in " ".join(child.cmdline())]
-    except psutil.Error:
-        return []
+    found = []
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # this one has ended
+                if word in " ".join(child.cmdline()):
+                    found.append(child)
+    return found
 
 
 def test_solutions_get_everything_untouched_exercises_nothing_and_mutants_what_they_deserve(graded):
@@ -146,7 +150,7 @@ def test_a_grader_that_is_ended_leaves_no_process_and_goes_on_where_it_stopped(g
     printed = grader.communicate(timeout=30)[0]
     if number == signal.SIGINT:
         assert re.search(rf"\n[1-9]\d* of {graded[2]} units graded; the same command goes on\.\n", printed)
-    wait_until(lambda: not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE], "no process is left")
+    wait_until(lambda: not [one for one in family if linux.runs(one.pid)], "no process is left")
     before = finished(tmp_path / "out")
     assert not list(temporary.glob("handson-cluster-*")), "the folder with the keys"
     again = subprocess.run(command(graded[0] / "handed_in", tmp_path / "out", loaded=loaded), cwd=ROOT, text=True, capture_output=True, timeout=LIMIT)

@@ -23,6 +23,7 @@ from grader.instructors.grade import work
 from grader.probes import FOR_SCRIPTS
 from grader.sandbox import missing
 from grader.temporary import remove_orphans, temporary_folder
+from handson import linux
 from handson.cluster import nodes
 from handson.errors import OneSentence
 
@@ -301,17 +302,13 @@ class Engines:
             silence = max(self.silence, now - (self.cut or now))
             return silence < SILENCE and (self.controller is None or self._queues_alive(self.controller.pid))
         process = getattr(self.cluster.controller, "process", None)
-        return bool(process and process.is_running() and process.status() != psutil.STATUS_ZOMBIE) and self._queues_alive(process.pid)
+        return bool(process) and linux.runs(process.pid) and self._queues_alive(process.pid)
 
     def _queues_alive(self, controller):
         """Whether all processes below the controller still run. Each of them is a queue: without it the engines get or return nothing."""
         if time.monotonic() - self.counted < LOOK:
             return True
-        self.counted, alive = time.monotonic(), 0
-        with suppress(psutil.Error):
-            for child in psutil.Process(controller).children():
-                with suppress(psutil.Error):
-                    alive += child.status() != psutil.STATUS_ZOMBIE
+        self.counted, alive = time.monotonic(), sum(map(linux.runs, linux.children(controller)))
         self.queues = max(self.queues, alive)
         return alive == self.queues
 
@@ -338,5 +335,5 @@ def _engines_alive():
     alive = 0
     for child in psutil.Process().children():
         with suppress(psutil.Error):
-            alive += "ipyparallel.engine" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE
+            alive += "ipyparallel.engine" in child.cmdline() and linux.runs(child.pid)
     return alive
