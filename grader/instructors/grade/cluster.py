@@ -137,7 +137,8 @@ def running(profile=None, cluster_file=None, trusted=False):
         client = _connected(profile, cluster_file)
         client.wait_for_engines(1, timeout=ANSWERING, interactive=False)
     except Exception as error:
-        raise ClusterError(f"no engine of {where} answers ({error}): start the cluster with `ipcluster start`") from error
+        first, *_ = str(error).splitlines() or [type(error).__name__]
+        raise ClusterError(f"no engine of {where} answers ({first}): start the cluster with `ipcluster start`") from error
     there = Engines(client, len(client.ids), controller=controller_here(profile, cluster_file))
     threading.Thread(target=there.listen, daemon=True).start()
     try:
