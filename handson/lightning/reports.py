@@ -21,7 +21,7 @@ def trainer(args, **given):
     args.gpu: None becomes a GPU for each rank of a node. Where nothing else starts the ranks, the trainer starts this script again for each of
     them, two by default: these get the same folder for results.
     """
-    nodes, per_node = _launched() or (1, len(args.gpu or (0, 1)))
+    nodes, per_node = _launched() or (1, len(args.gpu) if args.gpu else 2)
     args.gpu = args.gpu or devices.first(per_node)
     devices.check(args.gpu)
     if nodes == 1:

@@ -154,7 +154,7 @@ def carrying(variable):
                 found.append(pid)
         except OSError:
             continue  # it has ended, or belongs to somebody else
-    return [pid for pid in found if (linux.stat(pid) or [b"Z"])[0] != b"Z"]
+    return [pid for pid in found if linux.runs(pid)]
 
 
 def cpu_seconds(pids):
