@@ -30,7 +30,8 @@ def works(server):
 
 def of_shared():
     """The process that shares, and what it has forked."""
-    (process,) = [child for child in psutil.Process().children() if child.cmdline()[-1:] == [*LIBRARIES]]
+    running = psutil.process_iter(["ppid", "cmdline"])  # which has None for a process that ends meanwhile
+    (process,) = [one for one in running if one.info["ppid"] == os.getpid() and (one.info["cmdline"] or [])[-1:] == [*LIBRARIES]]
     return process, process.children()
 
 
