@@ -239,7 +239,7 @@ profiled_runs.explained(single, several)
 def most_workers(table, least):
     """The largest number of workers whose efficiency is at least `least`.
 
-    table: rows [workers, images/s, speed-up, efficiency].
+    table: what `scaling` returns, rows [workers, images/s, speed-up, efficiency].
     """
     ### BEGIN SOLUTION most_workers: return a number of workers
     return max(workers for workers, _, _, efficiency in table if efficiency >= least)

@@ -74,6 +74,43 @@ def test_right_answers_and_each_typical_mistake_are_recognised(inputs, unit, gap
             assert said(unit, gap, seed, mistake) == sentence
 
 
+def readings(given):
+    """Ways of reading a call's lists and dictionaries in which some of what is in them is lost: pairs (way, the arguments that are left). What
+    belongs together, as two lists with a number for each rank do, is lost together."""
+    for name, value in given.items():
+        if isinstance(value, dict):
+            kept = list(value.items())
+            found = {"the first": kept[1:], "the last": kept[:-1], "equal values": {repr(item[1]): item for item in kept}.values()}
+            yield from ((f"{way} of {name}", given | {name: dict(items)}) for way, items in found.items())
+        elif isinstance(value, (list, tuple)):
+            together = [other for other in given if isinstance(given[other], (list, tuple)) and len(given[other]) == len(value)]
+            found = {"the first": range(1, len(value)), "the last": range(len(value) - 1)}
+            found["zeros"] = [number for number, one in enumerate(value) if one != 0]
+            found["equal values"] = sorted({repr(one): number for number, one in enumerate(value)}.values())
+            for way, numbers in found.items():
+                yield f"{way} of {name}", given | {other: [given[other][number] for number in numbers] for other in together}
+
+
+def differs(answer, given, call):
+    """Whether the answer's value for `given` is not the right one of the call; that there is none counts."""
+    try:
+        return not notebook_functions.same(answer.right(**given), call.right)
+    except (ValueError, ZeroDivisionError, KeyError, IndexError):
+        return True
+
+
+@pytest.mark.parametrize(("unit", "gap"), gaps(Function))
+def test_each_check_sees_what_is_lost_in_reading_a_list(unit, gap):
+    answer, seen = ANSWERS[unit][gap], {}
+    for seed in SEEDS:
+        for call in answer.calls(seed):
+            given = decoded(call.given)
+            for way, left in readings(given):
+                if repr(left) != repr(given):
+                    seen.setdefault(way, set()).update({seed} if differs(answer, left, call) else ())
+    assert {way: len(seeds) for way, seeds in seen.items()} == dict.fromkeys(seen, len(SEEDS))
+
+
 @pytest.mark.parametrize(("unit", "gap", "formula"), NEVER_RIGHT, ids=[gap for _, gap, _ in NEVER_RIGHT])
 def test_a_formula_that_is_right_now_and_then_is_never_taken_for_right(inputs, unit, gap, formula):
     assert all(said(unit, gap, seed, formula) for seed in SEEDS)

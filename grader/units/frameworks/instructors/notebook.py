@@ -4,7 +4,9 @@ from grader.instructors.notebook_answers import Function
 
 
 def _parts(chance):
-    return {"parts": [chance.randint(1, 9), chance.randint(10, 30), *(chance.randint(2, 40) for _ in range(chance.turn([0, 1, 2])))]}
+    """The images of two replicas or more; in one call two have equally many."""
+    parts = [chance.randint(1, 9), chance.randint(10, 30), *(chance.randint(31, 40) for _ in range(chance.turn([0, 1, 2])))]
+    return {"parts": parts + parts[: chance.turn([0, 0, 0, 1, 0, 0])]}
 
 
 def _times(chance):
@@ -19,12 +21,12 @@ def _speedup(python, kernels, threads):
 
 
 def _step(chance):
-    """A step with operations after each other. Some call two others, one after the other, the first of which calls one more; so operations
-    lie inside of others, as those of a thread do. Lists, as the notebook has them."""
-    operations, now = [], chance.uniform(0.1, 0.3)
+    """A step with operations after each other. Some, the last one in half of the calls, call two others, one after the other, the first of which
+    calls one more; so operations lie inside of others, as those of a thread do. Lists, as the notebook has them."""
+    operations, now, calling = [], chance.uniform(0.1, 0.3), chance.turn([1, 0])
     for number in range(4):
         length = chance.uniform(0.5, 1.5)
-        inside = [(0.1, chance.uniform(0.5, 0.6)), (0.2, 0.4), (0.65, chance.uniform(0.7, 0.9))] if number % 2 else []
+        inside = [(0.1, chance.uniform(0.5, 0.6)), (0.2, 0.4), (0.65, chance.uniform(0.7, 0.9))] if number % 2 == calling else []
         operations += [[now + begin * length, now + end * length] for begin, end in [(0, 1), *inside]]
         now += length + chance.uniform(0.1, 0.4)
     return {"step": now + chance.uniform(0.5, 1), "operations": operations}

@@ -12,9 +12,18 @@ def _rank(chance):
 
 
 def _parts(chance, ranks):
-    """How many images each rank has, and how many of them are correct."""
-    images = [chance.randint(10, 99) for _ in range(ranks)]
-    return {"correct": [chance.randint(0, of_rank) for of_rank in images], "images": images}
+    """How many images each rank has, and how many of them are correct: none of a rank's in one call. In another one, two ranks have equally many
+    images; in a third, equally many of them are correct."""
+    images = [chance.randint(10, 49), *(chance.randint(50, 99) for _ in range(ranks - 1))]
+    correct = [chance.randint(1, 9), *(chance.randint(10, of_rank - 1) for of_rank in images[1:])]
+    special = chance.turn([None, "nothing right", None, None, "as many images", "as many correct"])
+    if special == "nothing right":
+        correct[0] = 0
+    elif special == "as many images":
+        images[0] = images[1]
+    elif special == "as many correct":
+        correct[0] = correct[1] = 9
+    return {"correct": correct, "images": images}
 
 
 def _throughputs(chance):
@@ -30,13 +39,14 @@ def _throughputs(chance):
 def _table(chance):
     """A scaling table, and an efficiency between those of its rows or, in a third of the calls, exactly that of one; in one call a row has it only
     if it is rounded. The efficiency falls from row to row, except in one row and, in one call, from one worker to two. In one call all rows
-    are efficient enough, and the most workers are slower than half of them; in another, they are slower than one worker."""
+    are efficient enough, and the most workers are slower than half of them; in another, they are slower than one worker; in a third, only one
+    worker is efficient enough."""
     workers = chance.turn([(1, 2, 4, 8, 16), (1, 2, 3, 6, 12)])
     efficiencies = [1, chance.uniform(0.9, 0.99), chance.uniform(0.7, 0.74), chance.uniform(0.8, 0.85), chance.uniform(0.3, 0.5)]
     row, efficiency = chance.turn([(4, 0.35), (4, 0.04), (3, 0.75), (1, 1.1), (3, 0.78 - chance.uniform(1e-4, 4e-4)), (3, 0.75)])
     efficiencies[row] = efficiency
     table = [[count, 50.0 * count * one, count * one, one] for count, one in zip(workers, efficiencies)]
-    return {"table": table, "least": chance.turn([0.3, 0.78, 0.75, 0.87, 0.78, 0.75])}
+    return {"table": table, "least": chance.turn([0.3, 0.78, 0.75, 0.87, 0.78, 1])}
 
 
 def _scaling(throughputs, speed_up=lambda rate, single: rate / single, efficiency=lambda speed_up, workers: speed_up / workers):

@@ -9,11 +9,11 @@ from grader.instructors.notebook_answers import Choice, Function
 
 def _waits(chance):
     """How long each of some ranks waits for each other rank. The rank with the longest single wait is not the rank that waits most in all.
-    The rank that waits most, and the one it waits for, have low numbers in some calls and high ones in others. In half of the calls the
-    latter waits longest itself. With more than three ranks, the one for which all wait most is not the one that waits least."""
+    The rank that waits most, and the one it waits for, have low numbers in some calls and high ones in others, and come first in one
+    call and last in another. In half of the calls the latter waits longest itself. With more than three ranks, the one for which all wait most is not the one that waits least."""
     ranks = list(range(chance.turn([4, 3, 5])))
     chance.shuffle(ranks)
-    most = chance.turn([0, ranks[-1], max(ranks), 1, max(ranks), 2])
+    most = chance.turn([0, ranks[-1], max(ranks), ranks[0], max(ranks), 2])
     others = sorted(set(ranks) - {most})
     target = others[chance.turn([1, 0, -1])]
     longest = target if chance.turn([True, False]) else chance.choice([rank for rank in others if rank != target])

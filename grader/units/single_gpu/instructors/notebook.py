@@ -12,9 +12,9 @@ def _steps(chance):
 
 def _rates(chance):
     """Batch size -> images/s, and a share. The rates rise with the batch size, and fall for the largest, which is not good enough in one call; in
-    another, one in the middle is not. The smallest batch size that is good enough is neither the first nor the last of the dictionary; in
-    two calls it has exactly `share` of the best throughput. The first of the dictionary is always good enough, and in half of the calls the
-    best. In the other half, the batch sizes are no powers of two."""
+    another, one in the middle is not. The smallest batch size that is good enough is the first of the dictionary in one call, in which a larger
+    one has the same rate, the last in another, and else neither; in two calls it has exactly `share` of the best throughput. The first of
+    the dictionary is always good enough, and in two calls the best. In half of the calls, the batch sizes are no powers of two."""
     top, exactly = 2.0 * chance.randint(150, 450), chance.turn([False, True, False])
     sizes = chance.turn([(1, 2, 4, 8, 16, 32, 64, 128), (1, 3, 6, 10, 20, 30, 60, 100)])
     parts = [(0.1, 0.14), (0.2, 0.27), (0.42, 0.48), (0.5, 0.5) if exactly else (0.55, 0.58), (0.75, 0.8), (0.93, 0.99), (1, 1), (0.7, 0.72)]
@@ -24,16 +24,24 @@ def _rates(chance):
     chance.shuffle(middle)
     first, last = chance.turn([(high, best), (best, high)])
     share = chance.turn([0.4, 0.5, 0.6, 0.74, 0.5, 0.6])
-    return {"rates": {size: rates[size] for size in (first, *middle, last, largest)}, "share": share}
+    order = [first, *middle, last, largest]
+    if place := chance.turn([None, None, "first", None, None, "last"]):
+        good = min(_good_enough(rates, share))
+        order.remove(good)
+        order.insert(0 if place == "first" else len(order), good)
+        if place == "first":
+            rates[sizes[sizes.index(good) + 1]] = rates[good]
+    return {"rates": {size: rates[size] for size in order}, "share": share}
 
 
 def _seconds(chance):
-    """The seconds of the parts of an epoch, and one of them: in half of the calls that which takes longest."""
+    """The seconds of the parts of an epoch, and one of them: in half of the calls that which takes longest. In one call another takes as long."""
     parts = ["load", "enlarge", "forward", "backward", "optimize", "evaluate"]
     part = chance.turn(parts)
     seconds = {one: chance.uniform(0.1, 1) for one in parts}
     longest = part if chance.turn([True, False]) else next(one for one in parts if one != part)
-    return {"seconds": seconds | {longest: chance.uniform(1.2, 3)}, "part": part}
+    seconds |= {longest: chance.uniform(1.2, 3)}
+    return {"seconds": seconds | chance.turn([{}, {}, {}, {}, {}, {"forward": seconds[part]}]), "part": part}
 
 
 def _throughput(batchsize, step_seconds):
