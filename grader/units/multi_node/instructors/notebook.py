@@ -37,7 +37,7 @@ def _throughputs(chance):
 
 
 def _table(chance):
-    """A scaling table, and an efficiency between those of its rows or, in a third of the calls, exactly that of one; in one call a row has it only
+    """A scaling table, and an efficiency between those of its rows or, in one call, exactly that of one; in another, a row has it only
     if it is rounded. The efficiency falls from row to row, except in one row and, in one call, from one worker to two. In one call all rows
     are efficient enough, and the most workers are slower than half of them; in another, they are slower than one worker; in a third, only one
     worker is efficient enough."""
@@ -46,7 +46,7 @@ def _table(chance):
     row, efficiency = chance.turn([(4, 0.35), (4, 0.04), (3, 0.75), (1, 1.1), (3, 0.78 - chance.uniform(1e-4, 4e-4)), (3, 0.75)])
     efficiencies[row] = efficiency
     table = [[count, 50.0 * count * one, count * one, one] for count, one in zip(workers, efficiencies)]
-    return {"table": table, "least": chance.turn([0.3, 0.78, 0.75, 0.87, 0.78, 1])}
+    return {"table": table, "least": chance.turn([0.3, 0.78, 0.75, 0.87, 0.78, 0.995])}
 
 
 def _scaling(throughputs, speed_up=lambda rate, single: rate / single, efficiency=lambda speed_up, workers: speed_up / workers):
