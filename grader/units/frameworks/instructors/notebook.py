@@ -4,8 +4,9 @@ from grader.instructors.notebook_answers import Function
 
 
 def _parts(chance):
-    """The images of two replicas or more; in one call two have equally many."""
-    parts = [chance.randint(1, 9), chance.randint(10, 30), *(chance.randint(31, 40) for _ in range(chance.turn([0, 1, 2])))]
+    """The images of two replicas or more; in one call two have equally many. No weight lies halfway between
+    hundredths, which may be rounded either way."""
+    parts = [chance.randint(1, 9), chance.choice([*range(11, 20), *range(21, 31)]), *(chance.randint(31, 40) for _ in range(chance.turn([0, 1, 2])))]
     return {"parts": parts + parts[: chance.turn([0, 0, 0, 1, 0, 0])]}
 
 
