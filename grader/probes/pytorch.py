@@ -241,12 +241,13 @@ def device(rank, ranks, source, case):
         if not isinstance(gpu, Integral):
             raise Wrong(f"`devices.use` is called with {gpu!r}, not with the id of a GPU")
         used.append(int(gpu))
-        return torch.device("cuda", int(gpu))
+        return torch.device("cpu", int(gpu))  # right code may ask a "cuda" device for its name, which takes a GPU
 
     def see(names):
         made = names.device
         only_one(used)
-        found.append(used[-1] if used and made == torch.device("cuda", used[-1]) and isinstance(made, torch.device) else str(made))
+        given = used and isinstance(made, torch.device) and made in (torch.device("cpu", used[-1]), torch.device("cuda", used[-1]))
+        found.append(used[-1] if given else str(made))
         raise Enough
 
     with mock.patch.object(devices, "use", use), mock.patch.object(torch.cuda, "current_device", lambda: used[-1] if used else 0):
