@@ -22,7 +22,8 @@ class Enter(torch.autograd.Function):
     @staticmethod
     def backward(context, gradient):
         # PUT YOUR CODE: `of_x`: the gradient of x. Each rank has, in `gradient`, only what follows from its
-        # own part; add up those of all ranks of context.group, and leave `gradient` as it is
+        # own part; add up those of all ranks of context.group by one all-reduce, and leave `gradient` as it
+        # is
         raise NotImplementedError("PUT YOUR CODE: enter_backward")
         return of_x, None
 
@@ -32,8 +33,8 @@ class Leave(torch.autograd.Function):
 
     @staticmethod
     def forward(context, term, group):
-        # PUT YOUR CODE: `total`: the sum of all ranks' `term`, for the ranks of `group`; leave `term` as it
-        # is
+        # PUT YOUR CODE: `total`: the sum of the `term` of all ranks of `group`, by one all-reduce; leave
+        # `term` as it is
         raise NotImplementedError("PUT YOUR CODE: leave_forward")
         return total
 

@@ -46,12 +46,12 @@ def divide(model, make_optimizer):
 def step(shards):
     """After backward, on all ranks together: all parameters become what one optimizer makes of the mean gradients."""
     values, gradients, shard, ranks = shards.values, shards.gradients, shards.shard, dist.get_world_size()
-    # PUT YOUR CODE: shard.grad: the mean over the ranks of this rank's row of `gradients`;
-    # dist.reduce_scatter(result, list of rows) adds up row r for rank r
+    # PUT YOUR CODE: shard.grad: the mean over the ranks of this rank's row of `gradients`, by one reduce-
+    # scatter: dist.reduce_scatter(result, list of rows) adds up row r for rank r
     raise NotImplementedError("PUT YOUR CODE: reduce_scatter")
     shards.optimizer.step()
-    # PUT YOUR CODE: row r of `values` becomes the shard of rank r: dist.all_gather(list of rows, tensor),
-    # with .detach() of `shard`
+    # PUT YOUR CODE: row r of `values` becomes the shard of rank r, by one all-gather:
+    # dist.all_gather(list of rows, tensor), with .detach() of `shard`
     raise NotImplementedError("PUT YOUR CODE: all_gather")
     gradients.zero_()
     shard.grad = None  # its memory is free during the next forward

@@ -116,7 +116,7 @@ NOTEBOOK = (
             Criterion("few activations are held", 1, few_are_held, "Do a backward as soon as it can be done; then a new forward.", needs=DONE),
         ), observed=_schedules,
     ),
-    function("bubble", "the idle share of the time", "A step lasts as long as m + p - 1 micro-batches; a stage works as long as m."),
+    function("bubble", "the idle share of the time", "A step lasts as long as m + p - 1 micro-batches; a stage works as long as m.", uses=["handson.pipelines"]),
     prediction("prediction_pipeline", 0.2, 2, "1 means as fast as one process; two stages can't be more than two times as fast"),
     function("held_bytes", "the activations that a stage holds", "GPipe holds those of all micro-batches; in 1F1B, stage s of p holds those of p - s.", uses=["handson.pipelines"]),
 )  # fmt: skip

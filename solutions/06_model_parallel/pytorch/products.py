@@ -21,7 +21,7 @@ class Enter(torch.autograd.Function):
 
     @staticmethod
     def backward(context, gradient):
-        ### BEGIN SOLUTION enter_backward: `of_x`: the gradient of x. Each rank has, in `gradient`, only what follows from its own part; add up those of all ranks of context.group, and leave `gradient` as it is
+        ### BEGIN SOLUTION enter_backward: `of_x`: the gradient of x. Each rank has, in `gradient`, only what follows from its own part; add up those of all ranks of context.group by one all-reduce, and leave `gradient` as it is
         of_x = gradient.clone()
         dist.all_reduce(of_x, group=context.group)
         ### END SOLUTION
@@ -33,7 +33,7 @@ class Leave(torch.autograd.Function):
 
     @staticmethod
     def forward(context, term, group):
-        ### BEGIN SOLUTION leave_forward: `total`: the sum of all ranks' `term`, for the ranks of `group`; leave `term` as it is
+        ### BEGIN SOLUTION leave_forward: `total`: the sum of the `term` of all ranks of `group`, by one all-reduce; leave `term` as it is
         total = term.clone()
         dist.all_reduce(total, group=group)
         ### END SOLUTION

@@ -47,13 +47,13 @@ def divide(model, make_optimizer):
 def step(shards):
     """After backward, on all ranks together: all parameters become what one optimizer makes of the mean gradients."""
     values, gradients, shard, ranks = shards.values, shards.gradients, shards.shard, dist.get_world_size()
-    ### BEGIN SOLUTION reduce_scatter: shard.grad: the mean over the ranks of this rank's row of `gradients`; dist.reduce_scatter(result, list of rows) adds up row r for rank r
+    ### BEGIN SOLUTION reduce_scatter: shard.grad: the mean over the ranks of this rank's row of `gradients`, by one reduce-scatter: dist.reduce_scatter(result, list of rows) adds up row r for rank r
     gradients /= ranks
     shard.grad = torch.empty_like(shard)
     dist.reduce_scatter(shard.grad, list(gradients))
     ### END SOLUTION
     shards.optimizer.step()
-    ### BEGIN SOLUTION all_gather: row r of `values` becomes the shard of rank r: dist.all_gather(list of rows, tensor), with .detach() of `shard`
+    ### BEGIN SOLUTION all_gather: row r of `values` becomes the shard of rank r, by one all-gather: dist.all_gather(list of rows, tensor), with .detach() of `shard`
     dist.all_gather(list(values), shard.detach())
     ### END SOLUTION
     gradients.zero_()

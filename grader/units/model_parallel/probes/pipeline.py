@@ -64,9 +64,9 @@ class Part(nn.Sequential):
         return outputs
 
     def alive(self):
-        """Of how many micro-batches the activations are there. One more of the inputs alone may have a name that the gap has given them."""
+        """Of how many micro-batches the inputs or other activations are there."""
         inputs = sum(received() is not None for received in self.received)
-        return max(inputs - 1, sum(token() is not None or outputs() is not None for token, outputs in zip(self.tokens, self.outputs)))
+        return max(inputs, sum(token() is not None or outputs() is not None for token, outputs in zip(self.tokens, self.outputs)))
 
 
 def random(case, what, number, shape=(IMAGES, WIDTH)):
