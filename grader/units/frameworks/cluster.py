@@ -45,8 +45,8 @@ def own_place(seen, case, expected):
 
 CASES = (
     {"lines": ["node1\n", "node2\n"], "port": 20480},
-    {"lines": ["r101\n", "r101\n", "r102\n", "r102\n"], "port": 21000},
-    {"lines": ["node3\n", "node12\n"], "port": 20480},
+    {"lines": ["r101\n", "r101\n", "r101\n", "r102\n"], "port": 21000},
+    {"lines": ["node3\n", "node12\n", "node3\n"], "port": 20480},  # dealt to the hosts in turn
 )
 ADDRESSES = "an address for each rank"
 CHECKS = (

@@ -28,3 +28,12 @@ def parts(case, step):
     images, labels = chance.normal(size=(total, FEATURES)).astype("float32"), chance.randint(0, CLASSES, total)
     cuts = [0, *(2 * number + 2 for number in range(case["replicas"] - 1)), total]
     return [(images[begin:end], labels[begin:end]) for begin, end in zip(cuts, cuts[1:])]
+
+
+def evaluated(case):
+    """[[(images (n, FEATURES), labels (n,)) of each batch] of each rank] in an evaluation of case["images"] images, dealt to the ranks in turn."""
+    chance = numpy.random.RandomState((case["seed"] + 104729) % 2**32)
+    images, labels = chance.normal(size=(case["images"], FEATURES)).astype("float32"), chance.randint(0, CLASSES, case["images"])
+    mine = [range(rank, case["images"], case["ranks"]) for rank in range(case["ranks"])]
+    batches = [[one[begin : begin + case["batchsize"]] for begin in range(0, len(one), case["batchsize"])] for one in mine]
+    return [[(images[[*batch]], labels[[*batch]]) for batch in of_rank] for of_rank in batches]

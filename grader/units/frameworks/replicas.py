@@ -139,7 +139,7 @@ def also_between_processes(seen, case, expected):
 def on_all_replicas(seen, case, expected):
     if wrong := [count for count in seen[0]["model"] if count != case["replicas"]]:
         return f"the variables of the model have {wrong[0]} cop{'y' if wrong[0] == 1 else 'ies'}; with {case['replicas']} replicas they need {case['replicas']}: make the model inside `with strategy.scope():`"
-    return None
+    return None if seen[0]["own"] else "the model's variables belong to another strategy than the one that the function gets: make no new one, take `strategy`"
 
 
 def optimizer_too(seen, case, expected):
@@ -160,7 +160,7 @@ CHECKS = (
             Criterion(ON_ALL, 1, on_all_replicas, "Call make_model() in a block `with strategy.scope():`."),
             Criterion("the optimizer on all replicas", 1, optimizer_too, "Call make_optimizer() there, too, and optimizer.build(model.trainable_variables).", needs=ON_ALL),
         ),
-        observed=lambda case: {"model": [int], "optimizer": [int], "knows": bool},
+        observed=lambda case: {"model": [int], "own": bool, "optimizer": [int], "knows": bool},
     ),
     Check(
         "divided", PROBES + "divided", ({"replicas": 2, "samples": 23, "total": 6},),

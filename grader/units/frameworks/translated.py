@@ -7,7 +7,7 @@ from grader.checks import criteria
 from grader.checks import pytorch as of_pytorch
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
-from grader.units.frameworks.numbers import CLASSES, FEATURES, parts, start
+from grader.units.frameworks.numbers import CLASSES, FEATURES, evaluated, parts, start
 from grader.units.frameworks.replicas import of_worst_step, scaled_mean, trained
 
 PROBES = "grader.units.frameworks.probes.translated:"
@@ -86,15 +86,15 @@ def mean_loss(seen, case, expected):
 
 
 def evaluations(case):
-    """[[(sum of the losses, images that are right, images)] of each rank] of each batch."""
-    weights, found = start(case), []
-    for step in range(case["steps"]):
-        found.append([])
-        for images, labels in parts(case, step):
+    """[[(sum of the losses, images that are right, images)] of each rank] of each batch: zeros where a rank has one batch less."""
+    weights, of_ranks = start(case), evaluated(case)
+    found = numpy.zeros((max(map(len, of_ranks)), case["ranks"], 3))
+    for rank, batches in enumerate(of_ranks):
+        for number, (images, labels) in enumerate(batches):
             outputs = numpy.hstack([images, numpy.ones((len(images), 1))]) @ weights
             losses = numpy.log(numpy.exp(outputs).sum(axis=1)) - outputs[numpy.arange(len(labels)), labels]
-            found[-1].append((losses.sum(), (outputs.argmax(axis=1) == labels).sum(), len(labels)))
-    return numpy.array(found, "float64")  # (batches, ranks, 3)
+            found[number, rank] = losses.sum(), (outputs.argmax(axis=1) == labels).sum(), len(labels)
+    return found
 
 
 def mean_of_all(seen, case, expected):
@@ -154,8 +154,8 @@ LIGHTNING = (
     Check(
         "validation", PROBES + "validation",
         (
-            {"ranks": 2, "replicas": 2, "steps": 3, "total": 7},  # which 2 ranks can't share evenly
-            {"ranks": 2, "replicas": 2, "steps": 3, "total": 7, "totals": [7, 7, 2], "edge": "a rank that has one batch less"},
+            {"ranks": 2, "images": 21, "batchsize": 4},  # which 2 ranks can't share evenly
+            {"ranks": 2, "images": 17, "batchsize": 4, "edge": "a rank that has one batch less"},
         ),
         (Criterion("the mean over the images of all ranks", 2, mean_of_all, "reduce_fx=\"sum\" adds up the batches, and with sync_dist=True the ranks: log parts of the mean."),),
         observed=lambda case: {"found": (float, float)},

@@ -43,18 +43,25 @@ def _copies(variable):
 
 
 def scope(rank, ranks, source, case):
-    """On how many replicas the variables of the model, and of the optimizer, are that the gap makes; whether the optimizer knows the model's."""
+    """On how many replicas the variables of the model, and of the optimizer, are that the gap makes; whether the model's are those of the strategy
+    that it gets ("own"), and whether the optimizer knows them."""
     from handson.tensorflow import keras
 
+    strategy = _strategy(case["replicas"])
     names = Student(source).run(
-        strategy=_strategy(case["replicas"]), make_model=lambda: _linear(case), make_optimizer=lambda: keras.optimizers.SGD(RATE, momentum=0.9)
+        strategy=strategy, make_model=lambda: _linear(case), make_optimizer=lambda: keras.optimizers.SGD(RATE, momentum=0.9)
     )
     model, optimizer = names.model, names.optimizer
     if not isinstance(model, keras.Model) or not isinstance(optimizer, keras.optimizers.Optimizer):
         raise Wrong("`model` should be what make_model() returns, and `optimizer` what make_optimizer() returns")
     shapes = [tuple(variable.shape) for variable in model.trainable_variables]
     momenta = [variable for variable in optimizer.variables if tuple(variable.shape) in shapes]
-    return {"model": [_copies(variable) for variable in model.trainable_variables], "optimizer": [_copies(variable) for variable in momenta], "knows": not momenta or _changes(model, optimizer)}
+    return {
+        "model": [_copies(variable) for variable in model.trainable_variables],
+        "own": all(getattr(variable.value, "distribute_strategy", None) is strategy for variable in model.trainable_variables),
+        "optimizer": [_copies(variable) for variable in momenta],
+        "knows": not momenta or _changes(model, optimizer),
+    }
 
 
 def _changes(model, optimizer):

@@ -15,7 +15,7 @@ from grader.box.rank import Wrong
 from grader.probes.pytorch import dataset, join, samples, seed_of
 from grader.probes.script import options_of
 from grader.probes.student import Student
-from grader.units.frameworks.numbers import CLASSES, FEATURES, RATE, parts, start, total_of
+from grader.units.frameworks.numbers import CLASSES, FEATURES, RATE, evaluated, parts, start, total_of
 from handson.pytorch.batches import EpochBatches
 
 LIGHTNING, ACCELERATE = "07_frameworks/lightning/train_cifar_lightning.py", "07_frameworks/accelerate/train_cifar_accelerate.py"
@@ -38,13 +38,17 @@ def weights_of(model):
 
 def batches(case, rank):
     """[(images, labels)] of a rank in each step in which it has images."""
-    of_steps = [tuple(torch.from_numpy(one.astype(kind)) for one, kind in zip(parts(case, step)[rank], ("float64", "int64"))) for step in range(case["steps"])]
-    return [(images, labels) for images, labels in of_steps if len(labels)]
+    return tensors([parts(case, step)[rank] for step in range(case["steps"])])
 
 
-def loader(case, rank):
-    """As `batches`; Lightning would take a list for several loaders."""
-    return torch.utils.data.DataLoader(batches(case, rank), batch_size=None)
+def tensors(of_steps):
+    """[(images, labels)] of arrays as tensors, without those that have no image."""
+    return [(torch.from_numpy(images.astype("float64")), torch.from_numpy(labels.astype("int64"))) for images, labels in of_steps if len(labels)]
+
+
+def loader(of_steps):
+    """Of a list of batches; Lightning would take a list for several loaders."""
+    return torch.utils.data.DataLoader(of_steps, batch_size=None)
 
 
 def trainer(rank, ranks, per_node):
@@ -134,7 +138,7 @@ def average(rank, ranks, source, case):
         def on_train_batch_end(self, *_):
             weights.append(weights_of(self.model))
 
-    trainer(rank, ranks, case.get("ranks_per_node", ranks)).fit(Training(), loader(case, rank))
+    trainer(rank, ranks, case.get("ranks_per_node", ranks)).fit(Training(), loader(batches(case, rank)))
     return {"weights": numpy.stack(weights), "losses": losses}
 
 
@@ -148,8 +152,8 @@ def validation(rank, ranks, source, case):
     class Training(L.LightningModule):
         def __init__(self):
             super().__init__()
-            self.model, self.sets = linear(case), (range(5), range(sum(total_of(case, step) for step in range(case["steps"]))))
-            self.args = options_of(LIGHTNING, ranks, batchsize=case["total"], size=1, seed=seed_of(case), lr=RATE)
+            self.model, self.sets = linear(case), (range(5), range(case["images"]))
+            self.args = options_of(LIGHTNING, ranks, batchsize=case["batchsize"], size=1, seed=seed_of(case), lr=RATE)
 
         def validation_step(self, batch, number):
             images, labels = batch
@@ -158,7 +162,7 @@ def validation(rank, ranks, source, case):
             student.run(self=self, batch=batch, number=number, images=images, labels=labels, outputs=outputs, **sums)
 
     used = trainer(rank, ranks, ranks)
-    used.validate(Training(), loader(case, rank), verbose=False)
+    used.validate(Training(), loader(tensors(evaluated(case)[rank])), verbose=False)
     names = [f"validation/main/{name}" for name in ("loss", "accuracy")]
     if missing := [name for name in names if name not in used.callback_metrics]:
         raise Wrong(f'after the evaluation rank {rank} has no "{missing[0]}": log it under this name, on every rank')
