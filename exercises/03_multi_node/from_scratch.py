@@ -7,7 +7,8 @@ and LOCAL_RANK (the rank on its node). On each rank, `main()`
 - chooses its GPU: devices.use(id) returns the device; ids count from 0 on each node,
 - takes its part of the training set, in batches of BATCHSIZE and, in every epoch, in another order:
   data.load("digits") returns a training and a test set, data.enlarge(images, SIZE) what the network takes,
-- trains a ConvNet() for EPOCHS epochs by SGD with the rate RATE, the gradients averaged over the ranks,
+- trains a ConvNet() for EPOCHS epochs by SGD with the rate RATE, the gradients averaged over the ranks
+  (with momentum or without, but not with Nesterov's),
 - prints the images/s of all ranks if it is rank 0,
 - leaves by destroy_group(), since dist.destroy_process_group() sometimes aborts a rank that has finished before another.
 """

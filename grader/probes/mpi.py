@@ -22,6 +22,7 @@ class World(Group):
         super().__init__(rank, ranks)
         self._store = dist.PrefixStore(f"world {next(World.numbers)}", dist.distributed_c10d._get_default_store())
         play_mpi(self)
+        MPI.Request = Request
         self._come, self._fetched = [], 0  # (source, tag, object) of the messages that nobody has asked for yet; how many were fetched
 
     def send(self, obj, dest, tag=0):
@@ -35,7 +36,10 @@ class World(Group):
         while not any(map(wanted, self._come)):
             self._fetched += 1
             self._come.append(pickle.loads(self._store.get(f"{self._fetched} for {self.rank}")))
-        return self._come.pop(next(place for place, message in enumerate(self._come) if wanted(message)))[2]
+        sender, its_tag, obj = self._come.pop(next(place for place, message in enumerate(self._come) if wanted(message)))
+        if status is not None:
+            status.source, status.tag = sender, its_tag
+        return obj
 
     def sendrecv(self, sendobj, dest, sendtag=0, recvbuf=None, source=MPI.ANY_SOURCE, recvtag=MPI.ANY_TAG, status=None):
         self.send(sendobj, dest, sendtag)
@@ -58,6 +62,9 @@ class World(Group):
         before = self.allgather(sendobj)[: self.rank]
         return functools.reduce(op, before) if before else None
 
+    def Free(self):
+        pass
+
     def Send(self, buf, dest, tag=0):
         self.send(_array(buf).copy(), dest, tag)
 
@@ -65,8 +72,18 @@ class World(Group):
         self.Send(buf, dest, tag)
         return Request(lambda: None)
 
+    Ssend = Bsend = Send
+    Issend = Ibsend = Isend
+
     def Recv(self, buf, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG, status=None):
-        _fill(buf, self.recv(None, source, tag))
+        _fill(buf, self.recv(None, source, tag, status))
+
+    def Sendrecv(self, sendbuf, dest, sendtag=0, recvbuf=None, source=MPI.ANY_SOURCE, recvtag=MPI.ANY_TAG, status=None):
+        self.Send(sendbuf, dest, sendtag)
+        self.Recv(recvbuf, source, recvtag, status)
+
+    def Sendrecv_replace(self, buf, dest, sendtag=0, source=MPI.ANY_SOURCE, recvtag=MPI.ANY_TAG, status=None):
+        self.Sendrecv(buf, dest, sendtag, buf, source, recvtag, status)
 
     def Bcast(self, buf, root=0):
         _fill(buf, self.bcast(_array(buf), root))
@@ -81,6 +98,16 @@ class World(Group):
 
     def Allreduce(self, sendbuf, recvbuf, op=MPI.SUM):
         self.Reduce(sendbuf, recvbuf, op, self.rank)  # each rank is the root of its own
+
+    def Scan(self, sendbuf, recvbuf, op=MPI.SUM):
+        _fill(recvbuf, self.scan(_array(recvbuf if sendbuf is MPI.IN_PLACE else sendbuf).copy(), op))
+
+    def Scatter(self, sendbuf, recvbuf, root=0):
+        parts = self.bcast(_array(sendbuf) if self.rank == root else None, root)
+        _fill(recvbuf, numpy.split(parts.ravel(), self.size)[self.rank])
+
+    def Alltoall(self, sendbuf, recvbuf):
+        _fill(recvbuf, numpy.concatenate(self.alltoall(numpy.split(_array(sendbuf).ravel(), self.size))))
 
     def Reduce(self, sendbuf, recvbuf, op=MPI.SUM, root=0):
         if op != MPI.SUM:
@@ -129,3 +156,18 @@ class Request:
     def Test(self, status=None):
         self._finish()
         return True
+
+    @staticmethod
+    def waitall(requests, statuses=None):
+        return [request.wait() for request in requests]
+
+    @staticmethod
+    def testall(requests, statuses=None):
+        return True, Request.waitall(requests)
+
+    @staticmethod
+    def Waitall(requests, statuses=None):
+        Request.waitall(requests)
+        return True
+
+    Testall = Waitall

@@ -49,7 +49,7 @@ def rank():
     if track != "chainer":
         import torch.distributed as dist
 
-        return str(dist.get_rank()) if dist.is_initialized() else "0"
+        return str(dist.get_rank()) if dist.is_initialized() else os.environ.get("RANK", "0")
     if "mpi4py.MPI" in sys.modules:
         return str(sys.modules["mpi4py.MPI"].COMM_WORLD.rank)
     name = multiprocessing.current_process().name
@@ -87,16 +87,21 @@ def parameters():
     if network is None:
         return []
     if track != "chainer":
-        arrays = [parameter.detach().numpy() for parameter in network.parameters()]
+        arrays = [whole(parameter).detach().clone().numpy() for parameter in network.parameters()]
     else:
         arrays = [parameter.array for _, parameter in sorted(network.namedparams())]
     flat = numpy.concatenate([numpy.ravel(array).astype("float64") for array in arrays])
     return [float(flat.sum()), float(flat @ flat), float(flat @ numpy.cos(numpy.arange(len(flat))))]
 
 
+def whole(tensor):
+    """A tensor of torch, of which each rank may have a part."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
 def gradients(optimizer):
     """Two sums over the gradients that an optimizer of torch finds, those of this rank's parameters."""
-    found = [parameter.grad for group in optimizer.param_groups for parameter in group["params"] if parameter.grad is not None]
+    found = [whole(parameter.grad) for group in optimizer.param_groups for parameter in group["params"] if parameter.grad is not None]
     return [float(sum(gradient.sum() for gradient in found)), float(sum(gradient.square().sum() for gradient in found))]
 
 
@@ -246,6 +251,7 @@ def watch_from_scratch(folder):
     import torch
     import torch.distributed as dist
 
+    from grader.probes import clocks
     from handson.pytorch import workers
     from handson.pytorch.model import ConvNet
     from handson.training import data
@@ -257,11 +263,13 @@ def watch_from_scratch(folder):
     before(torch.nn.BatchNorm2d, "forward", lambda layer, images: layer.eval())  # else a gradient depends on which images a rank has
     before(ConvNet, "forward", lambda network, images: network.training and note("step", [[*images.shape], parameters()]))
     before(torch.optim.SGD, "step", lambda optimizer, *arguments: (steps.append(1), note("gradients", gradients(optimizer))))
-    before(dist, "destroy_process_group", lambda *arguments: dist.barrier())  # else it may abort a rank that is done before another
+    dist.destroy_process_group = lambda *arguments: dist.barrier()  # since the real one sometimes aborts after the work is done
     before(workers, "destroy_group", lambda: note("end", {"parameters": parameters()}))
-    for name in ("time", "perf_counter", "monotonic"):
-        clock = getattr(time, name)
-        setattr(time, name, lambda clock=clock: 1e6 + len(steps) if sys._getframe(1).f_globals.get("__name__") == "__main__" else clock())
+    now = lambda: 1e6 + len(steps)
+    for owner, name, stand_in in clocks.stand_ins(now):
+        clock = getattr(owner, name)
+        for_script = lambda clock=clock, stand_in=stand_in: (stand_in if sys._getframe(1).f_globals.get("__name__") == "__main__" else clock)()
+        setattr(owner, name, for_script if owner is time else stand_in)
 
 
 def note_draws(seed_dropout):
@@ -293,7 +301,7 @@ def run(script, options, output, environment=()):
     global folder
     folder = output
     os.environ.update(environment)
-    sys.argv = [str(script), *options, "-o", str(output)]
+    sys.argv = [str(script), *options]
     sys.path.insert(0, str(Path(script).parent))  # as Python does
     runpy.run_path(str(script), run_name="__main__")
 
@@ -316,8 +324,10 @@ def main_of_process(track, script, options, output, environment):
         watch(track)
     if Path(script).name == "slow_loading.py":
         watch_loading()
-    if Path(script).name == "from_scratch.py":
+    if Path(script).name == "from_scratch.py":  # which has no options
         watch_from_scratch(Path(output))
+    else:
+        options = [*options, "-o", output]
     run(script, options, Path(output), environment)
 
 
@@ -332,7 +342,7 @@ def main():
         os.sched_setaffinity(0, cores)
         Path(output).mkdir(parents=True, exist_ok=True)
         with open(f"{output}/printed", "a") as printed, contextlib.redirect_stdout(printed):
-            run(script, options, Path(output))
+            run(script, [*options, "-o", output], Path(output))
         MPI.COMM_WORLD.Barrier()
         Path(output, "ended").touch()
 

@@ -11,6 +11,8 @@ from grader.checks.forms import Array
 ROUNDING = 1e-3  # the network computes in single precision
 LARGEST = 100  # of a parameter
 LAST = 10  # numbers that are printed; one of them is the throughput
+NUMBER = re.compile(r"\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?")  # in a line of output
+PER_SECOND = re.compile(r"/ ?s(ec|\b)|per sec", re.IGNORECASE)
 NEAR = 0.15  # of the throughput: who leaves out the first step is right, too
 PROBES = "grader.units.multi_node.probes.by_hand"
 
@@ -155,23 +157,41 @@ def _first_step(moved, gradients, rate):
             return "the first step does not go along the mean of all ranks' gradients, as one process with all ranks' images would"
         why = {len(moved): ": the gradients are added up over the ranks, not averaged, or RATE is multiplied by the ranks"}
         why[1 / len(moved)] = ": the gradients are divided by the number of ranks twice, or RATE is"
-        because = next((text for factor, text in why.items() if abs(times / factor - 1) < ROUNDING), "")
+        likely = ": is it that of Nesterov's momentum?" if 1 < times < 2 else ""
+        because = next((text for factor, text in why.items() if abs(times / factor - 1) < ROUNDING), likely)
         return f"the first step is {criteria.apart(times, 1, 3)[0]} times as long as SGD makes it with the mean gradient and the rate RATE{because}"
     return None
 
 
 def rank_0_prints(seen, case, expected):
-    if others := [rank for rank, of_rank in enumerate(seen) if rank and of_rank["lines"]]:
-        return f"{criteria.ranks(others)} print{'s' * (len(others) == 1)}, too: {seen[others[0]]['lines'][0][:80]!r}; only rank 0 should"
-    numbers = [float(number.replace(",", "")) for line in seen[0]["lines"] for number in re.findall(r"\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?", line)]
+    images, seconds = case["images"] * case["EPOCHS"], len(seen[0]["batches"])
+    throughput = images / seconds
+    too = [[line for line in of_rank["lines"] if PER_SECOND.search(line) or _has(line, throughput) or _has(line, throughput / len(seen))] for of_rank in seen]
+    if others := [rank for rank, lines in enumerate(too) if rank and lines]:
+        return f"{criteria.ranks(others)} print{'s' * (len(others) == 1)} a throughput, too: {too[others[0]][0][:80]!r}; only rank 0 should"
+    numbers = [number for line in seen[0]["lines"] for number in _numbers(line)][-LAST:]
     if not numbers:
         return "rank 0 prints no number: it should be the images/s of all ranks, before `destroy_group()`, which ends the process"
-    images, seconds = case["images"] * case["EPOCHS"], len(seen[0]["batches"])
-    if not any(abs(number * seconds / images - 1) < NEAR for number in numbers[-LAST:]):
-        shown = criteria.some([f"{number:g}" for number in numbers[-LAST:]], 3)
-        last = f", as the last {LAST} of {len(numbers)} numbers" if len(numbers) > LAST else ""
-        return f"rank 0 prints {shown}{last}; the ranks train on {images} images in {seconds} seconds (a step takes a second here), which are {images / seconds:g} a second"
+    if not any(_near(number, throughput) for number in numbers):
+        count = sum(len(_numbers(line)) for line in seen[0]["lines"])
+        last = f", as the last {LAST} of {count} numbers" if count > LAST else ""
+        shown = criteria.some([f"{number:g}" for number in numbers], 3)
+        return f"rank 0 prints {shown}{last}; the ranks train on {images} images in {seconds} seconds (a step takes a second here), which are {throughput:g} a second"
     return None
+
+
+def _numbers(line):
+    """The numbers in a line of output."""
+    return [float(number.replace(",", "")) for number in NUMBER.findall(line)]
+
+
+def _near(number, rate):
+    return abs(number / rate - 1) < NEAR
+
+
+def _has(line, rate):
+    """Whether one of the numbers of a line is near `rate`."""
+    return any(_near(number, rate) for number in _numbers(line))
 
 
 MPI_ACCURACY = (

@@ -8,7 +8,6 @@ import os
 import socket
 import sys
 import time
-import timeit
 from pathlib import Path
 from unittest import mock
 
@@ -16,8 +15,11 @@ import numpy
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 
 from grader.box.rank import Wrong
+from grader.probes import clocks
 from grader.probes.marks import marks
 from grader.probes.mpi import World
 from grader.probes.pytorch import flat, join
@@ -56,13 +58,16 @@ def from_scratch(rank, ranks, source, case):
     images = (torch.tensor(list(number)).float() / MARKS).reshape(-1, 1, 1, 1).expand(-1, 1, 8, 8).clone()
     kind = "pictures", None, tuple("0123456789")
     sets = data.ImageDataset(images, torch.arange(case["images"]) * 7 % 10, *kind), data.ImageDataset(torch.zeros(7, 1, 8, 8), torch.arange(7), *kind)
-    models, batches, sizes, start = [], [], [], ConvNet.__init__
+    models, twins, batches, sizes, start = [], {}, [], [], ConvNet.__init__
     steps = case["EPOCHS"] * math.ceil(case["images"] / ranks / case["BATCHSIZE"])  # more are too many, and are not noted
 
     def made(model, *arguments, **options):
         start(model, *arguments, **options)
         model.register_forward_pre_hook(before)
         models.append(model)
+        twins[model] = ConvNet.__new__(ConvNet)
+        with torch.random.fork_rng(devices=[]):
+            start(twins[model], *arguments, **options)
 
     def before(model, inputs):
         if (shape := tuple(inputs[0].shape[1:])) != (3, case["SIZE"], case["SIZE"]):
@@ -73,7 +78,8 @@ def from_scratch(rank, ranks, source, case):
             if len(batches) <= steps + 1:
                 trace.append(_some(model.parameters()))
             if len(batches) <= steps:
-                gradients.append(_gradient(model, inputs[0], batches[-1]))
+                twin = twins[model] if isinstance(model, FSDPModule) else copy.deepcopy(model)  # fully_shard allows no copies
+                gradients.append(_gradient(twin, model.parameters(), inputs[0], batches[-1]))
 
     def use(gpu):
         gpus.append(int(gpu))
@@ -95,11 +101,10 @@ def from_scratch(rank, ranks, source, case):
             (ConvNet, "__init__", made),
             (data, "load", lambda name: sets),
             (devices, "use", use),
+            (sys, "argv", [source["file"]]),
             (workers, "destroy_group", destroy_group),
             (dist, "destroy_process_group", destroy_process_group),  # it would wait for the end of ranks, which are kept alive
-            *((time, clock, now) for clock in ("time", "perf_counter", "monotonic", "process_time")),
-            *((time, f"{clock}_ns", lambda: round(1e9 * now())) for clock in ("time", "perf_counter", "monotonic", "process_time")),
-            (timeit, "default_timer", now),
+            *clocks.stand_ins(now),
         ):
             patches.enter_context(mock.patch.object(place, name, stand_in))
         patches.enter_context(contextlib.redirect_stdout(printed))
@@ -121,18 +126,26 @@ def from_scratch(rank, ranks, source, case):
     return found | {"parameters": numpy.stack(trace), "gradients": numpy.stack(gradients)}
 
 
-def _gradient(model, images, numbers):
-    """Some of the gradient of the mean loss of a batch, as one array."""
-    twin = copy.deepcopy(model)
+def _gradient(twin, parameters, images, numbers):
+    """Some of the gradient of the mean loss of a batch, as one array. twin: a network like that which has these parameters."""
     twin._forward_pre_hooks.clear()
+    with torch.no_grad():
+        for own, parameter in zip(twin.parameters(), parameters):
+            own.copy_(_whole(parameter))
+            own.grad = None
     with torch.enable_grad():
         F.cross_entropy(twin(images.detach()), torch.tensor(numbers, device=images.device) * 7 % 10).backward()
     return _some(parameter.grad for parameter in twin.parameters())
 
 
+def _whole(tensor):
+    """A tensor, of which each rank may have a part, as fully_shard does it."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
 def _some(tensors):
     """Some of the numbers of a network's tensors, in single precision, as the network has them."""
-    return flat(tensors)[::EVERY].astype("float32")
+    return flat(_whole(tensor) for tensor in tensors)[::EVERY].astype("float32")
 
 
 def _port(rank):
