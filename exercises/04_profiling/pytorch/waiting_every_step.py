@@ -26,8 +26,8 @@ def train(comm, args, train_set, test_set):
         for images, labels in train_loader:
             images, labels = data.enlarge(images.to(device), args.size), labels.to(device)
             loss = one_step(model, optimizer, images, labels)
-            # PUT YOUR CODE: `losses`: a list with a loss of each step; the mean that is reported below must stay
-            # as it is
+            # PUT YOUR CODE: `losses`: a list with a loss of each step, for which no step waits, neither for other
+            # ranks nor for the device; the mean that is reported below must stay as it is
             losses.append(sum(comm.allgather(loss.item())) / comm.size)
             dist.barrier()  # let no rank be ahead of the others
         table.add(sum(comm.allgather(float(sum(losses) / len(losses)))) / comm.size)
