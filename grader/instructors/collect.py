@@ -140,12 +140,16 @@ def _by_student(submissions, entries, listed, say):
     numbers = {who.number for _, who in found if who.number}
     known = [*(who for _, who in found if who.number), *(one for one in listed if one.number not in numbers)]
     known = {one.student: (one.name, one.number) for one in known}
+    written = defaultdict(set)
+    for entry, who in found:
+        if not (who.number or _stray(entry)):
+            written[alike(who.name)].add(who.name)
     for entry, who in found:
         if _stray(entry):
             say(f"{archives.shown(entry.name)}: left out, it is neither a folder nor an archive.")
             continue
         if not who.number:
-            who = _with_number(who, known, say)
+            who = _with_number(who, known, written[alike(who.name)] - {who.name}, say)
         same_number[who.number].add(who.student)
         if entry.is_folder:
             attempts[who.student] += [Attempt(together, who) for together in _handed_in(entry)]
@@ -169,11 +173,18 @@ def _by_student(submissions, entries, listed, say):
     return attempts, same_number
 
 
-def _with_number(who, known, say):
-    """A plain name as that of the student whom it means, if the platform or the gradebook has exactly one of this name."""
+def _with_number(who, known, otherwise, say):
+    """A plain name as that of the student whom it means, if the platform or the gradebook has exactly one of this name.
+
+    otherwise: what else is handed in under this name, in other capitals. It may be somebody else's, so a name that is not exactly the known one is nobody's then.
+    """
     if who.name.startswith("anon_"):
         return who
     student, others = meant(who.name, {student: name for student, (name, _) in known.items()})
+    if student and otherwise and who.name not in (student, known[student][0]):
+        beside = " and ".join(map(archives.shown, sorted(otherwise)))
+        say(f"{archives.shown(who.name)}: a student of its own, as {beside} is handed in, too; if this is {student}, give both the same name.")
+        return who
     if student and student != who.student:
         say(f"{archives.shown(who.name)}: taken for {student}.")
         return who._replace(student=student, name=known[student][0], number=known[student][1])

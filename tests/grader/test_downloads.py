@@ -187,6 +187,20 @@ def test_names_that_differ_in_capitals_alone_stay_apart_and_are_said(collected):
     assert lines == ["Jane and jane are graded as different students: if they are one, give both the same name."]
 
 
+@pytest.mark.parametrize(("student", "number"), [("jane", ""), ("jane_7", "7")])
+def test_of_names_that_differ_in_capitals_only_the_known_one_is_the_known_students(collected, student, number):
+    listed = [Listed(student, "jane", number, "", None)]
+    found, lines = collected({"jane.zip": zipped({JOB: b"1"}), "Jane.zip": zipped({JOB: b"2"})}, listed=listed)
+    assert {name: (files[JOB], one.attempt) for name, (files, one) in found.items()} == {"Jane": (b"2", 1), student: (b"1", 1)}
+    assert f"Jane: a student of its own, as jane is handed in, too; if this is {student}, give both the same name." in lines
+
+
+def test_of_two_names_in_other_capitals_than_the_known_one_neither_is_the_known_students(collected):
+    listed = [Listed("Jane Doe_7", "Jane Doe", "7", "", None)]
+    found, lines = collected({"jane doe.zip": zipped({JOB: b"1"}), "JANE DOE.zip": zipped({JOB: b"2"})}, listed=listed)
+    assert set(found) == {"jane doe", "JANE DOE"} and sum("a student of its own" in line for line in lines) == 2
+
+
 @pytest.mark.parametrize("before", [f"{MOODLE}/", f"{MOODLE}_"])
 def test_what_was_handed_in_beside_an_archive_belongs_to_it(collected, before):
     found, _ = collected({f"{before}homework.zip": zipped({JOB: b"1", SCRIPT: b"2"}), f"{before}02_multi_gpu.ipynb": b"3"})
