@@ -100,7 +100,7 @@ class Group:
         return [obj for _, obj in everybodys]
 
     def gather(self, obj, root=0):
-        everybodys = self.allgather(obj, "gather")
+        everybodys = self.allgather(obj, f"gather(root={root})")
         return everybodys if self.rank == root else None
 
     def scatter(self, objs, root=0):
@@ -110,8 +110,8 @@ class Group:
         return functools.reduce(op, self.allgather(obj, "allreduce"))
 
     def reduce(self, obj, op=operator.add, root=0):
-        total = self.allreduce(obj, op)
-        return total if self.rank == root else None
+        everybodys = self.allgather(obj, f"reduce(root={root})")
+        return functools.reduce(op, everybodys) if self.rank == root else None
 
     def Get_rank(self):
         return self.rank

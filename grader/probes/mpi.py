@@ -14,7 +14,7 @@ from grader.probes.communicator import MPI, Group, play_mpi
 
 class World(Group):
     """The methods of mpi4py's communicators that a student may choose from. Messages between two ranks lie in the store of the process group
-    until they are fetched: MPI, too, does not keep the sender of a small message waiting."""
+    until they are fetched: MPI, too, does not keep the sender of a small message waiting, except in ssend and its like."""
 
     numbers = itertools.count()
 
@@ -27,7 +27,8 @@ class World(Group):
 
     def send(self, obj, dest, tag=0):
         number = self._store.add(f"number for {dest}", 1)
-        self._store.set(f"{number} for {dest}", pickle.dumps((self.rank, tag, obj)))
+        self._store.set(f"{number} for {dest}", pickle.dumps((self.rank, tag, obj, number)))
+        return number
 
     def recv(self, buf=None, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG, status=None):
         def wanted(message):
@@ -36,7 +37,8 @@ class World(Group):
         while not any(map(wanted, self._come)):
             self._fetched += 1
             self._come.append(pickle.loads(self._store.get(f"{self._fetched} for {self.rank}")))
-        sender, its_tag, obj = self._come.pop(next(place for place, message in enumerate(self._come) if wanted(message)))
+        sender, its_tag, obj, number = self._come.pop(next(place for place, message in enumerate(self._come) if wanted(message)))
+        self._store.set(f"{number} for {self.rank} is there", "")
         if status is not None:
             status.source, status.tag = sender, its_tag
         return obj
@@ -52,14 +54,23 @@ class World(Group):
     def irecv(self, buf=None, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG):
         return Request(lambda: self.recv(buf, source, tag))
 
-    ssend = bsend = send
-    issend = ibsend = isend
+    def ssend(self, obj, dest, tag=0):
+        self.issend(obj, dest, tag).wait()
+
+    def issend(self, obj, dest, tag=0):
+        number = self.send(obj, dest, tag)
+        return Request(lambda: self._store.get(f"{number} for {dest} is there") and None)
+
+    bsend, ibsend = send, isend
+
+    def bcast(self, obj, root=0):
+        return self.allgather(obj, f"bcast(root={root})")[root]
 
     def scan(self, sendobj, op=operator.add):
-        return functools.reduce(op, self.allgather(sendobj)[: self.rank + 1])
+        return functools.reduce(op, self.allgather(sendobj, "scan")[: self.rank + 1])
 
     def exscan(self, sendobj, op=operator.add):
-        before = self.allgather(sendobj)[: self.rank]
+        before = self.allgather(sendobj, "exscan")[: self.rank]
         return functools.reduce(op, before) if before else None
 
     def Free(self):
@@ -72,8 +83,13 @@ class World(Group):
         self.Send(buf, dest, tag)
         return Request(lambda: None)
 
-    Ssend = Bsend = Send
-    Issend = Ibsend = Isend
+    def Ssend(self, buf, dest, tag=0):
+        self.ssend(_array(buf).copy(), dest, tag)
+
+    def Issend(self, buf, dest, tag=0):
+        return self.issend(_array(buf).copy(), dest, tag)
+
+    Bsend, Ibsend = Send, Isend
 
     def Recv(self, buf, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG, status=None):
         _fill(buf, self.recv(None, source, tag, status))
@@ -89,7 +105,7 @@ class World(Group):
         _fill(buf, self.bcast(_array(buf), root))
 
     def Allgather(self, sendbuf, recvbuf):
-        _fill(recvbuf, self.allgather(_array(sendbuf)))
+        _fill(recvbuf, self.allgather(_array(sendbuf), "Allgather"))
 
     def Gather(self, sendbuf, recvbuf, root=0):
         parts = self.gather(_array(sendbuf), root)
@@ -97,7 +113,7 @@ class World(Group):
             _fill(recvbuf, parts)
 
     def Allreduce(self, sendbuf, recvbuf, op=MPI.SUM):
-        self.Reduce(sendbuf, recvbuf, op, self.rank)  # each rank is the root of its own
+        _fill(recvbuf, self._sum(sendbuf, recvbuf, op, "Allreduce"))
 
     def Scan(self, sendbuf, recvbuf, op=MPI.SUM):
         _fill(recvbuf, self.scan(_array(recvbuf if sendbuf is MPI.IN_PLACE else sendbuf).copy(), op))
@@ -110,14 +126,21 @@ class World(Group):
         _fill(recvbuf, numpy.concatenate(self.alltoall(numpy.split(_array(sendbuf).ravel(), self.size))))
 
     def Reduce(self, sendbuf, recvbuf, op=MPI.SUM, root=0):
+        total = self._sum(sendbuf, recvbuf, op, f"Reduce(root={root})")
+        if self.rank == root:
+            _fill(recvbuf, total)
+
+    def _sum(self, sendbuf, recvbuf, op, called):
         if op != MPI.SUM:
             raise Wrong("an accuracy of all ranks needs sums over the ranks, MPI.SUM")
-        everybodys = self.allgather(_array(recvbuf if sendbuf is MPI.IN_PLACE else sendbuf))
-        if self.rank == root:
-            _fill(recvbuf, sum(everybodys[1:], everybodys[0]))
+        sent = _array(recvbuf if sendbuf is MPI.IN_PLACE else sendbuf)
+        if sendbuf is not MPI.IN_PLACE and recvbuf is not None and numpy.shares_memory(sent, _array(recvbuf)):
+            raise Wrong(f"`{called.partition('(')[0]}` gets one array to send and to receive, which MPI forbids: MPI.IN_PLACE in place of the first one says so")
+        everybodys = self.allgather(sent, called)
+        return sum(everybodys[1:], everybodys[0])
 
     def alltoall(self, objs):
-        return [parts[self.rank] for parts in self.allgather(objs)]
+        return [parts[self.rank] for parts in self.allgather(objs, "alltoall")]
 
     def __getattr__(self, name):
         if name.startswith("I") and hasattr(World, name[1:].capitalize()):  # Iallreduce and its like
@@ -127,8 +150,13 @@ class World(Group):
 
 
 def _array(buffer):
-    """A buffer as mpi4py takes it, such as an array or [array, MPI.DOUBLE], as an array of NumPy that shares its memory."""
-    return numpy.asarray(buffer[0] if isinstance(buffer, (list, tuple)) else buffer)
+    """A buffer as mpi4py takes it, such as an array or [array, MPI.DOUBLE], as an array of NumPy that shares its memory. Raises Wrong."""
+    array, *said = buffer if isinstance(buffer, (list, tuple)) else (buffer,)
+    array = numpy.asarray(array)
+    for kind in (one.typechar for one in said if isinstance(one, MPI.Datatype)):
+        if numpy.dtype(kind) != array.dtype:
+            raise Wrong(f"a buffer of {array.dtype} is said to hold {numpy.dtype(kind)}: MPI would take its bits for such numbers")
+    return array
 
 
 def _fill(buffer, numbers):
@@ -143,19 +171,20 @@ class Request:
     """What isend, irecv and Iallreduce return."""
 
     def __init__(self, finish):
-        self._finish = finish
+        self._finish, self._asked = finish, False
 
     def wait(self, status=None):
         return self._finish()
 
     def test(self, status=None):
-        return True, self._finish()
+        """At first it is not done: whether it would be is a matter of chance."""
+        self._asked, before = True, self._asked
+        return (True, self._finish()) if before else (False, None)
 
     Wait = wait
 
     def Test(self, status=None):
-        self._finish()
-        return True
+        return self.test()[0]
 
     @staticmethod
     def waitall(requests, statuses=None):
@@ -163,11 +192,16 @@ class Request:
 
     @staticmethod
     def testall(requests, statuses=None):
-        return True, Request.waitall(requests)
+        asked = [request._asked for request in requests]
+        for request in requests:
+            request._asked = True
+        return (True, Request.waitall(requests)) if all(asked) else (False, None)
+
+    @staticmethod
+    def Testall(requests, statuses=None):
+        return Request.testall(requests)[0]
 
     @staticmethod
     def Waitall(requests, statuses=None):
         Request.waitall(requests)
         return True
-
-    Testall = Waitall
