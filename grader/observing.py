@@ -13,6 +13,7 @@ KNOWN = 500  # results of oracles that are kept, the newest
 MANY = 8  # more oracles than these run in two processes
 SOON = (FAILED, ERROR, DEADLOCK)  # how a run ends that takes no longer than another one
 LONGEST_TEXT = 2000  # characters of a string that a probe observed, or of a message
+LONGEST_LIST = 10_000  # entries of a list that a probe observed
 _known = {}
 
 
@@ -203,11 +204,11 @@ def _compute(works, server):
 
 
 def _bounded(thing):
-    """Observations with long strings cut: some criteria would take too long for them."""
+    """Observations with long strings and lists cut: some criteria would take too long for them."""
     if isinstance(thing, str):
         return bounded_text(thing)
     if isinstance(thing, list):
-        return [_bounded(one) for one in thing]
+        return [_bounded(one) for one in thing[:LONGEST_LIST]]
     return {bounded_text(key): _bounded(value) for key, value in thing.items()} if isinstance(thing, dict) else thing
 
 

@@ -10,6 +10,7 @@ LENGTHS = struct.Struct("!II")  # bytes of the JSON, bytes of all arrays
 LIMIT = 64 << 20  # bytes
 KINDS = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"}
 ARRAY = "__array__"
+MOST = 5  # dimensions of an array
 DEEPEST = 50  # levels of nested lists and dictionaries: deeper ones could be read here but overflow another process's smaller stack
 
 
@@ -50,6 +51,8 @@ def unpack(data):
             kind, shape = value[ARRAY]
             if kind not in KINDS or not all(isinstance(length, int) and length >= 0 for length in shape):
                 raise BadMessage("an array of an unknown kind")
+            if len(shape) > MOST or math.prod(length or 1 for length in shape) > LIMIT:  # one that has no numbers, too, takes time and memory to work with
+                raise BadMessage("an array of too many dimensions, or too long ones")
             count = math.prod(shape)
             if position + count * numpy.dtype(kind).itemsize > len(data):
                 raise BadMessage("an array is cut off")

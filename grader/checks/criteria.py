@@ -97,14 +97,33 @@ def at_random(parts):
     return None
 
 
-def dealt_at_random(parts):
+def dealt_at_random(parts, other=()):
     """As `at_random`, but the order of the samples within a part does not count. Of few samples it says nothing: chance may put them in order; and of
-    parts that all are the same one."""
+    parts that all are the same one. other: the parts in a run with another seed."""
     if len(parts) < 2 or sum(map(len, parts)) < FEW or all(sorted(part) == sorted(parts[0]) for part in parts):
         return None
     if all(max(part) - min(part) < len(part) for part in parts):
         return f"each part is a stretch of the data set (0 to {max(parts[0])}): if that is sorted by class, each worker sees other classes"
-    return at_random(parts)
+    if problem := at_random(parts):
+        return problem
+    if nearly_in_turn(parts) and nearly_in_turn(other):
+        return "nearly all images are dealt out in the order of the data set: if that is sorted by class, each rank sees other classes"
+    return None
+
+
+def nearly_in_turn(parts):
+    """Whether nearly all samples are on the rank on which the next one is, or the next but as many as there are ranks: they were cut off or dealt out in
+    turn, begun elsewhere or with few exchanged. Samples at random may be so once, and hardly ever twice."""
+    rank = {sample: number for number, part in enumerate(parts) for sample in part}
+    if len(rank) < FEW or len(parts) < 2:
+        return False
+    return any(numpy.mean([rank.get(sample + apart) == rank[sample] for sample in sorted(rank)[:-apart]]) >= 0.85 for apart in (1, len(parts)))
+
+
+def in_sequence(order):
+    """Whether nearly all numbers of an order, of ten or more, follow each other at one distance. Numbers at random hardly ever do in several epochs."""
+    steps = numpy.diff(order)
+    return len(order) >= 10 and numpy.unique(steps, return_counts=True)[1].max() >= 0.75 * len(steps)
 
 
 def apart(one, other, least=4):

@@ -66,7 +66,7 @@ def balanced(seen, case, expected):
 
 def at_random(seen, case, expected):
     samples, again, other = ([of_rank[run] for of_rank in seen] for run in ("samples", "again", "other"))
-    if problem := criteria.dealt_at_random(samples):
+    if problem := criteria.dealt_at_random(samples, other):
         return problem
     if samples != again:
         return "two runs with the same args.seed cut the data set differently: the order must follow from it"

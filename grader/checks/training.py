@@ -13,7 +13,7 @@ from grader.checks.forms import Array
 ALIKE = 1e-3  # relative difference of two factors
 RUN = {"lines": [str], "result": object, "problem": str, "parameters": Array((None,))}  # what the probes of whole runs observe
 THROUGHPUT = {"images": float, "throughput": float, "whole": bool}
-EVALUATION = {"found": (float, float), "counts seconds": bool}
+EVALUATION = {"found": (float, float), "counts seconds": bool, "passes": (int, int)}
 
 
 def seconds(case):
@@ -70,6 +70,8 @@ def new_order_every_epoch(why):
                     return f"{who}every epoch has the same order ({which}): {why}"
                 if later := next((epoch for epoch, order in enumerate(orders) if order in orders[:epoch]), None):
                     return f"{who}epochs {orders.index(orders[later])} and {later} have the same order"
+                if all(map(criteria.in_sequence, orders)):
+                    return f"{who}images come in the order of the data set, only begun elsewhere, backwards or in steps (in epoch 0: {criteria.some(orders[0])}): nothing shuffles them"
         return None
 
     return judge

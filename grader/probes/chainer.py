@@ -20,7 +20,7 @@ from chainer.training.updaters import StandardUpdater
 from grader.box.rank import Wrong
 from grader.probes import whole
 from grader.probes.communicator import join
-from grader.probes.marks import marks, told
+from grader.probes.marks import mark, marks, told
 from grader.probes.script import Enough, Script, only_one, options_of, reported_numbers
 from handson.chainer import communicators, optimizers, reports, updaters
 from handson.chainer import data as handson_data
@@ -75,7 +75,7 @@ def _dataset(images, labels):
 def samples(batch, case):
     """The numbers of the samples in a batch or a part of the case's `dataset`. Raises Wrong."""
     pairs = list(batch)
-    found = told([image.flat[0] for image, _ in pairs], case["images"], case["seed"], case.get("tests", 0))
+    found = told([mark(image) for image, _ in pairs], case["images"], case["seed"], case.get("tests", 0))
     if others := sum(int(label) != number % 10 for number, (_, label) in zip(found, pairs)):
         raise Wrong(f"{others} of {len(found)} images have the label of another image: cut images and labels alike")
     return found

@@ -10,6 +10,12 @@ def marks(samples, seed, most=1 << 24):
     return numpy.random.default_rng(seed).choice(most, samples, replace=False)
 
 
+def mark(image):
+    """The mark of an image, which all of its numbers are; -1, which is no image's, if they are not."""
+    numbers = numpy.asarray(image).ravel()
+    return numbers[0] if numbers.size and (numbers == numbers[0]).all() else -1
+
+
 def told(found, samples, seed, tests=0):
     """The numbers of the samples that have the marks `found`. Raises Wrong if one of these is no sample's mark. tests: the number of test
     images, if these have the marks of the next seed."""

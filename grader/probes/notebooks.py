@@ -160,6 +160,8 @@ def _numbers(found):
         return _not_a_number(found)
     if array.size > LARGEST:
         raise Wrong(f"your code gives {array.size:,} numbers")
+    if array.ndim > 2:
+        raise Wrong(f"your code gives numbers in {array.ndim} dimensions: an answer is a number, a list or a table")
     return array
 
 

@@ -22,7 +22,7 @@ from torch.utils.data import BatchSampler, DataLoader, Subset
 
 from grader.box.rank import Wrong
 from grader.probes import whole
-from grader.probes.marks import marks, read_again, told
+from grader.probes.marks import mark, marks, read_again, told
 from grader.probes.script import Enough, Script, only_one, options_of, reported_numbers
 from grader.probes.wire import Wire
 from handson.pytorch import communicator, devices, extensions, model
@@ -94,7 +94,7 @@ def samples(shard, case):
     except Exception as error:
         what = "a Subset takes a list of numbers, as .tolist() gives it" if isinstance(shard, Subset) else "each entry is an image and its label"
         raise Wrong(f"the script's DataLoader can't read a batch of images and labels from `shard` ({type(error).__name__}): {what}") from error
-    found = told([image.flatten()[0] for image, _ in pairs], case["images"], case["seed"], TESTS)
+    found = told([mark(image) for image, _ in pairs], case["images"], case["seed"], TESTS)
     if others := sum(int(label) != number % 10 for number, (_, label) in zip(found, pairs)):
         raise Wrong(f"{others} of {len(found)} images have the label of another image: cut images and labels alike")
     return found
@@ -317,10 +317,10 @@ def shuffle(rank, ranks, source, case):
     resumed in epoch 2 to make one more; and in the last epoch with another seed: {"part", "orders", "resumed", "other"}. "sizes": of the
     batches of each epoch."""
     most, images, begin = 4, sum(case["lengths"]), sum(case["lengths"][:rank])
-    batches = [[] for _ in range(most + 1)]  # of each epoch
+    batches = [[] for _ in range(most + 1)]  # of each epoch: (mark, label) of each image
 
     def step(images, labels, epoch):
-        batches[epoch].append(images[:, 0, 0, 0] / 2)
+        batches[epoch].append([(mark(image) / 2, int(label)) for image, label in zip(images, labels)])
         return torch.zeros(len(labels), 10), torch.zeros(())
 
     place = Place(rank, ranks, source, case, dataset(images, case["seed"]), step=("outputs loss", step))
@@ -330,7 +330,14 @@ def shuffle(rank, ranks, source, case):
             of_epoch.clear()
         place.first_epoch = first_epoch
         place.run(lambda names: None, epoch=last)
-        return [told(itertools.chain(*of_epoch), images, case["seed"]) for of_epoch in batches[first_epoch:last]]
+        return [numbers(itertools.chain(*of_epoch)) for of_epoch in batches[first_epoch:last]]
+
+    def numbers(pairs):
+        found, labels = zip(*pairs) if (pairs := list(pairs)) else ((), ())
+        found = told(found, images, case["seed"])
+        if others := sum(label != number % 10 for number, label in zip(found, labels)):
+            raise Wrong(f"in an epoch {others} of {len(found)} images come with the label of another image: images and labels need the same order")
+        return found
 
     found = {"part": list(range(begin, begin + case["lengths"][rank])), "orders": orders(0)}
     found["sizes"] = [list(map(len, of_epoch)) for of_epoch in batches[:most]]
@@ -341,10 +348,11 @@ def shuffle(rank, ranks, source, case):
 
 def step(rank, ranks, source, case):
     """The parameters after each training step, the forward passes in it, its loss, and the class that its `outputs` give each image ("classes")."""
-    trace, losses, passes, classes = [], [], [], []
+    trace, losses, passes, classes, labels = [], [], [], [], []
 
     def begin(names):
         names.model.passes.clear()
+        labels[:] = names.labels.tolist()
 
     def see(names):
         trace.append(flat(names.model.parameters()))
@@ -353,6 +361,8 @@ def step(rank, ranks, source, case):
             if not isinstance(names[name], torch.Tensor):
                 raise Wrong(f"`{name}` is a {type(names[name]).__name__}; the script's next line needs it as a tensor")
         losses.append(float(names.loss.detach()))
+        if names.labels.tolist() != labels:
+            raise Wrong("your code changes `labels`, with which the script's next lines compare the outputs")
         if tuple(names.outputs.shape) != (len(names.labels), 10):
             raise Wrong(f"`outputs` should have a row for each of the {len(names.labels)} images; its shape is {tuple(names.outputs.shape)}")
         classes.append(names.outputs.argmax(dim=1).tolist())
@@ -385,7 +395,8 @@ def evaluate(evaluator, manager, images):
             evaluator(manager)
         except ZeroDivisionError as error:
             what = f"`evaluator` divides by 0 on this rank, which has {images} test images"
-            raise Wrong(f"{what}: add up the ranks' sums and numbers of images before you divide") from error
+            why = "are they there in each epoch anew?" if images else "add up the ranks' sums and numbers of images before you divide"
+            raise Wrong(f"{what}: {why}") from error
     found = {name: [float(value) for key, value in observed.items() if key.endswith(name)] for name in ("loss", "accuracy")}
     for name, values in found.items():
         if len(values) != 1:

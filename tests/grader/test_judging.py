@@ -202,6 +202,8 @@ def test_only_what_is_too_long_is_cut(extra, cut):
     text = "x" * (observing.LONGEST_TEXT + extra)
     bounded = observing.bounded_text(text)
     assert bounded == (text[: observing.LONGEST_TEXT] + " [... 1 characters cut ...]" if cut else text)
+    numbers = {"batches": [[1]] * (observing.LONGEST_LIST + extra)}
+    assert observing._bounded(numbers) == {"batches": [[1]] * observing.LONGEST_LIST}
 
 
 @pytest.mark.parametrize("unit", UNITS)

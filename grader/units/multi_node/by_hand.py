@@ -54,11 +54,12 @@ def one_group(seen, case, expected):
     for rank, of_rank in enumerate(seen):
         if of_rank["size"] != len(seen):
             return f"while rank {rank} trains, its process group has {of_rank['size']} of {len(seen)} ranks: each rank must call dist.init_process_group first"
+    on_node, nodes = [local for of_node in case["of_node"] for local in range(of_node)], " and ".join(map(str, case["of_node"]))
     for rank, of_rank in enumerate(seen):
         if not of_rank["gpus"]:
             return f"rank {rank} never calls devices.use(id), which chooses its GPU: without it, all ranks of a node would share one"
-        if others := set(of_rank["gpus"]) - {rank % 2}:
-            return f"rank {rank} uses GPU {min(others)} of its node; each node has two ranks here, and on its node it is rank {rank % 2} (LOCAL_RANK)"
+        if others := set(of_rank["gpus"]) - {local := on_node[rank]}:
+            return f"rank {rank} uses GPU {min(others)} of its node; here the nodes have {nodes} ranks, and on its node it is rank {local} (LOCAL_RANK)"
     leaving = [rank for rank, of_rank in enumerate(seen) if of_rank["left"]]
     if 0 < len(leaving) < len(seen):
         return f"only {criteria.ranks(leaving)} leave{'s' * (len(leaving) == 1)} the process group at the end; each rank must, by destroy_group(), which waits for all of them"
@@ -116,6 +117,10 @@ def trained_together(seen, case, expected):
         return f"there is a parameter of {largest:.2g}: those of a ConvNet() are small numbers, and stay small"
     if criteria.close(traces[0][0], traces[0][-1]):
         return "the parameters never change"
+    if not all(of_rank["given"] for of_rank in seen):
+        return "the network that trains has other parameters than a ConvNet(), which is to be trained as it is"
+    if asleep := next((layer for of_rank in seen for layer in of_rank["asleep"]), None):
+        return f"a {asleep} of the network is in evaluation mode while it trains: train() of the network is for all its layers"
     if problem := criteria.equal_on_all_ranks([trace[0] for trace in traces], "before the first step parameters"):
         return f"{problem}; DistributedDataParallel sends rank 0's to all ranks"
     if problem := criteria.equal_on_all_ranks([trace[-1] for trace in traces], "after the training parameters"):
@@ -136,7 +141,7 @@ def _later_steps(traces, gradients, rate):
             return astray
         (along_own, along_before), *_ = numpy.linalg.lstsq(numpy.stack([own, before], axis=1), moved, rcond=None)
         scale = numpy.abs(own).max()
-        if not criteria.close((along_own * own + along_before * before) / scale, moved / scale, ROUNDING) or abs(along_own - 1) > 0.01:
+        if not criteria.close((along_own * own + along_before * before) / scale, moved / scale, ROUNDING) or abs(along_own - 1) > 0.01 or along_before < -0.01:
             return astray
         if along_before > 0.999:
             return "the gradients are not cleared: those of the step before are still in the next one's (zero_grad)"
@@ -204,12 +209,12 @@ MPI_ACCURACY = (
     ),
 )
 ONCE = "every image once an epoch, on one rank"
-FORM = {"batches": [[int]], "size": int, "lines": [str], "gpus": [int], "left": bool, "parameters": Array((None, None)), "gradients": Array((None, None))}
+FORM = {"batches": [[int]], "size": int, "lines": [str], "gpus": [int], "left": bool, "given": bool, "asleep": [str], "parameters": Array((None, None)), "gradients": Array((None, None))}
 FROM_SCRATCH = (
     Check(
         "from_scratch",
         f"{PROBES}:from_scratch",
-        ({"ranks": 3, "images": 36, "EPOCHS": 2, "BATCHSIZE": 8, "RATE": 0.03, "SIZE": 32},),
+        ({"ranks": 3, "of_node": [1, 2], "images": 36, "EPOCHS": 2, "BATCHSIZE": 8, "RATE": 0.03, "SIZE": 32},),
         (
             Criterion("one process group of all ranks", 1, one_group, "torchrun has put into the environment what dist.init_process_group needs."),
             Criterion(ONCE, 2, every_image_once, "DistributedSampler(train_set) chooses each rank's part."),

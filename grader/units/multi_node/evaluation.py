@@ -14,6 +14,9 @@ def evaluates_all(seen, case, expected):
         return f"the ranks evaluate {evaluated} images in all, and the test set has {images}: each rank takes its own part, which is in the script already"
     if not problem and numpy.isnan(found).any() and 0 in case["lengths"]:
         problem = "a rank without a test image divides 0 by 0: add up the ranks' sums and numbers of images before you divide"
+    if problem is None and (late := [rank for rank, of_rank in enumerate(seen) if of_rank["passes"][0] != of_rank["passes"][1]]):
+        first, second = seen[late[0]]["passes"]
+        return f"in the first epoch rank {late[0]} evaluates {first} batches, and in the second {second}: the test images go through the model in each epoch"
     if problem is None:
         if all(of_rank["counts seconds"] for of_rank in seen):
             return None

@@ -12,7 +12,9 @@ def trains_on(seen, case, expected):
     if evaluating := [rank for rank, of_rank in enumerate(seen) if not of_rank["training"]]:
         return f"after the evaluation the model of {criteria.ranks(evaluating)} is still in evaluation mode: `model.train()` must follow"
     if moved := [rank for rank, of_rank in enumerate(seen) if of_rank["moved"]]:
-        return f"the evaluation has changed the running statistics of batch normalisation on {criteria.ranks(moved)}: test images must not"
+        return f"the evaluation has changed the {seen[moved[0]]['moved'][0]} on {criteria.ranks(moved)}: test images must not"
+    if off := [rank for rank, of_rank in enumerate(seen) if not of_rank["grad"]]:
+        return f"after the evaluation there are no gradients any more on {criteria.ranks(off)}: `with torch.no_grad()` switches them on again at its end"
     return None
 
 
@@ -31,7 +33,7 @@ EVALUATOR = Check(
         Criterion("training goes on as before", 1, trains_on, "Evaluation must leave the model in training mode, and its statistics alone.", EVALUATED),
     ),
     oracle=f"{HERE}.oracles.pytorch:evaluation",
-    observed=lambda case: training.EVALUATION | {"images": int, "training": bool, "moved": bool},
+    observed=lambda case: training.EVALUATION | {"images": int, "training": bool, "moved": [str], "grad": bool},
 )
 CHECKS = (
     device_of_rank(

@@ -45,12 +45,14 @@ def accuracy(rank, ranks, source, case):
 
 
 def from_scratch(rank, ranks, source, case):
-    """What `main` does, started as torchrun starts it on nodes of two ranks: the images that the network trains on, the size of the process group
-    meanwhile, some of the parameters before each step and at the end (steps + 1, numbers), the gradients of this rank's batch for these in each step
-    (steps, numbers), the GPUs that it uses, whether it leaves the group, and the last lines that are printed. On its clock, a step takes a second, and nothing else any time."""
-    local, of_node = rank % 2, min(2, ranks - rank // 2 * 2)
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(of_node), "MASTER_ADDR": "127.0.0.1"}
-    os.environ |= {"GROUP_RANK": str(rank // 2), "GROUP_WORLD_SIZE": str(-(-ranks // 2))}
+    """What `main` does, started as torchrun starts it on nodes that have case["of_node"] ranks: the images that the network trains on, the size of
+    the process group meanwhile, which layers are in evaluation mode ("asleep"), whether the network has the parameters of the course's ("given"),
+    some of these before each step and at the end (steps + 1, numbers), the gradients of this rank's batch for these in each step (steps, numbers),
+    the GPUs that it uses, whether it leaves the group, and the last lines that are printed. On its clock, a step takes a second, and nothing else
+    any time."""
+    node, local = [(node, local) for node, of_node in enumerate(case["of_node"]) for local in range(of_node)][rank]
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(case["of_node"][node]), "MASTER_ADDR": "127.0.0.1"}
+    os.environ |= {"GROUP_RANK": str(node), "GROUP_WORLD_SIZE": str(len(case["of_node"]))}
     os.environ |= {"MASTER_PORT": _port(rank), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     torch.set_num_threads(1)
     torch.manual_seed(1000 + rank)
@@ -74,7 +76,8 @@ def from_scratch(rank, ranks, source, case):
             raise Wrong(f"the network gets images of shape {shape}: data.enlarge(images, SIZE) makes them (3, {case['SIZE']}, {case['SIZE']})")
         if model.training and torch.is_grad_enabled():
             sizes.append(dist.get_world_size() if dist.is_initialized() else 1)
-            batches.append([number.get(round(float(image.mean()) * MARKS), -1) for image in inputs[0].detach().cpu()])
+            asleep.update(type(layer).__name__ for layer in model.modules() if not layer.training)
+            batches.append([_number(image, number) for image in inputs[0].detach().cpu()])
             if len(batches) <= steps + 1:
                 trace.append(_some(model.parameters()))
             if len(batches) <= steps:
@@ -95,7 +98,7 @@ def from_scratch(rank, ranks, source, case):
     def now():
         return begin + len(batches)
 
-    trace, gradients, gpus, left, printed, begin = [], [], [], [], io.StringIO(), time.perf_counter()
+    trace, gradients, gpus, left, asleep, printed, begin = [], [], [], [], set(), io.StringIO(), time.perf_counter()
     with contextlib.ExitStack() as patches:
         for place, name, stand_in in (
             (ConvNet, "__init__", made),
@@ -123,7 +126,13 @@ def from_scratch(rank, ranks, source, case):
     lines = [line for line in printed.getvalue().splitlines() if line.strip()]
     trace.append(_some(models[-1].parameters()))
     found = {"batches": batches, "size": min(sizes), "lines": lines[-LINES:], "gpus": gpus, "left": any(left)}
-    return found | {"parameters": numpy.stack(trace), "gradients": numpy.stack(gradients)}
+    found["given"] = [one.shape for one in models[-1].parameters()] == [one.shape for one in twins[models[-1]].parameters()]
+    return found | {"asleep": sorted(asleep), "parameters": numpy.stack(trace), "gradients": numpy.stack(gradients)}
+
+
+def _number(image, number):
+    """The number of the image whose mark all of these numbers are, or -1."""
+    return number.get(round(float(image.mean()) * MARKS), -1) if float(image.max() - image.min()) * MARKS < 0.5 else -1
 
 
 def _gradient(twin, parameters, images, numbers):

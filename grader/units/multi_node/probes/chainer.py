@@ -4,7 +4,7 @@ import chainer
 from chainer.training.triggers import IntervalTrigger
 
 from grader.box.rank import Wrong
-from grader.probes.chainer import Place, dataset, pictures, samples, seed_of
+from grader.probes.chainer import Place, dataset, flat, pictures, samples, seed_of
 from grader.probes.marks import read_again
 from grader.probes.script import Enough
 
@@ -47,8 +47,9 @@ def scatter(rank, ranks, source, case):
 
 
 def evaluator(rank, ranks, source, case):
-    """The loss and the accuracy that one rank's evaluator reports. case["lengths"]: the test images of each rank."""
-    found = []
+    """The loss and the accuracy that one rank's evaluator reports; the forward passes of this evaluation and of another one ("passes"), whether any of them
+    is in training mode ("training"), and whether parameters have changed ("moved"). case["lengths"]: the test images of each rank."""
+    found, passes = {}, []
 
     def see(names):
         if not callable(names.evaluator):
@@ -59,18 +60,23 @@ def evaluator(rank, ranks, source, case):
         if any(extension.extension is names.evaluator for extension in names.trainer._extensions.values()):
             raise Wrong("`evaluator` extends the trainer already, and would be called twice: add_reports, in the next line of the script, does that")
         names.model.predictor[0].W.array *= TRAINED
-        result = names.evaluator(names.trainer)
-        if not isinstance(result, dict) or not {"main/loss", "main/accuracy"} <= result.keys():
-            raise Wrong(f"`evaluator` reports {result!r:.80}, not main/loss and main/accuracy")
-        found.append([float(result[name]) for name in ("main/loss", "main/accuracy")])
-        found.append(hasattr(names.evaluator, "seconds"))
+        start = flat(names.model)
+        for epoch in range(2):
+            names.model.predictor.passes.clear()
+            result = names.evaluator(names.trainer)
+            if not isinstance(result, dict) or not {"main/loss", "main/accuracy"} <= result.keys():
+                raise Wrong(f"`evaluator` reports {result!r:.80}, not main/loss and main/accuracy")
+            found.setdefault("found", [float(result[name]) for name in ("main/loss", "main/accuracy")])
+            passes.append(list(names.model.predictor.passes))
+        found["passes"], found["training"] = list(map(len, passes)), any(map(any, passes))
+        found["moved"], found["counts seconds"] = bool((flat(names.model) != start).any()), hasattr(names.evaluator, "seconds")
         raise Enough
 
     train_set, lengths = training_set(ranks)
     place = Place(rank, ranks, source, case, train_set, lengths, pictures(sum(case["lengths"]), case["seed"]), case["lengths"])
     with chainer.using_config("train", True):
         place.run(see)
-    return {"found": found[0], "counts seconds": found[1]}
+    return found
 
 
 def training_set(ranks):

@@ -22,6 +22,10 @@ def optimizer(rank, ranks, source, case):
         if not isinstance(names.optimizer, torch.optim.Optimizer):
             raise Wrong(f"`optimizer` is a {type(names.optimizer).__name__}, which is no optimizer of torch.optim")
         parameters = list(names.model.parameters())
+        if not all(parameter.requires_grad for parameter in parameters):
+            raise Wrong("your code freezes parameters of `model` (requires_grad), which are to be trained")
+        if not all(module.training for module in names.model.modules()):
+            raise Wrong("your code puts the model into evaluation mode: it is to be trained")
         trace.append(flat(parameters))
         for of_update in gradients(case, parameters):
             for parameter, gradient in zip(parameters, of_update):
