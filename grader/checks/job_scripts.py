@@ -30,7 +30,28 @@ JUDGED = {"select": "1", "nodes": "1", "place": "free", "walltime": "1"}  # in p
 SHORTEST = 60  # seconds that a training needs at least
 LEAST_MEMORY, MOST_MEMORY = 100 << 10, 4 << 30  # kB: what Python and its libraries need at least, and more than a node has
 ONCE = ("select", "place", "walltime")  # of several requests for one of these, PBS takes the first, and sbatch and the embedded PBS the last
-LAUNCHER = re.compile(r"\b(mpiexec|mpirun|srun)\b(.*)")
+LONGEST_SCRIPT, LONGEST_VALUE = 20_000, 300  # characters that are read as commands, and of a variable that is followed
+LAUNCHER = re.compile(r"\b((mpiexec|mpirun)\w*|srun|torchrun|torch\.distributed\.(run|launch))\b")
+RANKS = re.compile(r"\s--?(?:n|np|ntasks)(?:[ =]+|(?=[0-9]))(\S+)")  # the option of a launcher
+LAUNCHED = re.compile(r"\s\S*\b(python|nice|ionice|conda)\b")  # a command that a launcher starts: its options are its own
+THREADS = re.compile(r"\bOMP_NUM_THREADS(?:=| (?=[0-9]))([0-9]{1,9})?")
+SHOWS = ("echo", "printf", ":", "true", "ls", "cat", "head", "tail", "wc", "grep", "stat", "diff", "md5sum", "chmod", "test", "[", "[[")  # and run nothing
+OPENS, CLOSES = ("if", "case", "for", "while", "until", "{"), ("fi", "esac", "done", "}")
+BEFORE_A_COMMAND = (*OPENS, *CLOSES, "then", "else", "elif", "do", "!", "time", "exec", "env", "nice", "nohup", "timeout", "command")
+ASSIGNS = ("export", "declare", "typeset", "readonly", "local", ":")
+ASSIGNMENT = re.compile(r"(?:\$\{)?(\w+):?=(.*)", re.DOTALL)
+VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?[-=?][^{}]*)?\})")
+IN_PARENTHESES = r"\((?:[^()]|\([^()]*\))*+\)"
+TOKEN = re.compile(  # of a shell script
+    rf"""(?P<blank> (?:[^\S\n]|\\\n)+ | \#[^\n]*)
+    | <<-?[^\S\n]* (?P<here> '[^'\n]+' | "[^"\n]+" | [^\s;&|()<>0-9]+)
+    | (?P<word> (?:'[^']*' | "(?:\\.|\${IN_PARENTHESES}|[^"\\])*+"     # in quotation marks
+        | [$<>]{IN_PARENTHESES} | `[^`]*` | \$\{{[^{{}}\n]*\}}         # what a command prints, or a variable holds
+        | \\. | [<>]& | &> | <<< | <(?!<) | [^\s;&|()<'"`\\])+)        # redirections with a sign that would end a command; other characters
+    | (?P<end> [;&|()]+[^\S\n]*\n? | \n)
+    | .""",
+    re.VERBOSE | re.DOTALL,
+)
 UP_TO_A_COLON = re.compile(r"\b(select|ncpus|mpiprocs)=([^:]*)")  # numbers that sbatch reads up to the next colon
 NEEDLESS = "which the training does not need, and with which the job may not train: leave it out"
 ONE_EACH = "give each request a line `#PBS -l` of its own"
@@ -49,9 +70,9 @@ def requests(text, case):
     "problems": the same names -> a sentence on why qsub refuses a line
     "ignored": the same names -> a sentence on why nobody reads a line, which counts only if no other line asks for it
     "job": a sentence on why the job can't train, whatever the criteria judge, or None
-    "ranks": the number of ranks that mpiexec starts for the training; None if that follows from the node file
-    "mpiexec": whether the script calls it, or another command that starts ranks
-    "threads": the number of threads that a command sets, or None
+    "ranks": for each command that trains, the number of ranks that mpiexec starts; None if that follows from the node file
+    "mpiexec": whether each of them is started by it, or by another command that starts ranks, as far as one can see
+    "threads": for each of them, the number of threads that a command sets, or None
     "site": the Site that the case names, or the chosen one
     """
     here = site.read(case.get("site") or site.chosen())
@@ -171,21 +192,94 @@ def _refused_together(given):
 
 def _commands(text, program):
     """What `requests` returns about the commands; "job" is a sentence if they don't start `program`."""
-    lines = re.sub("(^| )#.*", "", text, flags=re.MULTILINE).replace("\\\n", " ").split("\n")
-    starting = [number for number, line in enumerate(lines) if program in line]
-    leaving = next((line.strip() for line in lines[: min(starting, default=0)] if re.match(r"exit\b", line)), None)
-    problem = f"the script ends at `{leaving}`, above the command that starts {program}" if leaving else None
-    if not starting:
-        problem = f"no command of the script starts {program} any more: keep the given lines below the directives"
-    launch = LAUNCHER.search(lines[starting[-1]].partition(program)[0]) if starting else None
-    ranks = launch and re.search(r"\s-np?\s*([0-9]{1,9})\s", launch[2])
-    threads = re.findall(r"\bOMP_NUM_THREADS=[\"']?([0-9]{1,9})\b", "\n".join(lines))
+    runs, never, leaving, launcher = _runs(text, program)
+    problem = None if runs else f"no command of the script starts {program} any more: keep the given lines below the directives"
+    if never and not runs:
+        problem = f"the script ends at `{leaving}`, above the command that starts {program}"
     return {
         "job": problem,
-        "ranks": ranks and int(ranks[1]),
-        "mpiexec": any(map(LAUNCHER.search, lines)),
-        "threads": int(threads[-1]) if threads else None,
+        "ranks": [_ranks(before) for before, _ in runs],
+        "mpiexec": all(LAUNCHER.search(before) or (launcher and not _starts_with_python(before)) for before, _ in runs),
+        "threads": [threads for _, threads in runs],
     }
+
+
+def _runs(text, program):
+    """The commands of a script that may run `program`, [(what stands before its name, the number of threads that is set), ...]; those below an
+    `exit`; this `exit` or None; whether any command has a launcher.
+
+    A variable is followed if its value names the program or a launcher, since one line may hold the command and another run it.
+    """
+    named = re.compile(rf"(?<![\w.])(?<!\w-){re.escape(program)}(?![\w.-])")
+    depth, threads, variables, leaving, launcher, runs, never = 0, None, {}, None, False, [], []
+    for words, begins_line in _simple_commands(text[:LONGEST_SCRIPT]):
+        words = [VARIABLE.sub(lambda one: variables.get(one[1] or one[2], one[0]), word) for word in words]
+        while words and words[0] in BEFORE_A_COMMAND:
+            depth += (words[0] in OPENS) - (words[0] in CLOSES)
+            words = words[1:]
+        if not words:
+            continue
+        command, assigned = " ".join(words), [*filter(None, map(ASSIGNMENT.match, words))]
+        launcher = launcher or bool(LAUNCHER.search(command))
+        shows = words[0] in SHOWS or "--help" in words
+        may_run = not shows or (words[0] == "cat" and ">" in command)  # `cat >FILE <<END` writes a script that may run later
+        if words[0] == "exit" and begins_line and not depth:
+            leaving = leaving or command
+        elif words[0] in ASSIGNS or len(assigned) == len(words):
+            threads = _threads(" ".join(one[0] for one in assigned), threads)
+            values = {one[1]: one[2] for one in assigned if len(one[2]) <= LONGEST_VALUE}
+            variables |= {name: value for name, value in values.items() if named.search(value) or LAUNCHER.search(value)}
+            may_run = re.search(r"\$\(|`", command)
+        if may_run and (names := [*named.finditer(command)]):
+            before = command[: names[-1].start()]
+            (never if leaving else runs).append((before, _threads(before, threads)))
+    return runs, never, leaving, launcher
+
+
+def _simple_commands(text):
+    """(words without their quotation marks, whether the first one begins a line) of each command of a shell script. A here-document is a
+    word of its command; comments are left out."""
+    found, words, begins_line, here, position = [], [], True, None, 0
+    while position < len(text):
+        token = TOKEN.match(text, position)
+        position = token.end()
+        if token["word"]:
+            if not words:
+                found.append((words, begins_line))
+            words.append(re.sub(r"""\\(.)|['"]""", r"\1", token["word"], flags=re.DOTALL))
+        elif token["here"]:
+            here = token["here"].strip("'\"\\"), words
+        elif token["end"]:
+            if here and token["end"].endswith("\n"):
+                if closing := re.compile(rf"\n[^\S\n]*{re.escape(here[0])}(?=\n|\Z)").search(text, position - 1):
+                    here[1].append(text[position - 1 : closing.start()])
+                    position = closing.end()
+                here = None
+            words = []
+        begins_line = token["end"] == "\n"
+    return found
+
+
+def _threads(words, so_far):
+    """The number of threads that is in force behind these words: None if nobody can see it."""
+    numbers = THREADS.findall(words)
+    return (int(numbers[-1]) if numbers[-1] else None) if numbers else so_far
+
+
+def _ranks(before):
+    """The number of ranks that is written between a launcher and the program: None if there is none, or not as a number."""
+    launchers = [*LAUNCHER.finditer(before)]
+    if not launchers or any("torch" in one[0] for one in launchers):
+        return None
+    of_parts = re.split(r"\s:\s", before[launchers[0].end() :])  # mpiexec -n 2 python ... : -n 2 python ...
+    numbers = [(["", *RANKS.findall(LAUNCHED.split(part)[0])])[-1] for part in of_parts]
+    return sum(map(int, numbers)) if all(re.fullmatch("[0-9]{1,9}", number) for number in numbers) else None
+
+
+def _starts_with_python(before):
+    """Whether a command begins with Python or the program itself, and not with a variable, a function or a command that may start ranks."""
+    first = next((word for word in before.split() if word not in BEFORE_A_COMMAND and not re.match(r"-|[0-9]|\w+=(?!\$\(|`)", word)), "")
+    return bool(re.fullmatch(r"(.*/)?(python[0-9.]*)?", first))
 
 
 def _is_no_directive(line):
@@ -338,11 +432,11 @@ def right_processes(seen, case, expected):
     if problem:
         return problem
     wanted = _wanted(seen[0], case)[1]
-    total, ranks = sum(chunk["count"] * chunk.get("mpiprocs", 1) for chunk in chunks), seen[0]["ranks"]
-    if ranks and ranks != total:
-        return f"nodes times mpiprocs are {total} MPI processes, but mpiexec starts {ranks} (-n {ranks})"
+    total = sum(chunk["count"] * chunk.get("mpiprocs", 1) for chunk in chunks)
+    if other := [ranks for ranks in seen[0]["ranks"] if ranks not in (None, total)]:
+        return f"nodes times mpiprocs are {total} MPI processes, but mpiexec starts {other[0]} (-n {other[0]})"
     if case["nodes"] > 1 and not seen[0]["mpiexec"]:
-        return f"nodes times mpiprocs are {total} MPI processes, but no mpiexec starts them"
+        return f"nodes times mpiprocs are {total} MPI processes, but no mpiexec starts them: a command runs {case['program']} in one process"
     for chunk in chunks:
         if (processes := chunk.get("mpiprocs", 1)) != wanted:
             starts = f", so mpiexec starts {total} on all nodes" * seen[0]["mpiexec"]
@@ -354,8 +448,8 @@ def right_threads(seen, case, expected):
     _, problem = _chunks(seen[0], case)
     if problem:
         return problem
-    if (threads := seen[0]["threads"]) not in (None, 1):
-        return f"a command sets OMP_NUM_THREADS to {threads}, which counts more than ompthreads; one thread is wanted"
+    if other := [threads for threads in seen[0]["threads"] if threads not in (None, 1)]:
+        return f"a command sets OMP_NUM_THREADS to {other[0]}, which counts more than ompthreads; one thread is wanted"
     pbs = seen[0]["site"].batch != "slurm"
     for chunk in resources.parse_select(seen[0]["select"]):
         threads = chunk.get("ompthreads", chunk["ncpus"] if pbs else None)  # PBS gives each chunk one core, if it asks for none

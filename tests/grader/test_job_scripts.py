@@ -188,6 +188,89 @@ def test_the_command_that_trains_starts_what_is_asked_for(change, criterion, mes
     assert list(found) == [criterion] and message in found[criterion]
 
 
+def commands(instead):
+    """A change of a job script: other commands in place of those below PATH."""
+    return lambda text: re.sub(r"(export PATH.*\n)(.*\n)*", lambda found: found[1] + instead, text)
+
+
+TRAIN = "python pytorch/train_cifar_multi_node.py"
+
+
+@pytest.mark.parametrize(
+    "instead",
+    [
+        f"mpiexec -n 1 hostname\necho train_cifar_multi_node.py begins # it's\nmpiexec -n 4 {TRAIN}\necho 'train_cifar_multi_node.py has ended'\n",
+        f"[ -f {TRAIN[7:]} ] || {{\nexit 1\n}}\nif [ -z $TRACK ]; then\nexit 1\nfi\nmpiexec -n 4 {TRAIN}\n",
+        f"OMP_NUM_THREADS=8 python prepare.py\n{TRAIN} --help\nmpiexec -genv OMP_NUM_THREADS 1 -n 4 nice -n 5 {TRAIN}\nexport OMP_NUM_THREADS=8\n",
+        f"SCRIPT=${{SCRIPT:-{TRAIN[7:]}}}\nmpiexec -n 4 python ${{SCRIPT:?}} -o results/${{SCRIPT%.py}}\npython plot.py results/${{SCRIPT%.py}}\n",
+        f'L="mpiexec -n 4"\nC="$L {TRAIN}"\necho "$C"\n$C &> log.txt\n',
+        f'run() {{\n    mpiexec -n 4 "$@"\n}}\nrun {TRAIN}\n',
+        f"CMD=(mpiexec -n 4 {TRAIN})\n\"${{CMD[@]}}\" > >(tee log.txt)\n",
+        f"log=$(mpiexec -n 4 {TRAIN})\n",
+        f"mpiexec -n 2 {TRAIN} : -n 2 {TRAIN}\n",
+        f"cat >rank.sh <<'END'\nexport CUDA_VISIBLE_DEVICES=$MPI_LOCALRANKID\nexec {TRAIN}\nEND\nmpiexec -n 4 bash rank.sh\n",
+        f"cat <<END\nDon't worry\nEND\nbash -c 'mpiexec -n 4 {TRAIN}'\n",
+        f'for node in $(uniq "$PBS_NODEFILE"); do\n    handson-agent $node "cd \'$PWD\' && torchrun --nnodes 2 --nproc-per-node 2 {TRAIN[7:]}" &\ndone\nwait\n',
+        f"mpiexec -n 2 torchrun --nnodes 2 --nproc-per-node 2 {TRAIN[7:]}\n",
+    ],
+    ids=["shown", "guards", "threads", "its name", "its command", "function", "array", "output", "parts", "wrapper", "quoted", "torchrun", "torchrun by mpiexec"],
+)
+def test_the_program_may_be_started_in_any_way(instead):
+    assert {name: verdict.message for name, verdict in at_local("multi_node", commands(instead)).items() if verdict.status != PASSED} == {}
+
+
+@pytest.mark.parametrize(
+    ("instead", "criterion", "message"),
+    [
+        (f"mpiexec -n 4 hostname\n{TRAIN}\n", "the processes of each node", "no mpiexec starts them: a command runs train_cifar_multi_node.py in one"),
+        (f"mpiexec -n 4 \\ \n    {TRAIN}\n", "the processes of each node", "no mpiexec starts them"),
+        (f"echo no mpiexec\ntime {TRAIN}\n", "the processes of each node", "no mpiexec starts them"),
+        (f"S={TRAIN[7:]}\nmpiexec hostname\npython $S\n", "the processes of each node", "no mpiexec starts them"),
+        (f"mpiexec -n 1 {TRAIN}\nexit\nmpiexec -n 4 {TRAIN}\n", "the processes of each node", "mpiexec starts 1"),
+        (f"mpiexec -n 1 {TRAIN}\necho train_cifar_multi_node.py has ended\n", "the processes of each node", "mpiexec starts 1"),
+        (f"mpiexec -n 4 {TRAIN}\nmpiexec -n 2 {TRAIN}\n", "the processes of each node", "mpiexec starts 2"),
+        (f"mpiexec -n '1' {TRAIN}\n", "the processes of each node", "mpiexec starts 1"),
+        (f"mpiexec -n 4 -n 1 {TRAIN}\n", "the processes of each node", "mpiexec starts 1"),
+        (f"mpiexec --np=1 {TRAIN}\n", "the processes of each node", "mpiexec starts 1"),
+        (f"srun --ntasks=1 {TRAIN}\n", "the processes of each node", "mpiexec starts 1"),
+        (f"L='mpiexec -n 2'\n$L {TRAIN}\n", "the processes of each node", "mpiexec starts 2"),
+        (f"export OMP_NUM_THREADS=8\nmpiexec {TRAIN}\nexport OMP_NUM_THREADS=1\n", "the threads of each process", "sets OMP_NUM_THREADS to 8"),
+        (f'env "OMP_NUM_THREADS"=8 mpiexec {TRAIN}\n', "the threads of each process", "sets OMP_NUM_THREADS to 8"),
+        (f"mpiexec -genv OMP_NUM_THREADS 8 {TRAIN}\n", "the threads of each process", "sets OMP_NUM_THREADS to 8"),
+    ],
+)
+def test_each_command_that_trains_is_judged_as_it_is_when_it_runs(instead, criterion, message):
+    found = {name: verdict.message for name, verdict in at_local("multi_node", commands(instead)).items() if verdict.status != PASSED}
+    assert list(found) == [criterion] and message in found[criterion]
+
+
+@pytest.mark.parametrize(
+    "instead",
+    [
+        f"\t# mpiexec {TRAIN}\n",
+        f"true;# mpiexec {TRAIN}\n",
+        f": <<'END'\nmpiexec {TRAIN}\nEND\n",
+        f": '\nmpiexec {TRAIN}\n'\n",
+        f'HELP="\nto train, type mpiexec {TRAIN}\n"\necho "$HELP"\n',
+        f"mpiexec hostname; echo mpiexec {TRAIN}\n",
+        f"if [ -f {TRAIN[7:]} ]; then ls -l {TRAIN[7:]}; fi\n",
+        f"mpiexec {TRAIN} --help\n",
+        f"mpiexec {TRAIN}.txt\n",
+        "mpiexec python pytorch/my_train_cifar_multi_node.py\n",
+    ],
+)
+def test_text_that_only_names_the_program_trains_nothing(instead):
+    found = at_local("multi_node", commands(instead))
+    assert all("no command of the script starts train_cifar_multi_node.py" in verdict.message for verdict in found.values())
+
+
+@pytest.mark.parametrize("piece", ["a<<b\n", '"$(', "$( (a) ", "${a-", "`a ", "if ", "\"\\", "mpiexec -n ", f'A="{TRAIN} {"x -n " * 50}"\n' + "$A " * 6000])
+def test_a_script_of_any_length_is_read_at_once(piece):
+    begin = time.process_time()
+    at_local("multi_node", commands(piece * (900_000 // len(piece))))
+    assert time.process_time() - begin < 1
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
