@@ -93,27 +93,28 @@ def its_part(name, along):
 
 
 def outputs_of_the_whole(seen, case, expected):
-    problem = criteria.explained_by(seen[0]["outputs"], expected["outputs"])
-    return "`outputs` is not what the whole MLP gives" if problem == "" else problem
+    problems = [criteria.explained_by(of_rank["outputs"], right["outputs"]) for of_rank, right in zip(seen, expected)]
+    rank = next((rank for rank, problem in enumerate(problems) if problem is not None), None)
+    if rank is None:
+        return None
+    where = f"on rank {rank}, " if len(set(problems)) > 1 else ""
+    return where + (problems[rank] or "`outputs` is not what the whole MLP gives")
 
 
-def alike_on_all_ranks(seen, case, expected):
-    """A judge, as `outputs_of_the_whole`, of all ranks; those that do other things than other ranks are found first."""
-    problems = [outputs_of_the_whole([of_rank], case, expected) for of_rank in seen]
-    if len(set(problems)) > 1:
-        return "not all ranks do the same: where a single one adds the bias to its term, the other ranks' gets no gradient; add it to the sum, on every rank"
-    return problems[0]
+def gradients_of_the_whole(seen, case, expected):
+    return next(filter(None, (_gradient_of_the_whole(rank, *of_rank, case["ranks"]) for rank, of_rank in enumerate(zip(seen, expected)))), None)
 
 
-def gradient_of_the_whole(seen, case, expected):
-    ranks = case["ranks"]
-    of_tokens, of_bias, of_part = ((seen[0][name], expected[name]) for name in ("of_tokens", "of_bias", "of_part"))
+def _gradient_of_the_whole(rank, found, right, ranks):
+    of_tokens, of_bias, of_part = ((found[name], right[name]) for name in ("of_tokens", "of_bias", "of_part"))
     if criteria.close(of_part[0], ranks * of_part[1]) and ranks > 1:
         return f"the gradients of self.part's own parameters are {ranks} times too large: Enter belongs in front of self.part; behind it, its backward adds up what is one gradient"
-    if criteria.close(of_tokens[0], of_tokens[1] / ranks) and ranks > 1:
+    if criteria.close(of_tokens[0], right["of_tokens_alone"]) and ranks > 1:
         return "the gradient of the tokens is that of this rank's part alone: `tokens` must go through Enter"
     if criteria.close(of_tokens[0], of_tokens[1] * ranks) and ranks > 1:
         return "the gradient of the tokens is added up twice: once is enough"
+    if criteria.close(of_bias[0], 0 * of_bias[1]):
+        return f"on rank {rank}, `self.bias` gets no gradient: add it to the sum, behind Leave, on every rank"
     if criteria.close(of_bias[0], of_bias[1] / ranks) and ranks > 1:
         return f"each rank's bias gets only 1/{ranks} of its gradient: add the whole bias behind Leave, on every rank"
     names = {"the tokens": of_tokens, "the bias": of_bias, "self.part's own parameters": of_part}
@@ -129,8 +130,15 @@ def one_in_each_direction(seen, case, expected):
 
 def terms_of_the_whole(seen, case, expected):
     found = sum(of_rank["term"] for of_rank in seen)
-    problem = criteria.explained_by(found, expected["terms"])
-    return "what the ranks' attentions give does not add up to what the whole one gives, without its bias" if problem == "" else problem
+    if problem := criteria.explained_by(found, expected["terms"]):
+        return problem
+    if problem == "":
+        return "what the ranks' attentions give does not add up to what the whole one gives, without its bias"
+    mine = case["width"] // case["ranks"]
+    for rank, of_rank in enumerate(seen):
+        if whole := [name for name, width in zip(("query", "key", "value"), of_rank["widths"]) if width != mine]:
+            return f"on rank {rank}, attention.{whole[0]} gives {case['width']} numbers of each token; this rank's heads need {mine} of them: divide it by `columns`"
+    return None
 
 
 def bias_of_the_whole(seen, case, expected):
@@ -162,7 +170,7 @@ def _outputs(case):
 
 
 def _terms(case):
-    return {"term": Array((*TOKENS, case["width"])), "bias": Array((case["width"],)), "trained": bool}
+    return {"term": Array((*TOKENS, case["width"])), "bias": Array((case["width"],)), "trained": bool, "widths": (int, int, int)}
 
 
 SUM, WHOLE, TERMS = "the sum of all ranks", "the outputs of the whole", "terms of the whole"
@@ -188,8 +196,8 @@ CHECKS = {
         Check(
             "split_forward", f"{PROBES}whole", ({"ranks": 2, "width": 4},),
             (
-                Criterion(WHOLE, 2, alike_on_all_ranks, "Leave adds up the ranks' terms; the bias belongs to the sum."),
-                Criterion("the gradients of the whole", 1, criteria.on_each_rank(gradient_of_the_whole), "Enter belongs in front of self.part, around `tokens`; the bias is added behind Leave.", needs=WHOLE),
+                Criterion(WHOLE, 2, outputs_of_the_whole, "Leave adds up the ranks' terms; the bias belongs to the sum."),
+                Criterion("the gradients of the whole", 1, gradients_of_the_whole, "Enter belongs in front of self.part, around `tokens`; the bias is added behind Leave.", needs=WHOLE),
                 Criterion("one all-reduce in each direction", 1, criteria.on_each_rank(one_in_each_direction), "Apply Enter once and Leave once.", needs=WHOLE),
             ), f"{ORACLES}whole", observed=_outputs,
         ),

@@ -3,8 +3,8 @@
 import torch
 import torch.nn.functional as F
 
-from grader.units.model_parallel.probes.products import layer, network, numbers
-from handson.pytorch.transformer import MLP, Attention
+from grader.units.model_parallel.probes.products import layer, network, numbers, part_of_mlp
+from handson.pytorch.transformer import Attention
 
 
 def operator(rank, ranks, case):
@@ -16,22 +16,31 @@ def operator(rank, ranks, case):
 
 
 def whole(rank, ranks, case):
-    """`outputs`: {"right" or the sentence of a mistake: the outputs}, and the right gradients `of_tokens`, `of_bias` and `of_part`."""
-    (mlp, tokens, upstream), ranks = network(case, MLP, case["width"]), case["ranks"]
-    bias = mlp.down.bias.detach()
-    term = F.linear(F.gelu(mlp.up(tokens)), mlp.down.weight)
-    term.backward(upstream)
-    term = term.detach()
-    outputs = {
-        "right": ranks * term + bias,
-        f"the bias counts {ranks} times, because each rank adds it to its term: add it to the sum": ranks * (term + bias),
-        "the bias is missing: `self.part` has none of its own": ranks * term,
-        "the sum of the ranks' terms is missing, or divided: Leave adds them up, and nothing has to be divided": term + bias,
-    }
-    of_bias = upstream.sum(dim=(0, 1))
-    of_part = torch.cat([one.grad.flatten() for one in (mlp.up.weight, mlp.up.bias, mlp.down.weight)])  # Leave gives each rank's term the whole gradient
-    gradients = {"of_tokens": (ranks * tokens.grad).numpy(), "of_bias": of_bias.numpy(), "of_part": of_part.numpy()}
-    return {"outputs": {sentence: values.numpy() for sentence, values in outputs.items()}} | gradients
+    """For each rank `outputs`: {"right" or the sentence of a mistake: the outputs}, and the right gradients `of_tokens`, `of_bias` and `of_part`;
+    `of_tokens_alone`: the first one, as it follows from this rank's part."""
+    size, terms, alone, of_parts = case["ranks"], [], [], []
+    for one in range(size):
+        mlp, bias, tokens, upstream = part_of_mlp(case, one)
+        term = mlp(tokens)
+        term.backward(upstream)  # Leave gives each rank's term the whole gradient
+        terms.append(term.detach())
+        alone.append(tokens.grad.numpy())
+        of_parts.append(torch.cat([parameter.grad.flatten() for parameter in mlp.parameters()]).numpy())
+    bias, total = bias.detach(), sum(terms)
+
+    def outputs(term):
+        values = {
+            "right": total + bias,
+            f"the bias counts {size} times, because each rank adds it to its term: add it to the sum": total + size * bias,
+            "the bias is missing: `self.part` has none of its own": total,
+            "the sum of the ranks' terms is missing: Leave adds them up": term + bias,
+            "the sum of the ranks' terms is divided by their number; nothing has to be divided": total / size + bias,
+            "this rank's term is multiplied by the number of ranks; each rank has another term, and Leave adds them up": size * term + bias,
+        }
+        return {sentence: value.numpy() for sentence, value in values.items()}
+
+    common = {"of_tokens": sum(alone), "of_bias": upstream.sum(dim=(0, 1)).numpy()}
+    return [common | {"outputs": outputs(terms[one]), "of_tokens_alone": alone[one], "of_part": of_parts[one]} for one in range(size)]
 
 
 def attention(rank, ranks, case):

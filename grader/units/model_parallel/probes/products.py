@@ -76,12 +76,18 @@ def network(case, kind, *arguments):
     return made, tokens.clone().requires_grad_(), upstream
 
 
-class OfEqualRanks:
-    """In place of Enter and Leave: all ranks have equal parts, so that what they have adds up to so many times the own one."""
+class Noted:
+    """In place of Enter ("backward") or Leave ("forward"): the operator as it should be, by an all-reduce in this direction. Counts its uses."""
 
-    def __init__(self, name, forward, backward, right):
+    def __init__(self, name, direction, right):
         outer = self
         self.calls = 0
+
+        def through(numbers, where):
+            total = numbers.clone()
+            if where == direction:
+                dist.all_reduce(total, group=right)
+            return total
 
         class Operator(torch.autograd.Function):
             @staticmethod
@@ -89,22 +95,31 @@ class OfEqualRanks:
                 if group is not right:
                     raise Wrong(f"{name}.apply gets the group {group!r}, not self.group: other ranks may have other images, and their terms don't belong to the sum")
                 outer.calls += 1
-                return forward * x
+                return through(x, "forward")
 
             @staticmethod
             def backward(context, gradient):
-                return backward * gradient, None
+                return through(gradient, "backward"), None
 
         self.apply = Operator.apply
+
+
+def part_of_mlp(case, rank):
+    """(this rank's part of an MLP, whose last layer has no bias, that bias, tokens, a gradient of the outputs)."""
+    mlp, tokens, upstream = network(case, MLP, case["width"])
+    bias, mlp.down.bias = mlp.down.bias, None
+    for layer, name, dimension in ((mlp.up, "weight", 0), (mlp.up, "bias", 0), (mlp.down, "weight", 1)):
+        mine = getattr(layer, name).detach().tensor_split(case["ranks"], dimension)[rank]
+        setattr(layer, name, nn.Parameter(mine.clone()))
+    return mlp, bias, tokens, upstream
 
 
 def whole(rank, ranks, source, case):
     """`outputs`, the gradients of the tokens, of the bias and of the part's own parameters, and how often each operator was applied."""
     join(rank, ranks)
     group = dist.new_group(list(range(ranks)))
-    mlp, tokens, upstream = network(case, MLP, case["width"])
-    bias, mlp.down.bias = mlp.down.bias, None
-    enter, leave = OfEqualRanks("Enter", 1, ranks, group), OfEqualRanks("Leave", ranks, 1, group)
+    mlp, bias, tokens, upstream = part_of_mlp(case, rank)
+    enter, leave = Noted("Enter", "backward", group), Noted("Leave", "forward", group)
     block = SimpleNamespace(part=mlp, bias=bias, group=group)
     outputs = Student(source).run(self=block, tokens=tokens, Enter=enter, Leave=leave).outputs
     if not isinstance(outputs, torch.Tensor) or outputs.shape != tokens.shape:
@@ -144,7 +159,8 @@ class Rows(nn.Module):
 
 
 def attention(rank, ranks, source, case):
-    """What the attention of this rank gives, which is a term, `bias`, and whether an optimizer would train `bias`."""
+    """What the attention of this rank gives, which is a term, `bias`, whether an optimizer would train `bias`, and "widths": how many numbers of
+    each token query, key and value give."""
     join(rank, ranks)
     made, tokens, _ = network(case, Attention, case["width"], case["heads"])
     names = Student(source).run(attention=made, group=dist.new_group(list(range(ranks))), rank=rank, size=ranks, columns=Columns, rows=Rows)
@@ -156,4 +172,6 @@ def attention(rank, ranks, source, case):
         raise Wrong(f"`attention.heads` is {names.attention.heads!r}, not a whole number")
     with torch.no_grad():
         trained = isinstance(names.bias, nn.Parameter) and names.bias.requires_grad
-        return {"term": names.attention(tokens).numpy().copy(), "bias": names.bias.detach().numpy().copy(), "trained": trained}
+        term = names.attention(tokens).numpy().copy()
+        widths = [getattr(names.attention, name)(tokens).shape[-1] for name in ("query", "key", "value")]
+        return {"term": term, "bias": names.bias.detach().numpy().copy(), "trained": trained, "widths": widths}
