@@ -9,6 +9,7 @@ from grader.checks.notebook_functions import function, prediction
 
 PROBES, ORACLES = "grader.units.model_parallel.probes.", "grader.units.model_parallel.oracles."
 TOLERANCE = 1e-6  # of what is computed in single precision
+ROUNDED = 0.03  # what rounding to whole numbers or half precision changes, of the largest number, at most
 
 
 def whole_batch(seen, case, expected):
@@ -91,7 +92,8 @@ def _as_expected(field, otherwise):
         if criteria.close(found, expected["right"], TOLERANCE):
             return None
         sentences = (sentence for sentence, values in expected.items() if sentence != "right" and criteria.close(found, values, TOLERANCE))
-        return next(sentences, None) or otherwise
+        rounded = f"`{field}` are rounded: they must keep their type" if criteria.close(found, expected["right"], ROUNDED) else None
+        return next(sentences, None) or rounded or otherwise
 
     return judge
 

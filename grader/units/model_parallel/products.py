@@ -7,6 +7,7 @@ from grader.checks.notebook_functions import choice, function, prediction
 from grader.units.model_parallel import mesh, products_dtensor
 
 PROBES, ORACLES = "grader.units.model_parallel.probes.products:", "grader.units.model_parallel.oracles.products:"
+ROUNDED = 0.03  # what rounding to whole numbers or half precision changes, of the largest number, at most
 SHAPE = 3, 4  # as in the probes
 TOKENS = 2, 3
 
@@ -16,7 +17,7 @@ def sum_of_the_group(seen, case, expected):
     gives = case["gives"]
     for rank, of_rank in enumerate(seen):
         found, right, size = of_rank["found"], expected["sum"][rank], len(case["groups"][0]) if case.get("groups") else len(seen)
-        if criteria.close(found, right):
+        if criteria.close(found, right, criteria.SINGLE):
             continue
         if criteria.close(found, expected["own"][rank]):
             return f"`{case['gets']}` is this rank's `{gives}` alone, on rank {rank}: dist.all_reduce adds up those of all ranks"
@@ -24,6 +25,8 @@ def sum_of_the_group(seen, case, expected):
             return f"`{case['gets']}` is the mean; the ranks have terms of a sum, which nobody divides"
         if criteria.close(found, expected["all"][rank]):
             return f"`{case['gets']}` is the sum over all ranks; give dist.all_reduce the group, since other ranks may have other images"
+        if criteria.close(found, right, ROUNDED):
+            return f"on rank {rank}, `{case['gets']}` is rounded: the sum must have the type of `{gives}`"
         return f"on rank {rank}, `{case['gets']}` is not the sum of the ranks' `{gives}`"
     return None
 
@@ -47,12 +50,14 @@ def as_it_is(seen, case, expected):
     """A judge of Leave's backward."""
     for rank, of_rank in enumerate(seen):
         own = expected["own"][rank]
-        if criteria.close(of_rank["found"], own):
+        if criteria.close(of_rank["found"], own, criteria.SINGLE):
             continue
         if criteria.close(of_rank["found"], expected["sum"][rank]):
             return "the gradients of all ranks are added up; each rank has the whole gradient of the sum already: d(a + b)/da is 1"
         if criteria.close(of_rank["found"], own / len(seen)):
             return "the gradient is divided by the number of ranks; d(a + b)/da is 1, however many terms there are"
+        if criteria.close(of_rank["found"], own, ROUNDED):
+            return f"on rank {rank}, `of_term` is rounded: it must have the type of `gradient`"
         return f"on rank {rank}, `of_term` is not the gradient of the sum"
     return None
 

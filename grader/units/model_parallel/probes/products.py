@@ -18,12 +18,12 @@ TOKENS = 2, 3  # images, and tokens of each
 
 
 def numbers(case, rank):
-    """What a rank gives to an operator: a tensor of whole numbers, whose sums are exact. Each rank has the largest one at some places, so that no
+    """What a rank gives to an operator: numbers with more digits than half precision has. Each rank has the largest one at some places, so that no
     rank's own numbers are the largest ones of all."""
     places = SHAPE[0] * SHAPE[1]
-    ascending = torch.randint(-99, 100, (case["ranks"], places), generator=torch.Generator().manual_seed(case["seed"])).sort(0).values
+    drawn = torch.rand(case["ranks"], places, generator=torch.Generator().manual_seed(case["seed"]), dtype=torch.float64)
     which = (torch.arange(places) + rank) % case["ranks"]
-    return ascending.gather(0, which[None]).view(SHAPE).double()
+    return (198 * drawn - 99).sort(0).values.gather(0, which[None]).view(SHAPE)
 
 
 def group_of(rank, groups):
