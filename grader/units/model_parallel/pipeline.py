@@ -47,9 +47,10 @@ def _right_messages(found, stage, case, right, kind, what, to):
     messages = _messages(found, kind)
     if not 0 <= to < case["stages"]:
         return f"stage {stage} of {case['stages']} sends a message in {kind}{messages[0][0]}, though no stage comes {'after' if kind == 'F' else 'before'} it" if messages else None
+    elsewhere = {number: rank for number, rank, _, _ in messages if rank != to}
     for number, _, _, numbers in messages:
-        if wrong := next((rank for one, rank, _, _ in messages if one == number and rank != to), None):
-            return f"stage {stage} sends {what} of micro-batch {number} to stage {wrong}; stage {to} needs {'it' if kind == 'B' else 'them'}"
+        if number in elsewhere:
+            return f"stage {stage} sends {what} of micro-batch {number} to stage {elsewhere[number]}; stage {to} needs {'it' if kind == 'B' else 'them'}"
         if not criteria.close(numbers, right[number]):
             scaled = next((f": {name}" for name, values in _mixed(right, number).items() if criteria.close(numbers, values)), "")
             return f"what stage {stage} sends in {kind}{number} is not {what} of micro-batch {number}{scaled}"

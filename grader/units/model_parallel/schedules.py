@@ -14,9 +14,10 @@ def _size(stages, micro_batches):
 
 
 def _timelines(seen, case):
-    """(stages, micro-batches, Timeline) of those of a case's sizes whose schedule can be carried out."""
+    """(stages, micro-batches, Timeline) of those of a case's sizes whose schedule can be carried out. To simulate a forged one, with thousands of
+    micro-batches, takes minutes."""
     for (stages, micro_batches), schedule in zip(case["sizes"], seen[0]["schedules"]):
-        if len(schedule) == stages:
+        if len(schedule) == stages and not beyond_problem(schedule, micro_batches):
             with contextlib.suppress(ScheduleError):
                 yield stages, micro_batches, simulate(schedule)
 
