@@ -204,7 +204,7 @@ CHECKS = {
             tuple({"ranks": 2, "stages": 2, "name": name, "micro_batches": 3} for name in ("gpipe", "1f1b")),
             (
                 Criterion(ALL, 2, as_the_whole_batch, "ScheduleGPipe(stage, n_microbatches=..., loss_fn=...)"),
-                Criterion("the schedule that is asked for", 1, of_the_right_kind, "ScheduleGPipe for gpipe, Schedule1F1B for 1f1b."),
+                Criterion("the schedule that is asked for", 1, of_the_right_kind, "ScheduleGPipe for gpipe, Schedule1F1B for 1f1b.", needs=ALL),
             ), f"{ORACLES}:whole", observed=lambda case: {"loss": float, "gradients": Array((None,)), "kind": str},
         ),
     ),

@@ -73,6 +73,14 @@ def forwards_first(seen, case, expected):
     return None
 
 
+def other_than_gpipe(seen, case, expected):
+    """A judge of 1F1B. A warm-up that is one too long is no GPipe, so few micro-batches say nothing."""
+    for stages, micro_batches, timeline in _timelines(seen, case):
+        if timeline.held[0] == micro_batches > stages + 1:
+            return f"with {_size(stages, micro_batches)}, stage 0 does all forwards first: that is GPipe; in 1F1B a backward follows each forward after the warm-up"
+    return None
+
+
 def few_are_held(seen, case, expected):
     for stages, micro_batches, timeline in _timelines(seen, case):
         for stage, most in enumerate(timeline.held):
@@ -102,7 +110,7 @@ CHECKS = {
             "one_forward_one_backward", f"{PROBES}:schedule", ({"sizes": SIZES},),
             (
                 Criterion(DONE, 2, can_be_done, "Each stage needs F and B of each micro-batch, once; the last stage has no warm-up."),
-                Criterion(BUBBLE, 2, no_idle_time_but_the_bubble, "The warm-up has a forward for each stage after this one: stages - 1 - stage.", needs=DONE),
+                Criterion(BUBBLE, 2, lambda *all: other_than_gpipe(*all) or no_idle_time_but_the_bubble(*all), "The warm-up has a forward for each stage after this one: stages - 1 - stage.", needs=DONE),
                 Criterion("few activations are held", 2, few_are_held, "After the warm-up, a backward follows each forward.", needs=DONE),
             ), observed=_schedules,
         ),
