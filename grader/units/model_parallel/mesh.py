@@ -42,18 +42,24 @@ def same_images(seen, case, expected):
 
 def other_images(seen, case, expected):
     first = {ranks[0]: set(seen[ranks[0]]["images"]) for ranks in _where(case)}
+    twice = -case["images"] % len(first)  # DistributedSampler gives so many to two ranks, for all to have equally many
     for (one, of_one), (other, of_other) in itertools.combinations(first.items(), 2):
-        if of_one & of_other and of_one != of_other:
+        if len(of_one & of_other) > twice and of_one != of_other:
             return f"ranks {one} and {other} have {len(of_one & of_other)} images in common: parts of one shuffled order have none, so all ranks need the same seed"
         if of_one == of_other:
             return f"ranks {one} and {other} have the same images; they have the same part of the model, and divide the images"
     missing = set(range(case["images"])) - set().union(*first.values())
+    if 0 < len(missing) < len(first):
+        return f"{len(missing)} of {case['images']} images {'is' if len(missing) == 1 else 'are'} on no rank: none may be left out where the division leaves a remainder, as drop_last does"
     return f"{len(missing)} of {case['images']} images are on no rank" if missing else None
 
 
 def at_random(seen, case, expected):
-    if all(of_rank[seed] == sorted(of_rank[seed]) for of_rank in seen for seed in ("images", "other")):
-        return "the images come in the order of the data set: nothing shuffles them"
+    pairs = [pair for of_rank in seen for name in ("images", "other") for pair in itertools.pairwise(of_rank[name])]
+    if sum(before > after for before, after in pairs) < len(pairs) / 8:  # of a shuffled order, it is half of them
+        return "the images come in the order of the data set, or nearly so: nothing shuffles them"
+    if all(of_rank["images"] == of_rank["next"] for of_rank in seen):
+        return "the order is the same in each epoch: sampler.set_epoch(epoch) must change it"
     return "the order is the same with another seed: give the sampler `seed`" if all(of_rank["images"] == of_rank["other"] for of_rank in seen) else None
 
 
@@ -82,7 +88,7 @@ def of_its_own(seen, case, expected):
         return f"with seed 0, which is the default, {criteria.ranks(twins)} draw the same random numbers: a product with 0 is 0 on every rank, so add the rank"
     if twins := _twins([of_rank["first"] for of_rank in seen]):
         return f"{criteria.ranks(twins)} draw the same random numbers: unit i of each part would always be dropped together"
-    on_gpus = [of_rank["gpus"][-1:] for of_rank in seen]
+    on_gpus = [of_rank["gpus"][0] for of_rank in seen]
     if len(set(map(tuple, on_gpus))) < len(seen):
         return "that seeds the CPU's random numbers alone: on GPUs, dropout draws from theirs. torch.manual_seed seeds those of all devices"
     return None
@@ -96,6 +102,11 @@ def _twins(drawn):
 def by_the_seed(seen, case, expected):
     if any(of_rank["first"] != of_rank["again"] for of_rank in seen):
         return "the same seed gives other numbers each time: then no run can be repeated"
+    for first, second, again in (of_rank["gpus"] for of_rank in seen):
+        if first != again:
+            return "on GPUs, the same seed gives other numbers each time: then no run can be repeated"
+        if first and first == second:
+            return "on GPUs, the numbers do not follow from `seed`: another --seed changes nothing"
     both = [rank for rank, of_rank in enumerate(seen) if of_rank["first"] == of_rank["second"]]
     return f"on rank {both[0]}, the numbers do not follow from `seed`: another --seed changes nothing" if both else None
 
@@ -114,11 +125,11 @@ CHECKS = (
         observed=lambda case: {"data": [int], "tensor": [int]},
     ),
     Check(
-        "sampler", f"{PROBES}sampler", (LAYOUT | {"images": 12}, OTHER | {"images": 12}, LAYOUT | {"layout": [[0, 1, 2, 3]], "images": 12}),
+        "sampler", f"{PROBES}sampler", (LAYOUT | {"images": 41}, OTHER | {"images": 40}, LAYOUT | {"layout": [[0, 1, 2, 3]], "images": 40}),
         (
             Criterion(SAME, 1, same_images, "The part follows from the place in the dimension \"data\", not from the rank.", needs="other images where they do not"),
             Criterion("other images where they do not", 1, lambda *all: other_images(*all) or at_random(*all), "As many parts as the dimension \"data\" is long.", needs=SAME),
-        ), observed=lambda case: {"images": [int], "other": [int]},
+        ), observed=lambda case: {"images": [int], "next": [int], "other": [int]},
     ),
     Check(
         "replica", f"{PROBES}replica", (LAYOUT, OTHER),
@@ -130,6 +141,6 @@ CHECKS = (
         (
             Criterion(OWN, 1, of_its_own, "Add the rank to a multiple of `seed`."),
             Criterion("they follow from the seed", 1, by_the_seed, "`seed` must be in the number, too.", needs=OWN),
-        ), observed=lambda case: dict.fromkeys(("first", "second", "again", "zero"), (float,) * 4) | {"many": ((float,) * 4,) * MANY, "untouched": bool, "gpus": [int]},
+        ), observed=lambda case: dict.fromkeys(("first", "second", "again", "zero"), (float,) * 4) | {"many": ((float,) * 4,) * MANY, "untouched": bool, "gpus": ([int],) * 3},
     ),
 )  # fmt: skip

@@ -39,15 +39,19 @@ def given_mesh(case):
 
 
 def sampler(rank, ranks, source, case):
-    """The numbers of this rank's images, and those with another seed."""
+    """The numbers of this rank's images, those with another seed, and those in the next epoch."""
     join(rank, ranks)
     student, mesh, found = Student(source), given_mesh(case), []
     for seed in case["seed"] % 1000, case["seed"] % 1000 + 1:
         made = student.run(train_set=list(range(case["images"])), mesh=mesh, seed=seed).sampler
         if not isinstance(made, Sampler):
             raise Wrong(f"`sampler` is a {type(made).__name__}, not a DistributedSampler")
-        found.append([int(number) for number in made])
-    return {"images": found[0], "other": found[1]}
+        if not hasattr(made, "set_epoch"):
+            raise Wrong(f"`sampler` is a {type(made).__name__} without set_epoch, which train_mesh.py calls in each epoch; a DistributedSampler has it")
+        for epoch in range(2):
+            made.set_epoch(epoch)
+            found.append([int(number) for number in made])
+    return {"images": found[0], "next": found[1], "other": found[2]}
 
 
 def places(rank, case):
@@ -85,9 +89,9 @@ def replica(rank, ranks, source, case):
 
 def dropout(rank, ranks, source, case):
     """Random numbers of this rank with each of two seeds, again with the first one, and with seed 0; "many": those of each rank of a large job;
-    "untouched": whether the gap leaves the generator as it was; and "gpus", the seeds that GPUs get."""
+    "untouched": whether the gap leaves the generator as it was; and "gpus", [the seed that GPUs get] for the first one, the second, and again the first."""
     join(rank, ranks)
-    student, gpus = Student(source), []
+    student, gpus, seeds = Student(source), [], {"first": case["seed"] % 1000, "second": case["seed"] % 1000 + 1, "again": case["seed"] % 1000, "zero": 0}
     noting = {name: lambda seed: gpus.append(int(seed)) for name in ("manual_seed", "manual_seed_all")}
 
     def drawn(seed, of_text, rank=rank):
@@ -97,13 +101,16 @@ def dropout(rank, ranks, source, case):
                 student.run(seed=seed, rank=rank)
         return torch.rand(4).tolist()
 
-    seed = case["seed"] % 1000
-    found = {name: drawn(of_name, name) for name, of_name in {"first": seed, "second": seed + 1, "again": seed, "zero": 0}.items()}  # hashes of texts are others in each run
-    found["many"] = [drawn(seed + 1, "many", one) for one in range(MANY)]
+    def of_gpus(name):
+        gpus.clear()
+        drawn(seeds[name], name)
+        return gpus[-1:]
+
+    found = {name: drawn(seed, name) for name, seed in seeds.items()}  # hashes of texts are others in each run
+    found["many"] = [drawn(seeds["second"], "many", one) for one in range(MANY)]
     found["untouched"] = found["first"] == torch.rand(4, generator=torch.Generator().manual_seed(BEFORE)).tolist()
     noting["default_generators"] = [SimpleNamespace(manual_seed=noting["manual_seed"])]
     with mock.patch.multiple(torch.cuda, is_available=lambda: True, device_count=lambda: 1, current_device=lambda: 0, **noting):
         with contextlib.suppress(Exception):  # there is no GPU: code that asks for one in another way is believed
-            drawn(seed, "gpus")
-            return found | {"gpus": gpus}
-    return found | {"gpus": [rank]}
+            return found | {"gpus": [of_gpus(name) for name in ("first", "second", "again")]}
+    return found | {"gpus": [[rank], [rank + 1], [rank]]}
