@@ -79,6 +79,8 @@ def in_place(seen, case, expected):
 def its_state(seen, case, expected):
     length = expected["rows"].shape[1]
     for rank, of_rank in enumerate(seen):
+        if not of_rank["made"]:
+            return "`optimizer` is not what make_optimizer gives, so it has other options than the run's: make_optimizer([shard])"
         if of_rank["optimizer"] != length:
             return f"what make_optimizer gives on rank {rank} has {of_rank['optimizer']} numbers, and keeps a state for each; the shard has {length}: make_optimizer([shard])"
         if not of_rank["trained"]:
@@ -151,7 +153,7 @@ CHECKS = {
                 Criterion(OWN, 1, own_row, "values[rank]"),
                 Criterion("no second copy", 1, in_place, "nn.Parameter(tensor) keeps the tensor's memory.", needs=OWN),
                 Criterion("the state of the shard alone", 2, its_state, "make_optimizer takes a list: [shard].", needs=OWN),
-            ), f"{ORACLES}zero:shard", observed=lambda case: {"shard": Array((None,)), "apart": [str], "optimizer": int, "trained": bool},
+            ), f"{ORACLES}zero:shard", observed=lambda case: {"shard": Array((None,)), "apart": [str], "optimizer": int, "made": bool, "trained": bool},
         ),
         _sharded("reduce_scatter", Criterion(MEAN, 2, _as_expected("gradients", "shard.grad is not the mean of all ranks' gradients of this shard"), "Divide `gradients` by the number of ranks; dist.reduce_scatter(result, list(gradients))."), Criterion("one reduce-scatter", 1, _one("reduce_scatter", "reduce-scatter"), "An all-reduce sends twice as much.", needs=MEAN), "gradients"),
         _sharded("all_gather", Criterion(ALL, 2, gathered, "dist.all_gather(list(values), shard.detach())"), Criterion("one all-gather", 1, _one("allgather", "all-gather"), "list(values) are the rows themselves, not copies.", needs=ALL), "values", moved=bool),

@@ -21,8 +21,8 @@ class Descent(torch.optim.Optimizer):
 
 
 def shard(rank, ranks, source, case):
-    """The numbers of `shard`; `apart`: what does not lie in the memory of the network; how many numbers all optimizers have that are made, and
-    whether a step of `optimizer` changes `shard`."""
+    """The numbers of `shard`; `apart`: what does not lie in the memory of the network; how many numbers all optimizers have that are made,
+    whether make_optimizer has `made` the one that is returned, and whether a step of it changes `shard`."""
     join(rank, ranks)
     model, optimizers = network(seed_of(case)), []
 
@@ -41,7 +41,7 @@ def shard(rank, ranks, source, case):
     apart = [name for name, of_model in {"values": first, "gradients": first.grad, "shard": first}.items() if not _share(getattr(made, name), of_model)]
     shard.grad = torch.ones_like(begin)
     optimizer.step()
-    return {"shard": flat([begin]), "apart": apart, "optimizer": held, "trained": not torch.equal(shard, begin)}
+    return {"shard": flat([begin]), "apart": apart, "optimizer": held, "made": any(optimizer is one for one in optimizers), "trained": not torch.equal(shard, begin)}
 
 
 def _share(one, other):
