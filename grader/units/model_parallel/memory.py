@@ -52,7 +52,9 @@ def as_kept(seen, case, expected):
 
 
 def once(seen, case, expected):
-    return None if seen[0]["passes"] == 1 else f"the layer goes forward {seen[0]['passes']} times; once is enough"
+    if seen[0]["passes"] != 1:
+        return f"the layer goes forward {seen[0]['passes']} times; once is enough"
+    return "the activations that are computed again are kept after backward: it frees them, without retain_graph or create_graph" if seen[0]["kept"] else None
 
 
 def own_row(seen, case, expected):
@@ -143,7 +145,7 @@ CHECKS = {
             (
                 Criterion(KEPT, 2, as_kept, "with torch.enable_grad(): output = layer(tokens); then output.backward(gradient)."),
                 Criterion("computed again once", 1, once, "One forward, one backward.", needs=KEPT),
-            ), f"{ORACLES}memory:again", observed=lambda case: {"tokens": Array((None,)), "parameters": Array((None,)), "passes": int},
+            ), f"{ORACLES}memory:again", observed=lambda case: {"tokens": Array((None,)), "parameters": Array((None,)), "passes": int, "kept": int},
         ),
     ),
     "pytorch/zero.py": (

@@ -57,11 +57,12 @@ def layer_and_tokens(case):
 
 
 def again(rank, ranks, source, case):
-    """The gradient that is returned, and those of the layer's parameters, which had gradients of 1 before; how often the layer went forward."""
+    """The gradient that is returned, and those of the layer's parameters, which had gradients of 1 before; how often the layer went forward, and
+    for how many of these times what backward needs is still `kept`."""
     layer, tokens, gradient = layer_and_tokens(case)
     before = torch.ones(len(WIDTHS) - 1, requires_grad=True, dtype=torch.float64)  # of the layer before: its graph must stay as it is
     passes = []
-    layer.inner.register_forward_hook(lambda *_: passes.append(1))  # layer.forward(...) does not call the hooks of the layer itself
+    layer.inner.register_forward_hook(lambda *given: Kept.apply(given[-1], passes))  # layer.forward(...) does not call the hooks of the layer itself
     saved = tokens * before
     with torch.no_grad():  # as in the backward of a Function
         returned = Script(source, {}, function="compute_again").run(lambda names: None, layer, saved, gradient)
@@ -74,4 +75,4 @@ def again(rank, ranks, source, case):
     gradients = [parameter.grad for parameter in layer.parameters()]
     if any(gradient is None for gradient in gradients):
         raise Wrong("the layer's parameters have lost their gradients: those of micro-batches before must stay")
-    return {"tokens": flat([returned]), "parameters": flat(gradients), "passes": len(passes)}
+    return {"tokens": flat([returned]), "parameters": flat(gradients), "passes": len(passes), "kept": sum(one() is not None for one in passes)}
