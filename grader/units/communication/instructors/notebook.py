@@ -8,7 +8,8 @@ from grader.instructors.notebook_answers import Function
 
 
 def _power(chance):
-    return 2 ** chance.randint(3, 8)  # with 2 or 4 ranks, some formulas agree
+    """Few ranks, then many; with 2 or 4 ranks, some formulas agree."""
+    return 2 ** (chance.randint(3, 5) if chance.call < 3 else chance.randint(6, 8))
 
 
 def _rounds(ranks):
@@ -27,7 +28,7 @@ def _but(**wrong):
 def _messages(chance):
     """Sizes and seconds, in arrays, as the notebook has them, of an alpha and a beta; the messages between the first and the last are a little off, as measured ones are."""
     alpha, beta = chance.uniform(1e-5, 1e-3), chance.uniform(1e6, 1e9)
-    sizes = sorted(64 * 4**power for power in chance.sample(range(9), 4))
+    sizes = sorted(64 * 4**power for power in chance.sample(range(9), chance.turn([4, 6, 5])))
     seconds = [alpha + size / beta for size in sizes]
     seconds[1:-1] = [one * chance.uniform(1.05, 1.3) for one in seconds[1:-1]]
     return {"sizes": numpy.array(sizes), "seconds": numpy.array(seconds)}
@@ -56,9 +57,10 @@ def _hook_but(method_of_it, wrong):
 
 
 def _blocks(chance):
-    """In turns, steps that make one more than whole blocks, whole blocks, and one less; the last training ends before its first block does."""
+    """In turns, steps that make one more than whole blocks, whole blocks, and one less; the last training ends before its first block does. The
+    number of blocks is odd, since `round` takes 4.5 for 4, but 3.5 for 4, too."""
     period = chance.randint(3, 12)
-    blocks = 0 if chance.call == 5 else chance.randint(4, 9)
+    blocks = 0 if chance.call == 5 else 2 * chance.randint(2, 4) + 1
     steps = blocks * period + chance.turn([1, 0, period - 1])
     return {"parameters": 100 * chance.randint(1, 9999), "steps": steps, "period": period, "ranks": chance.randint(3, 16)}
 
@@ -73,7 +75,7 @@ def _ring_bytes(parameters, ranks):
 
 ANSWERS = {
     "bytes_sent": Function(
-        lambda chance: {"algorithm": chance.turn(["naive", "ring", "doubling"]), "n": 2 * chance.randint(50, 500_000) + 1, "ranks": _power(chance)},
+        lambda chance: {"algorithm": chance.turn(["naive", "ring", "doubling"]), "n": 2 * chance.randint(50, 50_000) + 1, "ranks": _power(chance)},
         _bytes_sent,
         {
             "in the naive all-reduce rank 0 also sends to itself: it sends to the N - 1 other ranks": _but(naive=lambda n, ranks: ranks * n),

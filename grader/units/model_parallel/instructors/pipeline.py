@@ -19,11 +19,11 @@ def _held_but(**wrong):
 
 def _stages(chance):
     """In turns, the first stage of a pipeline, the last one, and one before the middle, where no two mistakes hold as many; with more
-    micro-batches than stages, or with fewer than follow the stage."""
+    micro-batches than stages, with fewer, or with fewer than follow the stage."""
     stages = chance.randint(7, 10)
-    first, last, inner, many, few = 0, stages - 1, chance.randint(1, 2), chance.randint(stages + 1, 30), 2
+    first, last, inner, many, few = 0, stages - 1, chance.randint(1, 2), chance.randint(stages + 1, 30), chance.randint(3, 4)
     schedule, stage, micro_batches = chance.turn(
-        [("1f1b", first, many), ("gpipe", first, many), ("1f1b", last, many), ("1f1b", inner, many), ("gpipe", last, few), ("1f1b", inner, few)]
+        [("1f1b", first, many), ("gpipe", first, many), ("1f1b", last, 3), ("1f1b", inner, many), ("gpipe", last, few), ("1f1b", inner, few)]
     )
     return {"schedule": schedule, "stage": stage, "stages": stages, "micro_batches": micro_batches, "activations": 1000.0 * chance.randint(1, 999)}
 

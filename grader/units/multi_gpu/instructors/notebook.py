@@ -17,16 +17,17 @@ def _two_rates(chance):
 
 def _arrivals(chance):
     """When each rank reaches the all-reduce, for each step. The rank that comes last in a step comes first in the next."""
-    ranks = chance.turn([3, 4, 2])
-    return {"arrivals": numpy.array([[step + chance.uniform(0, 0.2) + 0.2 * (rank == step % ranks) for rank in range(ranks)] for step in range(7)])}
+    ranks, steps = chance.turn([3, 4, 2]), chance.turn([7, 5, 8, 6])
+    return {"arrivals": numpy.array([[step + chance.uniform(0, 0.2) + 0.2 * (rank == step % ranks) for rank in range(ranks)] for step in range(steps)])}
 
 
 def _epochs(chance):
-    """A training in which the last update of an epoch has all images, all but one, a single one of more than a thousand, the only ones, or no
-    whole batch for one worker or for all but one. The number of full updates is odd, since `round` takes 2.5 for 2, but 3.5 for 4."""
-    batchsize, workers = chance.turn([16, 512, 16, 32, 16, 32]), chance.randint(3, 9)
+    """A training in which the last update of an epoch has all images, all but one, a single one of more than a thousand, the only ones, no
+    whole batch for one worker, or half of the images: then batches are whole, and all workers have as many. The number of full updates is odd,
+    since `round` takes 2.5 for 2, but 3.5 for 4."""
+    batchsize, workers = chance.turn([16, 512, 16, 32, 16, 32]), chance.turn([*[chance.randint(3, 9)] * 5, chance.choice([4, 6, 8])])
     total = batchsize * workers
-    whole, rest = chance.turn([(1, 0), (1, 1), (1, total - 1), (0, batchsize - 1), (1, total - batchsize - 1), (1, batchsize + 1)])
+    whole, rest = chance.turn([(1, 0), (1, 1), (1, total - 1), (0, batchsize - 1), (1, total - batchsize - 1), (1, total // 2)])
     return {"images": total * (2 * chance.randint(1, 9) + 1) * whole + rest, "batchsize": batchsize, "workers": workers, "epochs": chance.randint(3, 6)}
 
 

@@ -27,25 +27,29 @@ def _parts(chance, ranks):
 
 
 def _throughputs(chance):
-    """Workers -> images/s, not in order; 16 come after 8, but as a text before. In half of the calls more workers are slower: two are slower than
-    one, and the most are slower than half of them."""
+    """Workers -> images/s, not in order: one worker is never the first, and the last in two calls; 16 come after 8, but as a text before. In half
+    of the calls more workers are slower: two are slower than one, and the most are slower than half of them."""
     single, most = chance.uniform(40, 400), chance.turn([4, 6, 16])
     speed_ups = {most: chance.uniform(2, 2.3), 2: chance.uniform(0.6, 0.95), most // 2: chance.uniform(2.5, 2.9)}
     if chance.turn([False, True]):
         speed_ups = {most: chance.uniform(3, 4), 2: chance.uniform(1.2, 1.7), most // 2: chance.uniform(1.8, 2)}
-    return {workers: single * one for workers, one in speed_ups.items()} | {1: single}
+    throughputs = [(workers, single * one) for workers, one in speed_ups.items()]
+    throughputs.insert(chance.turn([3, 2, 1]), (1, single))
+    return {"throughputs": dict(throughputs)}
 
 
 def _table(chance):
     """A scaling table, and an efficiency between those of its rows or, in one call, exactly that of one; in another, a row has it only
     if it is rounded. The efficiency falls from row to row, except in one row and, in one call, from one worker to two. In one call all rows
-    are efficient enough, and the most workers are slower than half of them; in another, they are slower than one worker; in a third, only one
-    worker is efficient enough."""
+    are efficient enough, and the most workers are slower than half of them; in another, they are slower than one worker, and two rows that are
+    too inefficient come before one that is not; in a third, only one worker is efficient enough."""
     workers = chance.turn([(1, 2, 4, 8, 16), (1, 2, 3, 6, 12)])
     efficiencies = [1, chance.uniform(0.9, 0.99), chance.uniform(0.7, 0.74), chance.uniform(0.8, 0.85), chance.uniform(0.3, 0.5)]
     row, efficiency = chance.turn([(4, 0.35), (4, 0.04), (3, 0.75), (1, 1.1), (3, 0.78 - chance.uniform(1e-4, 4e-4)), (3, 0.75)])
     efficiencies[row] = efficiency
-    table = [[count, 50.0 * count * one, count * one, one] for count, one in zip(workers, efficiencies)]
+    efficiencies[1] -= chance.turn([0, 0.3, 0, 0, 0, 0])
+    single = 4.0 * chance.randint(10, 99)  # so that 0.75 times as much has few digits, too
+    table = [[count, single * count * one, count * one, one] for count, one in zip(workers, efficiencies)]
     return {"table": table, "least": chance.turn([0.3, 0.78, 0.75, 0.87, 0.78, 0.995])}
 
 
@@ -95,7 +99,7 @@ ANSWERS = {
         },
     ),
     "scaling": Function(
-        lambda chance: {"throughputs": _throughputs(chance)},
+        _throughputs,
         _scaling,
         {
             "the efficiencies are the speed-ups again: divide by the workers": lambda throughputs: _scaling(throughputs, efficiency=lambda times, _: times),

@@ -10,24 +10,36 @@ from grader.instructors.notebook_answers import Choice, Function
 def _waits(chance):
     """How long each of some ranks waits for each other rank. The rank with the longest single wait is not the rank that waits most in all.
     The rank that waits most, and the one it waits for, have low numbers in some calls and high ones in others, and come first in one
-    call and last in another. In half of the calls the latter waits longest itself. With more than three ranks, the one for which all wait most is not the one that waits least."""
+    call and last in another. In half of the calls the latter waits longest itself, and a third rank waits as long for each other rank: its
+    shortest wait and, with more than three ranks, its median are the longest. In the other half, the latter waits for the former, too. With more
+    than three ranks, the one for which all wait most is not the one that waits least."""
     ranks = list(range(chance.turn([4, 3, 5])))
     chance.shuffle(ranks)
     most = chance.turn([0, ranks[-1], max(ranks), ranks[0], max(ranks), 2])
     others = sorted(set(ranks) - {most})
     target = others[chance.turn([1, 0, -1])]
-    longest = target if chance.turn([True, False]) else chance.choice([rank for rank in others if rank != target])
+    even = chance.turn([True, False])
+    longest = target if even else chance.choice([rank for rank in others if rank != target])
     third = chance.choice([rank for rank in others if rank != longest])
-    waits = {rank: {other: chance.uniform(0, 0.002) + 0.003 * (rank == third) for other in ranks if other != rank} for rank in ranks}
-    waits[most] = {other: chance.uniform(0.01, 0.014) for other in waits[most]} | {target: chance.uniform(0.0145, 0.016)}
+    of_third, of_most = ((0.01, 0.0102), (0.009, 0.0092)) if even else ((0.003, 0.004), (0.01, 0.014))
+    waits = {rank: {other: chance.uniform(*(of_third if rank == third else (0, 0.001))) for other in ranks if other != rank} for rank in ranks}
+    waits[most] = {other: chance.uniform(*of_most) for other in waits[most]} | {target: chance.uniform(0.0145, 0.015)}
     waits[longest][third] = 0.02
+    if not even:
+        waits[target][most] = 0.007
     return {"waits": waits}
 
 
-def _meetings(chance, collective):
-    """The times at which three ranks enter a collective, and at which they leave it."""
-    begin = [collective + chance.uniform(0, 0.3) for _ in range(3)]
-    return begin, [max(begin) + chance.uniform(0.01, 0.2) for _ in range(3)]
+def _meetings(chance):
+    """The times at which ranks enter some collectives, and at which they leave them."""
+    ranks, collectives = chance.turn([3, 4, 2]), chance.turn([5, 6, 4, 7])
+    times = numpy.array([_meeting(chance, number, ranks) for number in range(collectives)])
+    return {"begin": times[:, 0], "end": times[:, 1]}
+
+
+def _meeting(chance, collective, ranks):
+    begin = [collective + chance.uniform(0, 0.3) for _ in range(ranks)]
+    return begin, [max(begin) + chance.uniform(0.01, 0.2) for _ in range(ranks)]
 
 
 def _spans(chance, count):
@@ -38,12 +50,13 @@ def _spans(chance, count):
 
 def _two_lists(chance):
     """Spans of computation and of communication: of any kind; or such that some begin where others end, that one lies within another, and
-    that one meets two others; or such that one meets three."""
+    that one meets two others; or such that one meets three; or such that a computation meets two, of which one lies within it."""
     compute = _spans(chance, 4)
     (a, b), (c, d), (e, f), (g, h) = compute
     some_hidden = [((a + b) / 2, b), (b + (c - b) / 3, (c + d) / 2), (d, (d + e) / 2), (e + (f - e) / 4, h + 0.1)]
     three_at_once = [(a / 2, (f + g) / 2), ((g + h) / 2, h + 0.1)]
-    return {"compute": compute, "communication": chance.turn([_spans(chance, 3), some_hidden, three_at_once])}
+    one_meets_two = [(c + (d - c) / 5, c + (d - c) / 3), (c + (d - c) / 2, (e + f) / 2)]
+    return {"compute": compute, "communication": chance.turn([_spans(chance, 3), some_hidden, three_at_once, one_meets_two])}
 
 
 def _who_waits(waits):
@@ -98,7 +111,7 @@ ANSWERS = {
         },
     ),
     "waiting_share": Function(
-        lambda chance: dict(zip(("begin", "end"), numpy.array([_meetings(chance, number) for number in range(5)]).swapaxes(0, 1))),
+        _meetings,
         _waiting_share,
         {
             "that is in percent; all of the time is 1": lambda begin, end: 100 * _waiting_share(begin, end),

@@ -33,9 +33,10 @@ def _slowest(steps, workers, of_order=sorted):
 
 
 def _message(chance):
-    """Numbers of ranks that are no powers of two, so that rounding is seen; in one call, one that is; and a single rank, which sends nothing."""
+    """Numbers of ranks that are no powers of two, so that rounding is seen; in one call, one that is, with an odd logarithm, since `round`
+    takes 2.5 for 2, but 3.5 for 4; and a single rank, which sends nothing."""
     few, many = [5, 6, 7, 11, 13], [21, 27, 45, 60]
-    ranks = chance.choice(chance.turn([few, many, [4, 8, 16, 32], few, many, [1]]))
+    ranks = chance.choice(chance.turn([few, many, [8, 32, 128], few, many, [1]]))
     return {"size": chance.uniform(1e5, 1e8), "ranks": ranks, "alpha": chance.uniform(1e-3, 1e-1), "beta": chance.uniform(1e7, 1e9)}
 
 
@@ -53,12 +54,24 @@ def _step_time(computing, all_reduce, double_buffering):
     return max(computing, all_reduce) if double_buffering else computing + all_reduce
 
 
+ORDERS = [  # of the parts of an iteration in the cloud, the shortest first
+    ("network", "compute", "loading"),
+    ("compute", "network", "loading"),
+    ("compute", "network", "loading"),
+    ("network", "compute", "loading"),
+    ("compute", "loading", "network"),
+    ("loading", "network", "compute"),
+]
+
+
 def _cloud(chance):
-    """In turns, another part is the longest, with and without double buffering."""
-    longest, workers = chance.turn(["loading", "compute", "network"]), chance.randint(3, 12)
-    seconds = {name: chance.uniform(0.5, 1) * (4 if name == longest else 1) for name in ("loading", "compute")}
-    seconds["network"] = chance.uniform(0.5, 1) * (4 if longest == "network" else 0.3) / workers
-    return seconds | {"workers": workers, "double_buffering": chance.call >= 3}
+    """Without double buffering, loading is longer than the rest, or only than each of the two; with it, each part is the longest in a call, and
+    each the next one."""
+    shortest, middle, longest = chance.turn(ORDERS)
+    part = {shortest: chance.uniform(0.5, 0.6), middle: chance.uniform(0.7, 0.8), longest: chance.uniform(0.9, 1) * chance.turn([3, 1, 1, 1, 1, 1])}
+    workers = chance.randint(3, 12)
+    given = {"loading": part["loading"] * workers, "compute": part["compute"] * workers, "network": part["network"] / (2 * (workers - 1) / workers)}
+    return given | {"workers": workers, "double_buffering": chance.call >= 2}
 
 
 def _cloud_step(loading, compute, network, workers, double_buffering, volume=lambda ranks: 2 * (ranks - 1) / ranks, of_late=None, of_each=None):
@@ -74,21 +87,22 @@ def _but(**changes):
 def _offers(chance):
     """In turns, throughput falls again before the budget is spent, grows beyond what it buys, and is the most where all of it is spent; it falls,
     and rises again; the budget buys more nodes than there are; and of three offers, one costs more than the budget and the last one is the
-    best. No two offers have the same images/s, even numbers and odd ones: nothing says which of two equal ones is to be ordered."""
+    best. Where it falls, the dear offer is the best, though not for its price, nor for the whole budget; where it grows, the cheap one. No two
+    offers have the same images/s, even numbers and odd ones: nothing says which of two equal ones is to be ordered."""
     kind = chance.turn(["falls", "grows", "spent", "rises again", "few nodes", "too dear"])
-    cheap, dear, too_dear = chance.randint(40, 60), chance.randint(61, 90), chance.randint(400, 500)
+    cheap, dear, too_dear = chance.randint(40, 50), chance.randint(75, 90), chance.randint(400, 500)
     prices = [dear, too_dear, cheap] if kind == "too dear" else [cheap, dear]
     budget = chance.randint(5, 6) * cheap if kind == "spent" else chance.randint(320, 360)
-    more = {"spent": {cheap: 20}, "too dear": {cheap: 20, too_dear: 100}}.get(kind, {})  # images/s of a node
+    more = {"spent": {cheap: 20}, "too dear": {cheap: 20, too_dear: 100}}.get(kind, {dear: chance.randint(10, 20)})  # images/s of a node
+    rate, peak = chance.randint(80, 100), chance.randint(2, max(2, budget // dear - 1))
     throughputs = []
     for number, price in enumerate(prices):
-        peak = chance.randint(2, budget // price - 1) if kind == "falls" else 9
-        rate = chance.randint(80, 100) + more.get(price, 0)
-        grown = [2.0 * round(rate * nodes * (1 - 0.02 * nodes) / 2) + number % 2 for nodes in range(1, 10)]  # so that one node has the most images/s for its price
-        of_offer = grown[:peak] + [grown[peak - 1] - 20 * later for later in range(1, 10 - peak)]
+        images = [(rate + more.get(price, 0)) * nodes * (1 - 0.02 * nodes) for nodes in range(1, 10)]  # so that one node has the most images/s for its price
+        if kind == "falls":
+            images[peak:] = [images[peak - 1] * (0.5 if price == dear else 0.95) ** later for later in range(1, 10 - peak)]
         if kind == "rises again":
-            of_offer[2] = of_offer[1] - 20
-        throughputs.append(of_offer[:4] if kind == "few nodes" else of_offer)
+            images[2] = images[1] - 20
+        throughputs.append([2.0 * round(one / 2) + number % 2 for one in images[: 4 if kind == "few nodes" else 9]])
     return {"budget": budget, "prices": prices, "throughputs": throughputs}
 
 

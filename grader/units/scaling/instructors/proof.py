@@ -12,7 +12,7 @@ def slowest(chance):
 
 
 def tree(chance):
-    return {"size": chance.uniform(1, 1e9), "ranks": chance.randint(1, 4096), "alpha": chance.uniform(0, 0.1), "beta": chance.uniform(1e5, 1e11)}
+    return {"size": chance.uniform(1, 1e9), "ranks": chance.choice([chance.randint(1, 4096), 2 ** chance.randint(0, 12)]), "alpha": chance.uniform(0, 0.1), "beta": chance.uniform(1e5, 1e11)}
 
 
 def step_time(chance):
@@ -21,7 +21,7 @@ def step_time(chance):
 
 def cloud_step(chance):
     seconds = {name: chance.uniform(0, 5) for name in ("loading", "compute", "network")}
-    return seconds | {"workers": chance.randint(1, 512), "double_buffering": chance.random() < 0.5}
+    return seconds | {"workers": chance.randint(1, chance.choice([8, 512])), "double_buffering": chance.random() < 0.5}
 
 
 def order(chance):
