@@ -20,7 +20,7 @@ def needed_by(tree, text, file, arguments=(), known=()):
     above the gap whose values the check has.
     """
     statements = _above(text, file, min((statement.lineno for statement in tree.body), default=0))
-    return _needed(_not_measured(statements, set(known)), free_names(tree) - set(arguments))
+    return statements_giving(free_names(tree) - set(arguments), _not_measured(statements, set(known)))
 
 
 def given_by_a_cell(text, file, name, line=float("inf")):
@@ -59,7 +59,7 @@ def _not_measured(statements, known):
             uses = free_names(statement)
             if uses & known:
                 known = known | names_given(statement)
-            elif any(map(_of_course, _needed(definitions, uses))):
+            elif any(map(_of_course, statements_giving(uses, definitions))):
                 continue
         found.append(statement)
     return found
@@ -72,7 +72,7 @@ def _of_course(statement):
     return isinstance(statement, ast.Import) and any(alias.name.split(".")[0] == "handson" for alias in statement.names)
 
 
-def _needed(statements, wanted):
+def statements_giving(wanted, statements):
     """Those of a notebook's statements that give names that are wanted, or that these need."""
     imported = {name for statement in statements if isinstance(statement, (ast.Import, ast.ImportFrom)) for name in names_given(statement)}
     wanted, needed = wanted | {"*"}, []

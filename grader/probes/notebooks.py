@@ -10,6 +10,7 @@ import numpy
 
 from grader.box.rank import Wrong
 from grader.probes import import_of_units
+from grader.probes.names import statements_giving
 from grader.probes.student import Measured, Student
 
 LARGEST = 10_000  # the most numbers that an answer may have
@@ -52,15 +53,31 @@ def _assigned(source, case):
     case["measured"]: what stands for a value that it computes from others that the notebook measures above it, if it may do so."""
     before = {name: functools.partial(_made_by, place) for name, place in case.get("before", {}).items()}
     student, name = Student(source, before=before), case["name"]
+    statements = student.tree.body
     try:
-        return getattr(student.run(), name)
-    except Wrong as wrong:
-        if isinstance(wrong, Measured) and "measured" in case:
-            return case["measured"]
-        compared = [one.value.left for one in student.tree.body if isinstance(one, ast.Expr) and isinstance(one.value, ast.Compare)]
+        return _value(student, case)
+    except Wrong:
+        compared = [one.value.left for one in statements if isinstance(one, ast.Expr) and isinstance(one.value, ast.Compare)]
         if any(isinstance(left, ast.Name) and left.id == name for left in compared):
             raise Wrong(f"`==` compares, and `=` assigns: write `{name} = ` and your answer") from None
         raise
+
+
+def _value(student, case):
+    """What the name has after the code, or after those of its lines that give the name, if another one needs a measured value."""
+    name = case["name"]
+    try:
+        return getattr(student.run(), name)
+    except Measured:
+        if "measured" not in case:
+            raise
+    student.tree.body = statements_giving({name}, student.tree.body)
+    if not student.tree.body:
+        raise Wrong(f"after your code there is no `{name}`")
+    try:
+        return getattr(student.run(), name)
+    except Measured:
+        return case["measured"]
 
 
 def _made_by(place):
