@@ -152,9 +152,9 @@ class Student:
 
 def _import(without, but, arguments, name, globals=None, locals=None, fromlist=(), level=0):
     """`__import__` of a student's code that computes its answer from `arguments`, `without` one package `but` for some of its modules."""
-    wanted = {name, *(f"{name}.{one}" for one in fromlist or ())}
-    if name.split(".")[0] == without and wanted.isdisjoint(but):
-        raise Wrong(f"your code needs `{name}`, which has the course's own formulas: compute the answer from the function's arguments ({', '.join(arguments)})")
+    wanted = {f"{name}.{one}" for one in fromlist or ()} or {name}
+    if name.split(".")[0] == without and name not in but and (other := wanted.difference(but)):
+        raise Wrong(f"your code needs `{min(other) if name == without else name}`, which has the course's own formulas: compute the answer from the function's arguments ({', '.join(arguments)})")
     return __import__(name, globals, locals, fromlist, level)
 
 

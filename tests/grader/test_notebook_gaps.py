@@ -151,6 +151,13 @@ def test_a_function_does_not_get_its_answer_from_the_courses_package(server, own
     assert status == FAILED and words in message
 
 
+def test_a_module_that_may_be_used_lets_no_other_one_in(server):
+    code = "from handson import pipelines, scaling\n\nreturn (micro_batches if schedule == 'gpipe' else min(stages - stage, micro_batches)) * activations"
+    for imported, words in ((code, "your code needs `handson.scaling`, which has the course's own formulas"), (code.replace(", scaling", ""), "")):
+        ((_, message),) = statuses(solved("notebooks/06_model_parallel.ipynb", held_bytes=imported), server, "held_bytes", unit="model_parallel")
+        assert message.startswith(words) and bool(message) == bool(words)
+
+
 @pytest.mark.parametrize(("code", "words"), [
     ("return [several / single]", "it gives the list ["), ("yield several / single\nreturn 2", "but the generator of a function with `yield`"),
     ("async def later():\n    pass\n\nreturn later()", "but the coroutine of a function with"), ("return object()", "no number, but object"),
