@@ -117,7 +117,7 @@ def prepare(folder):
 
 def in_torchrun(place, run, options, out):
     """Run a script as torchrun does. The options and the result are those of `see`."""
-    nodes = [f"node{rank * run.nodes // run.ranks}" for rank in range(run.ranks)]
+    nodes = [f"node{run.nodes - 1 - (run.ranks - 1 - rank) * run.nodes // run.ranks}" for rank in range(run.ranks)]  # the first has the fewest ranks
     run_in_processes("pytorch", nodes, str(place / run.script), options, str(out))
     seen = notes(out)
     of_ranks = [noted for _, noted in ranks(seen)]
@@ -162,6 +162,7 @@ def trained(seen, printed):
         "times each image is taken": sorted(collections.Counter(taken).items()),
         "wrong labels": wrong_labels({rank: [one for one in noted if one[0] != "test"] for rank, noted in ranks(seen)}),
         "orders of a rank": [len({*map(tuple, epochs(noted))}) for noted in of_ranks],
+        "layers in evaluation mode": [values(noted, "asleep") for noted in of_ranks],
         "GPU ids": [values(noted, "gpu")[-1:] for noted in of_ranks],
         "mean gradients of two steps": means if at_once else [],
         "parameters after a step": [[parameters for _, parameters in of_rank[1:2]] for of_rank in steps if at_once],

@@ -256,11 +256,19 @@ def watch_from_scratch(folder):
     from handson.pytorch.model import ConvNet
     from handson.training import data
 
-    steps, load, images = [], data.load_arrays, folder / f"{os.getpid()}.npz"
+    steps, layers, load, images = [], set(), data.load_arrays, folder / f"{os.getpid()}.npz"
+
+    def fix_statistics(layer):
+        """Else a gradient depends on which images a rank has."""
+        if layer not in layers and not layer.training:
+            note("asleep", type(layer).__name__)
+        layers.add(layer)
+        layer.eval()
+
     write_images(images, 24, 5)
     data.load_arrays = lambda name: load(images)
     before(ConvNet, "__init__", lambda *arguments, **named: torch.manual_seed(0))
-    before(torch.nn.BatchNorm2d, "forward", lambda layer, images: layer.eval())  # else a gradient depends on which images a rank has
+    before(torch.nn.BatchNorm2d, "forward", lambda layer, images: fix_statistics(layer))
     before(ConvNet, "forward", lambda network, images: network.training and note("step", [[*images.shape], parameters()]))
     before(torch.optim.SGD, "step", lambda optimizer, *arguments: (steps.append(1), note("gradients", gradients(optimizer))))
     dist.destroy_process_group = lambda *arguments: dist.barrier()  # since the real one sometimes aborts after the work is done
