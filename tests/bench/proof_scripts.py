@@ -356,7 +356,7 @@ def deals(gap, notes):
     if gap != "shards":
         owner = {image: rank for rank, shard in enumerate(mine) for image in shard}
         changes = [owner.get(image) != owner.get(image + 1) for image in range(max(owner, default=0))]
-        found["in their order"] = sum(changes) < len(mine) or all(changes)
+        found["in their order"] = sum(changes) <= len(mine) or all(changes)  # also if they begin elsewhere
     return found
 
 
@@ -365,6 +365,7 @@ def shuffles(notes):
     of_ranks = {rank: epochs(noted) for rank, noted in ranks(notes)}
     found = {"images of each epoch": {rank: list(map(sorted, every)) for rank, every in of_ranks.items()}}
     found["orders"] = {rank: len({*map(tuple, every)}) for rank, every in of_ranks.items()}
+    found["wrong labels"] = wrong_labels(notes)
     return found | ({"steps that have not `totals` images": sum(wrong_totals(notes))} if len(of_ranks) > 1 else {})
 
 
