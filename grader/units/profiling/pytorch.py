@@ -1,5 +1,7 @@
 """The checks of the scripts on profiling. They count what a script does, and measure no time."""
 
+from itertools import chain
+
 import numpy
 
 from grader.checks import criteria
@@ -91,7 +93,7 @@ def same_training(seen, case, expected):
             if not numpy.isfinite(difference):
                 return f"{at_the_end} parameters are infinite or NaN: only the speed of the script may change"
             first, *later = (of_rank["batches"][begin : begin + expected["steps"]] for begin in range(0, steps, expected["steps"]))
-            if first in later and -1 not in sum(first, []):  # which is an image that is not told apart
+            if first in later and -1 not in chain(*first):  # which is an image that is not told apart
                 return f"on rank {rank} a later epoch has the same batches as the first one: `sampler` must be asked for the order in each epoch"
             return f"{at_the_end} parameters differ by up to {difference:.2g} from those of the script as it was given: only its speed may change"
         for passes in map(len, (of_rank["batches"], of_rank["meetings"], of_rank["fetched"])):
@@ -119,10 +121,10 @@ def equal_work(seen, case, expected):
 
 
 def every_image_once(seen, case, expected):
-    everybodys = [sum(of_rank["batches"], []) for of_rank in seen]
     if len({len(of_rank["batches"]) for of_rank in seen}) > 1:
         return f"the ranks make {', '.join(str(len(of_rank['batches'])) for of_rank in seen)} steps: all must make as many"
-    counts = numpy.bincount([number for of_rank in everybodys for number in of_rank if 0 <= number < case["images"]], minlength=case["images"])
+    everybodys = [number for of_rank in seen for number in chain(*of_rank["batches"]) if 0 <= number < case["images"]]
+    counts = numpy.bincount(everybodys, minlength=case["images"])
     for number, count in enumerate(counts):
         if count != case["epochs"]:
             used = f"image {number} is used {count} times by all ranks together in {case['epochs']} epochs"
