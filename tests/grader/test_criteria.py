@@ -6,9 +6,10 @@ import numpy
 import pytest
 
 from grader.checks import criteria, training
-from grader.units.communication import hooks
+from grader.units.communication import cntk, hooks
 from grader.units.frameworks import replicas, translated
 from grader.units.model_parallel import pipeline
+from grader.units.multi_node import by_hand
 from grader.units.profiling import pytorch as uneven_work
 
 
@@ -76,3 +77,17 @@ def test_a_hundred_thousand_steps_are_judged_in_a_moment():
     start = time.process_time()
     assert "image 0 is used 0 times" in uneven_work.every_image_once(seen, case, None)
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize(
+    ("judge", "case", "says"),
+    [
+        (cntk.once_each, {"samples": 2, "max_samples": 2}, "none of the source's"),
+        (by_hand.every_image_once, {"images": 2, "EPOCHS": 1}, "not data.load's training images"),
+    ],
+    ids=["train_cntk.py", "from_scratch.py"],
+)
+def test_numbers_that_no_image_has_are_not_counted(judge, case, says):
+    for number in (2**60, -1):
+        steps = [[0], [number]]
+        assert says in judge([{"steps": steps, "batches": steps}], case, None)

@@ -15,7 +15,7 @@ def right_labels(seen, case, expected):
     found = seen[0]
     if not found["numbers"]:
         return "the source gives no image at all"
-    if any(number >= case["samples"] for number in found["numbers"]):
+    if any(not 0 <= number < case["samples"] for number in found["numbers"]):
         return "the source gives images that the map file does not name"
     if wrong := [place for place, number in enumerate(found["numbers"]) if found["labels"][place] != labels[number]]:
         place = wrong[0]
@@ -68,6 +68,8 @@ def _each_once(of_ranks, samples, sweeps):
     taken = [number for of_rank in of_ranks for number in of_rank]
     if not taken:
         return "nothing is trained on: trainer.train_minibatch takes a minibatch"
+    if any(not 0 <= number < samples for number in taken):
+        return "the network is trained on images that are none of the source's: give trainer.train_minibatch what source.next_minibatch returns"
     if len(of_ranks) > 1 and len(taken) == samples * sweeps * len(of_ranks):
         return f"each worker takes all {samples} images of an epoch: it should take its partition, by num_data_partitions and partition_index"
     if len(of_ranks) > 1 and all(sorted(of_rank) == sorted(of_ranks[0]) for of_rank in of_ranks):

@@ -68,7 +68,7 @@ def one_group(seen, case, expected):
 
 def every_image_once(seen, case, expected):
     epochs = [_epochs(of_rank, case) for of_rank in seen]
-    if strange := [rank for rank, of_rank in enumerate(seen) if any(image < 0 for batch in of_rank["batches"] for image in batch)]:
+    if strange := [rank for rank, of_rank in enumerate(seen) if any(not 0 <= image < case["images"] for batch in of_rank["batches"] for image in batch)]:
         return f"{criteria.ranks(strange)} train{'s' * (len(strange) == 1)} on images that are not data.load's training images, enlarged by data.enlarge"
     counts = numpy.bincount([image for of_rank in seen for batch in of_rank["batches"] for image in batch], minlength=case["images"])
     if (counts == (made := int(counts[0]))).all() and made != case["EPOCHS"] and not _have_all(seen, case["images"]):
