@@ -9,6 +9,7 @@ from grader.probes.exact import numbers
 from grader.units.communication.numbers import LENGTH, RATE
 
 PROBES = "grader.units.communication.probes.parameter_server:"
+TYPES = "torch.float64", "torch.float32"  # that of `parameters` in the check and in a run
 
 
 def simulated(case):
@@ -43,8 +44,15 @@ def answered_at_once(seen, case, expected):
     for step, (worker, sent) in enumerate(zip(case["arrivals"], answers)):
         if sent["to"] != worker:
             return f"gradient {step + 1} is worker {worker}'s, but worker {sent['to']} gets the answer"
-        if not criteria.close(sent["parameters"], own[step + 1]):
-            if criteria.close(sent["parameters"], own[step]):
+        if len(sent["parameters"]) != LENGTH + 1:
+            return f"worker {worker} is sent {len(sent['parameters'])} numbers; it waits for all {LENGTH + 1} of `parameters`, of which the last one says whether the training goes on"
+        if sent["type"] not in TYPES:
+            return f"worker {worker} is sent numbers of type {sent['type']}; it waits for numbers of the type of `parameters`"
+        *values, last = sent["parameters"]
+        if last != 1:
+            return f"the last number that worker {worker} is sent is {last:g}; it is 1 while the training goes on, and a worker that gets 0 stops"
+        if not criteria.close(values, own[step + 1]):
+            if criteria.close(values, own[step]):
                 return f"worker {worker} gets the parameters from before the step with its gradient: first make the step, then send"
             if not numpy.any(own[1:]):
                 return "what is sent is not `parameters`, which never changes: make the step in place (parameters -= ...), since others use this tensor, too"
@@ -105,7 +113,7 @@ CHECKS = (
             Criterion("the staleness of each gradient", 2, right_staleness, "version - has[worker]; then has[worker] = the new version.", needs=EACH),
         ),
         observed=lambda case: {
-            "parameters": Array((len(case["arrivals"]), LENGTH)), "last": float, "answers": [{"to": int, "parameters": Array((LENGTH,))}], "staleness": [int],
+            "parameters": Array((len(case["arrivals"]), LENGTH)), "last": float, "answers": [{"to": int, "parameters": Array((None,)), "type": str}], "staleness": [int],
         },
     ),
     Check(

@@ -75,7 +75,7 @@ def messages(ranks, rank, send, receive):
 
 @precision()
 def serve(rank, ranks, source, case):
-    """The parameters after each step, the answers {"to", "parameters"}, and the staleness that the student's server returns."""
+    """The parameters after each step, the answers {"to", "parameters", "type"}, and the staleness that the student's server returns."""
     arrivals, answers, unanswered, seen = list(case["arrivals"]), [], [], []
     come = iter(enumerate(arrivals))
 
@@ -96,7 +96,7 @@ def serve(rank, ranks, source, case):
     def send(tensor, to):
         if to in unanswered:
             unanswered.remove(to)
-        answers.append({"to": int(to), "parameters": tensor[:LENGTH].double().numpy().copy()})
+        answers.append({"to": int(to), "parameters": tensor.flatten().double().numpy().copy(), "type": str(tensor.dtype)})
 
     parameters = torch.zeros(LENGTH + 1, dtype=torch.float64)
     parameters[-1] = 1
