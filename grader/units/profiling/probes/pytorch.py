@@ -228,7 +228,10 @@ class Counts:
         self.case = case
         pixels = [image.numpy().tobytes() for image in raw(case["images"], case["seed"])] if case.get("files") else []
         self.files, self.image = [zlib.compress(one) for one in pixels], {one: number for number, one in enumerate(pixels)}
-        self.finished = decoded(case["images"], case["seed"]).flatten(1) if self.files else None
+        finished = decoded(case["images"], case["seed"]) if self.files else torch.empty(0, 3, 1, 1)
+        self.length = finished[:1].numel()
+        self.finished, colours_last = (images.flatten(1)[:, :FIRST] for images in (finished, finished.permute(0, 2, 3, 1)))
+        self.known = torch.cat([self.finished, colours_last])
         self.decoded, self.made = (numpy.frombuffer(mmap.mmap(-1, 4 * (len(pixels) + 1)), numpy.int32)[:-1] for _ in "12")  # shared with forked processes
         self.meetings, self.fetched, self.batches, self.labels = [], [], [], []
         self.marks = marks_of(case["images"], case["seed"], MARKS) if case.get("numbers") else []
@@ -249,7 +252,7 @@ class Counts:
         with torch._C.DisableTorchFunction():
             images = images.detach().numpy()
         if self.files:
-            alike = numpy.abs(images.reshape(len(images), 1, -1)[..., :FIRST] - self.finished[:, :FIRST].numpy()).max(axis=-1) < ALIKE
+            alike = numpy.abs(images.reshape(len(images), 1, -1)[..., :FIRST] - self.finished.numpy()).max(axis=-1) < ALIKE
             self.batches.append([int(of_image.argmax()) if of_image.any() else -1 for of_image in alike])
         else:
             self.batches.append([self.number.get(round(float(image.mean()) * MARKS), -1) for image in images])
@@ -278,6 +281,11 @@ class Counts:
 
             def flush(self, *arguments):
                 return self._more(self.inside.flush(*arguments))
+
+            def copy(self):
+                other = Decompress()
+                other.inside, other.pixels = self.inside.copy(), self.pixels
+                return other
 
             def _more(self, pixels):
                 if pixels:
@@ -340,12 +348,12 @@ class Counts:
         return call
 
     def shown(self, values):
-        """The numbers of the images that tensors in `values` hold as the network gets them."""
-        found, length = set(), self.finished.shape[1]
+        """The numbers of the images that tensors in `values` hold as the network gets them, or with the colours last."""
+        found = set()
         for tensor in tensors_in(values):
-            if tensor.is_floating_point() and length in itertools.accumulate(reversed(tensor.shape), operator.mul):
-                differences = tensor.reshape(-1, 1, length)[..., :FIRST].float() - self.finished[:, :FIRST]
-                found.update((differences.abs().amax(-1) < ALIKE).nonzero()[:, 1].tolist())
+            if tensor.is_floating_point() and self.length in itertools.accumulate(reversed(tensor.shape), operator.mul):
+                differences = tensor.reshape(-1, 1, self.length)[..., :FIRST].float() - self.known
+                found.update(number % len(self.finished) for number in (differences.abs().amax(-1) < ALIKE).nonzero()[:, 1].tolist())
         return found
 
 
