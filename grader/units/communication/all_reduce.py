@@ -53,6 +53,14 @@ def _holds(message, right):
     return criteria.close(message["numbers"][: len(right)], right)
 
 
+def _too_long(of_ranks, length):
+    """None, or a sentence on a message with more numbers than the tensor has."""
+    for rank, found in enumerate(of_ranks):
+        if (most := max((len(message["numbers"]) for message in found["messages"]), default=0)) > length:
+            return f"rank {rank} sends {most} numbers at once; the tensor has {length}"
+    return None
+
+
 def sums_so_far(case, length, rank, place, step):
     """(what a message of the reduce-scatter holds, in words; its numbers). place: that of the chunk; all ranks from `place` on have added theirs."""
     others = [(place + more) % case["ranks"] for more in range(step + 1)]
@@ -93,6 +101,8 @@ def log_rounds(seen, case, expected):
     """A judge: in each of log2 N rounds every rank sends to one partner the sum of the ranks that it has heard of, itself included."""
     rounds = case["ranks"].bit_length() - 1
     for length, of_ranks in _of_lengths(seen, case):
+        if problem := _too_long(of_ranks, length):
+            return problem
         for rank, found in enumerate(of_ranks):
             partners = [message["to"] for message in found["messages"]]
             if sorted(partners) != sorted(rank ^ (1 << number) for number in range(rounds)):
@@ -111,6 +121,8 @@ def through_rank_0(seen, case, expected):
         counts = [len(found["messages"]) for found in of_ranks]
         if counts != [case["ranks"] - 1] + [1] * (case["ranks"] - 1):
             return f"the ranks send {counts} messages; rank 0 sends the sum to each of the others, and they send their numbers to rank 0"
+        if problem := _too_long(of_ranks, length):
+            return problem
         for rank, found in enumerate(of_ranks):
             what, right = ("the sum", _sum(case, length)) if rank == 0 else ("its own numbers", _sum(case, length, [rank]))
             if not all(_holds(message, right) for message in found["messages"]):

@@ -8,6 +8,7 @@ from grader.checks.forms import Array
 
 PROBES = "grader.units.communication.probes.data_parallel:"
 ORACLES = "grader.units.communication.oracles.data_parallel:"
+MORE = 4  # numbers that may travel beside a bucket's gradients, such as a count of the ranks
 
 
 def of_rank_0(seen, case, expected):
@@ -99,7 +100,11 @@ def one_all_reduce(seen, case, expected):
             if len(begun) != len(case["buckets"]):
                 return f"in step {number + 1} rank {rank} starts {len(begun)} all-reduces; there are {len(case['buckets'])} buckets, and each needs one"
             if len(step["sent"]) > len(begun):
-                return f"in step {number + 1} rank {rank} hands over {', '.join(step['sent'])}; one all-reduce for each of the {len(case['buckets'])} buckets does it"
+                sent = ", ".join(name for name, _ in step["sent"])
+                return f"in step {number + 1} rank {rank} hands over {sent}; one all-reduce for each of the {len(case['buckets'])} buckets does it"
+            sent, size = sum(bytes_sent for _, bytes_sent in step["sent"]), 8 * sum(map(len, step["means"]))
+            if sent > size + 8 * MORE * len(begun):
+                return f"in step {number + 1} rank {rank} hands {sent} bytes to all-reduces; the gradients have {size}"
     return None
 
 
@@ -171,9 +176,9 @@ def emptied(seen, case, expected):
     return f"after the first step `in_flight` still has {left} entries: the next step would add to them, and memory would grow" if left else None
 
 
-STEP = {"buckets": [int], "means": [Array((None,))], "events": [(str, int)], "sent": [str], "changed": bool, "shared": bool}
+STEP = {"buckets": [int], "means": [Array((None,))], "events": [(str, int)], "sent": [(str, int)], "changed": bool, "shared": bool}
 DONE = {"gradients": Array((None,)), "parameters": bool, "unwaited": int, "left": int}
-MEAN = "the mean gradients, as of one big batch"
+MEAN, ONE = "the mean gradients, as of one big batch", "an all-reduce for each bucket"
 CHECKS = (
     Check(
         "broadcast", PROBES + "broadcast", ({"ranks": 2},),
@@ -192,8 +197,8 @@ CHECKS = (
         "ready", PROBES + "ready", ({"ranks": 2, "buckets": [2, 1, 1], "order": [1, 2, 0, 3], "steps": 2},),
         (
             Criterion(MEAN, 2, one_big_batch, "torch.cat the flattened gradients, divide once, and append (bucket, mean, work)."),
-            Criterion("an all-reduce for each bucket", 1, one_all_reduce, "Count each bucket's gradients; start when none is missing.", needs=MEAN),
-            Criterion("begun while backward goes on", 2, while_backward_goes_on, "dist.all_reduce(mean, async_op=True) returns at once.", needs=MEAN),
+            Criterion(ONE, 1, one_all_reduce, "Count each bucket's gradients; start when none is missing.", needs=MEAN),
+            Criterion("begun while backward goes on", 2, while_backward_goes_on, "dist.all_reduce(mean, async_op=True) returns at once.", needs=ONE),
         ), ORACLES + "ready", observed=lambda case: {"steps": (STEP,) * case["steps"]},
     ),
     Check(

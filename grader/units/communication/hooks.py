@@ -76,7 +76,19 @@ def as_many_as_count(seen, case, expected):
     return None
 
 
-ONE_BIT = Criterion("signs, with error feedback", 3, only_its_message("the mean of the signs"), "owed = gradients + residual; residual = owed - what is sent.")
+def a_bit_for_each(seen, case, expected):
+    """A judge of one_bit: in each step a rank sends a bit for each gradient, in whole bytes, and `scale`, of 8 bytes at most."""
+    lengths = sorted(case["lengths"])
+    for rank, of_rank in enumerate(seen):
+        for number, sent in enumerate(of_rank["sent"]):
+            for found, length in zip(sorted(size for _, size in sent), lengths):
+                if found > (bits := -(-length // 8)) + 8:
+                    needed = f"`positive` has {bits} byte{'s' * (bits > 1)}, with a bit for each gradient, and `scale`, a single number, has 4"
+                    return f"in step {number + 1} rank {rank} sends {found} bytes for {length} gradients; {needed}"
+    return None
+
+
+ONE_BIT = Criterion("signs, with error feedback", 3, lambda *all: only_its_message("the mean of the signs")(*all) or a_bit_for_each(*all), "owed = gradients + residual; residual = owed - what is sent.")
 TOP_K = Criterion("the largest, with error feedback", 3, lambda *all: only_its_message("the mean of what was sent")(*all) or as_many_as_count(*all), "The residual is `owed`, with 0 where a value was sent.")
 CHECKS = (
     Check(

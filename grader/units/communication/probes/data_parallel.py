@@ -159,8 +159,7 @@ def ready(rank, ranks, source, case):
         found = [places.get(tuple(map(id, bucket)), -1) for bucket, _, _ in in_flight]
         means = [mean.detach().double().flatten().numpy().copy() for _, mean, _ in in_flight]
         changed = any(work.changed for work in seen.works)
-        sent = [name for name, _ in wire.hand_over()]
-        steps.append({"buckets": found, "means": means, "events": events, "sent": sent, "changed": changed, "shared": shared})
+        steps.append({"buckets": found, "means": means, "events": events, "sent": wire.hand_over(), "changed": changed, "shared": shared})
         in_flight.clear()
     return {"steps": steps}
 
