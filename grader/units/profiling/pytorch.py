@@ -134,6 +134,9 @@ def every_image_once(seen, case, expected):
             return f"rank {rank} gets images that are not of the training set {often(strange, of_rank['batches'])}: shards are made of its images alone"
     if problem := mislabelled(seen):
         return problem
+    steps, longest = len(seen[0]["batches"]), -(-case["images"] // len(seen))
+    if steps != (right := -(-longest // case["batchsize"]) * case["epochs"]):
+        return f"each rank makes {steps} steps; with equal shards, in batches of args.batchsize = {case['batchsize']} images as before, there are {right}"
     for rank, of_rank in enumerate(seen):
         if not criteria.close(of_rank["parameters"], of_rank["right"], 1e-3):
             return f"at the end rank {rank} does not have the parameters that a training with its images gives: each step of the script updates them"
