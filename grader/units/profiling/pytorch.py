@@ -221,7 +221,7 @@ def _same_training(faster):
     return Criterion(SAME, 1, same_training, "Look at what the network gets, and in which order.", needs=faster)
 
 
-SAME = "the same training as before"
+SAME, LOSSES = "the same training as before", "the mean losses as before"
 DECODED, WORK, MEETINGS = "every image is decoded once", "equal work in every step", "the ranks don't wait for each other in every step"
 SLOW_LOADING = _fixed(
     "loader",
@@ -252,8 +252,8 @@ WAITING_EVERY_STEP = _fixed(
     Criterion(MEETINGS, 2, meets_once_an_epoch, "Which calls let all ranks meet? The profile counts them.", needs=SAME),
     Criterion(
         "no waiting for the device in every step", 1, fetches_once_an_epoch, "A loss may stay a tensor until the epoch is over; detach() frees its graph.",
-        needs=SAME,
+        needs=LOSSES,
     ),  # fmt: skip
-    Criterion("the mean losses as before", 1, same_losses, "`losses` is averaged over the steps and the ranks below.", needs=MEETINGS),
+    Criterion(LOSSES, 1, same_losses, "`losses` is averaged over the steps and the ranks below.", needs=MEETINGS),
     _same_training(MEETINGS),
 )
