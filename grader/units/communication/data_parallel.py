@@ -140,18 +140,20 @@ def every_gradient(seen, case, expected):
     calls, count = seen[0]["calls"], sum(case["buckets"])
     right = [number for number, size in enumerate(case["buckets"]) for _ in range(size)]
     for number, step in enumerate(calls):
-        times = [[one for one, _, _ in step].count(place) for place in range(count)]
+        times = [[one for one, *_ in step].count(place) for place in range(count)]
         if not any(times):
             return f"in backward pass {number + 1} nothing calls `ready`"
         place = next((place for place in range(count) if times[place] != 1), None)
         if place is not None:
             return f"in backward pass {number + 1} `ready` is called {times[place]} times for parameter {place}; once, each time"
-        if len({bucket for _, bucket, _ in step}) == 1 < len(case["buckets"]):
+        if len({bucket for _, bucket, *_ in step}) == 1 < len(case["buckets"]):
             return f"`ready` always gets the number {step[0][1]}: a lambda reads `number` when it is called, after the loop; partial(ready, number) keeps its value"
-        if any(bucket != right[place] for place, bucket, _ in step):
+        if any(bucket != right[place] for place, bucket, *_ in step):
             return "`ready` gets the number of another bucket than that of its parameter"
-        if not all(there for _, _, there in step):
+        if not all(there for _, _, there, _ in step):
             return "`ready` is called before parameter.grad is complete: use register_post_accumulate_grad_hook"
+        if late := [place for place, _, _, last in step if not last]:
+            return f"`ready` is called for parameter {late[0]} only when gradients after its own are complete, too: give each parameter a hook of its own that calls it at once"
     return None
 
 
@@ -204,7 +206,7 @@ CHECKS = (
     Check(
         "hook", PROBES + "hook", ({"ranks": 2, "buckets": [1, 2, 1]},),
         (Criterion("`ready` is called for each gradient", 2, criteria.on_each_rank(every_gradient), "The function that you register gets the parameter as its only argument."),),
-        observed=lambda case: {"calls": ([(int, int, bool)],) * 2},
+        observed=lambda case: {"calls": ([(int, int, bool, bool)],) * 2},
     ),
     Check(
         "wait", PROBES + "wait", ({"ranks": 2, "buckets": [2, 1, 1]},),

@@ -166,19 +166,23 @@ def ready(rank, ranks, source, case):
 
 @precision()
 def hook(rank, ranks, source, case):
-    """The calls of `ready` in two backward passes: (place of the parameter, number of the bucket, whether its gradient was complete)."""
+    """The calls of `ready` in two backward passes: (place of the parameter, number of the bucket, whether its gradient was complete, and whether
+    it was the last one so far that was)."""
     join(rank, ranks)
     model, calls = network(case["seed"]), []
     made = parts(list(model.parameters()), case["buckets"])
     parameters = [one for bucket in made for one in bucket]
     places = {id(one): place for place, one in enumerate(parameters)}
+    complete = []  # the parameters whose gradients are, in their order
+    for parameter in parameters:
+        parameter.register_post_accumulate_grad_hook(complete.append)
 
     def note(number, parameter):
         if not calls:
             raise Wrong("`ready` is called at once, before any backward pass: register a function that calls it, such as partial(ready, number)")
         if id(parameter) not in places:
             raise Wrong("`ready` gets something that is no parameter: its second argument is the parameter")
-        calls[-1].append((places[id(parameter)], number, None if parameter.grad is None else parameter.grad.clone()))
+        calls[-1].append((places[id(parameter)], number, None if parameter.grad is None else parameter.grad.clone(), bool(complete) and complete[-1] is parameter))
 
     Script(source, {"ready": ("", note)}, function="average_gradients").run(lambda names: None, made)
     for step in range(2):
@@ -187,7 +191,7 @@ def hook(rank, ranks, source, case):
         images, labels = batch(case["seed"], step, [3], 0)
         with causes():
             F.cross_entropy(model(images), labels).backward()
-        calls[-1] = [[place, number, seen is not None and torch.equal(seen, parameters[place].grad)] for place, number, seen in calls[-1]]
+        calls[-1] = [[place, number, seen is not None and torch.equal(seen, parameters[place].grad), last] for place, number, seen, last in calls[-1]]
     return {"calls": calls}
 
 
