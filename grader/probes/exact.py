@@ -4,5 +4,6 @@ import numpy
 
 
 def numbers(seed, rank, length):
-    """A rank's float32 array: whole numbers, whose sums are exact in any order."""
-    return numpy.random.RandomState((seed + 31 * rank) % 2**32).randint(-999, 1000, length).astype("float32")
+    """A rank's float32 array. Sums of a few are exact in any order; half precision, or a type of whole numbers, does not hold them."""
+    chance = numpy.random.RandomState((seed + 31 * rank) % 2**32)
+    return (chance.randint(-999, 1000, length) + chance.randint(-999, 1000, length) / 1024).astype("float32")

@@ -7,6 +7,7 @@ from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 from grader.probes.exact import numbers
 
+ROUNDED = 0.01  # what rounding to whole numbers or half precision changes, of the largest number, at most
 PROBE = "grader.units.communication.probes.all_reduce:all_reduce"
 
 
@@ -20,8 +21,22 @@ def _of_lengths(seen, case):
     return [(length, [of_rank["found"][place] for of_rank in seen]) for place, length in enumerate(case["lengths"])]
 
 
+def _as_naive(of_ranks, case):
+    """None, or a sentence if numbers are sent as in `naive` where another way is asked for."""
+    if case["function"] != "naive" and len(of_ranks) > 2 and [len(found["messages"]) for found in of_ranks] == _through_rank_0(case):
+        return f"all numbers go through rank 0, as in `naive`; in `{case['function']}` each rank sends as much as every other rank"
+    return None
+
+
+def _through_rank_0(case):
+    """How many messages each rank sends."""
+    return [case["ranks"] - 1] + [1] * (case["ranks"] - 1)
+
+
 def sum_on_every_rank(seen, case, expected):
     for length, of_ranks in _of_lengths(seen, case):
+        if problem := _as_naive(of_ranks, case):
+            return problem
         right = _sum(case, length)
         if used := next((found["collectives"][0] for found in of_ranks if found["collectives"]), None):
             return f"the collective {used!r} is called: build it from send and receive"
@@ -30,12 +45,16 @@ def sum_on_every_rank(seen, case, expected):
             where = f"a tensor of {length} number{'s' * (length > 1)}: {criteria.ranks(wrong)} "
             own = all(criteria.close(of_ranks[rank]["tensor"], numbers(case["seed"], rank, length)) for rank in wrong)
             has = "has" if len(wrong) == 1 else "have"
+            if all(criteria.close(of_ranks[rank]["tensor"], right, ROUNDED) for rank in wrong):
+                return where + f"{has} the sum, rounded: the numbers must keep the type of `tensor`"
             return where + (f"still {has} only what was there before" if own else f"{has} something else than the sum")
     return None
 
 
 def sum_of_one_chunk(seen, case, expected):
     for length, of_ranks in _of_lengths(seen, case):
+        if problem := _as_naive(of_ranks, case):
+            return problem
         if used := next((found["collectives"][0] for found in of_ranks if found["collectives"]), None):
             return f"the collective {used!r} is called: build it from send and receive"
         right = numpy.array_split(_sum(case, length), case["ranks"])
@@ -119,7 +138,7 @@ def log_rounds(seen, case, expected):
 def through_rank_0(seen, case, expected):
     for length, of_ranks in _of_lengths(seen, case):
         counts = [len(found["messages"]) for found in of_ranks]
-        if counts != [case["ranks"] - 1] + [1] * (case["ranks"] - 1):
+        if counts != _through_rank_0(case):
             return f"the ranks send {counts} messages; rank 0 sends the sum to each of the others, and they send their numbers to rank 0"
         if problem := _too_long(of_ranks, length):
             return problem
