@@ -41,6 +41,8 @@ def random_if_asked(seen, case, expected):
         return f"workers 0 and {other} get the images in different orders: next_minibatch gives each its part of the same order, so all need the same seed"
     if case["randomize"] and in_order:
         return "the images come in the order of the map file, but randomize is True"
+    if case["randomize"] and sweeps[0] in sweeps[1:]:
+        return "the images come in the same order in each epoch, but randomize is True"
     if not case["randomize"] and not in_order:
         return "the images come in a random order, but randomize is False"
     return None
@@ -81,6 +83,12 @@ def _each_once(of_ranks, samples, sweeps):
     return None
 
 
+def _whole(case):
+    """How many images the minibatches have: a minibatch ends with its epoch."""
+    whole, rest = divmod(case["samples"], case["minibatch"])
+    return (whole * [case["minibatch"]] + [rest] * (rest > 0)) * (case["max_samples"] // case["samples"])
+
+
 def whole_minibatches(seen, case, expected):
     found = [sum(map(len, of_step)) for of_step in zip(*(of_rank["steps"] for of_rank in seen))]
     if not found:
@@ -90,6 +98,8 @@ def whole_minibatches(seen, case, expected):
         return f"the workers make {sorted(steps)} steps: all must make the same number"
     if max(found) != case["minibatch"]:
         return f"a minibatch of all workers has {max(found)} images; minibatch_size, {case['minibatch']}, is that of all workers together"
+    if found != (right := _whole(case)):
+        return f"the minibatches of all workers have {criteria.some(found, 8)} images; by minibatch_size there are {criteria.some(right, 8)}"
     return None
 
 
@@ -112,8 +122,9 @@ def trained_with_all(seen, case, expected):
     if largest != right:
         each = " (mb_size counts those of all workers together)" if len(seen) > 1 and largest == case["batchsize"] else ""
         return f"a minibatch has {largest} images; {len(seen)} workers with args.batchsize = {case['batchsize']} have {right}{each}"
-    if not criteria.close(first[0]["parameters"], expected["two"]):
-        return "at the end, parameters are not those of one process that takes the minibatches whole"
+    for rank, run in enumerate(first):
+        if not criteria.close(run["parameters"], expected["two"]):
+            return f"at the end, parameters of rank {rank} are not those of one process that takes the minibatches whole"
     return None
 
 
@@ -131,7 +142,7 @@ def saved_and_restored(seen, case, expected):
         return "with args.restore the training begins anew: the CheckpointConfig must restore"
     if steps[2] < steps[0]:
         return "without args.restore the training goes on from the checkpoint: it should begin anew"
-    if not criteria.close(runs[1]["parameters"], expected["three"]):
+    if not all(criteria.close(of_rank["runs"][1]["parameters"], expected["three"]) for of_rank in seen):
         return "two epochs, and another one after a restart, do not give the parameters of three epochs in one run"
     return None
 
@@ -142,6 +153,8 @@ def tested_at_the_end(seen, case, expected):
         return "nothing is tested: test_config takes a TestConfig of test_source"
     if tested != list(range(case["samples"])):
         return f"{len(tested)} images are tested, {len(set(tested))} of them different; test_source has {case['samples']}"
+    if any(run["before the test"] < len(run["steps"]) for run in (of_rank["runs"][0] for of_rank in seen) if run["tested"]):
+        return "the test comes before the training is over; it should show what the trained network can do"
     return None
 
 
@@ -156,7 +169,7 @@ SOURCE = {"ranks": 1, "samples": 20, "minibatch": 6}
 LABELS, ALL = "images with their labels", "the images of all workers, once an epoch"
 LEARNER = {"ranks": 2, "samples": 24, "minibatch": 8, "max_samples": 56, "lr": 0.1}
 TRAINED = "the minibatches of all workers"
-_RUN = {"steps": [[int]], "saved": [int], "tested": [int], "lines": int, "parameters": Array((None,))}
+_RUN = {"steps": [[int]], "saved": [int], "tested": [int], "before the test": int, "lines": int, "parameters": Array((None,))}
 CHECKS = (
     Check(
         "source", f"{PROBES}:source",

@@ -147,14 +147,14 @@ def _noting(steps, model, case):
 def session(rank, ranks, source, case):
     """What three runs of the student's session do: of two epochs; of three, with args.restore; of two again, without.
 
-    {"steps": their steps with [image] each, "parameters", "saved": samples seen at each checkpoint, "lines": of progress, "tested": images}
+    {"steps": their steps with [image] each, "parameters", "saved": samples seen at each checkpoint, "lines": of progress, "tested": images, "before the test": how many steps}
     """
     runs = []
     with together(rank, ranks, case, "test") as folder:
         out = Path(f"out{next(sessions)}")  # without the checkpoint of an earlier case
         out.mkdir(exist_ok=True)
         for sweeps, restore in ((2, False), (3, True), (2, False)):
-            steps, saved, tested = [], [], []
+            steps, saved, tested, begun = [], [], [], []  # begun: the number of steps before each minibatch of the test
             trainer = _noting(steps, network(case["seed"] % 1000, PixelNet), case)
             original = trainer.save_checkpoint
 
@@ -163,7 +163,13 @@ def session(rank, ranks, source, case):
                 original(filename, external_state)
 
             trainer.save_checkpoint = save
-            trainer.test_minibatch = lambda arguments: tested.extend(int(image[0, 0, 0]) for image in arguments["features"]) or 0.5
+
+            def test(arguments):
+                tested.extend(int(image[0, 0, 0]) for image in arguments["features"])
+                begun.append(len(steps))
+                return 0.5
+
+            trainer.test_minibatch = test
             train, test = stream(folder / "train.txt", sweeps * case["samples"]), stream(folder / "test.txt", case["samples"], False)
             given = {
                 "trainer": trainer, "source": train, "test_source": test, "checkpoint": out / "model.ckpt",
@@ -172,6 +178,6 @@ def session(rank, ranks, source, case):
             }  # fmt: skip
             Student(source).run(**given)
             [printer] = trainer.progress_writers
-            runs.append({"steps": steps, "saved": saved, "tested": tested, "lines": len(printer.log), "parameters": flat(trainer.model.parameters())})
+            runs.append({"steps": steps, "saved": saved, "tested": tested, "before the test": min(begun, default=len(steps)), "lines": len(printer.log), "parameters": flat(trainer.model.parameters())})
         torch.distributed.barrier()
     return {"runs": runs}
