@@ -50,9 +50,9 @@ def _share(one, other):
 
 
 def rows(case, rank, step=0):
-    """A rank's numbers (ranks, case["length"]), with more digits than half precision has."""
+    """A rank's numbers (ranks, case["length"]), whose sums are exact, and which half precision does not hold."""
     ranks = case["ranks"]
-    return torch.from_numpy(numbers(case["seed"] + 977 * step, rank, ranks * case["length"])).view(ranks, -1) / 7
+    return torch.from_numpy(numbers(case["seed"] + 977 * step, rank, ranks * case["length"])).view(ranks, -1)
 
 
 class _Step:
