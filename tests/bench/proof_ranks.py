@@ -125,7 +125,7 @@ def in_torchrun(place, run, options, out):
     printed = (out / "printed").read_text()
     computed = [trained(seen, printed)] if run.script == "from_scratch.py" else [one for one in updates if one]
     lines = [_rounded(line) for line in printed.splitlines() if "mean losses" in line]
-    messages = [dict(collections.Counter(value for what, value in noted if what in ("wait", "operation", "work", "type"))) for noted in of_ranks]
+    messages = [dict(collections.Counter(value for what, value in noted if what in ("wait", "operation", "work", "type", "bytes"))) for noted in of_ranks]
     messages += [begun(noted) for noted in of_ranks]
     total = [[[sum(numbers) for numbers in zip(*of_step)] for of_step in zip(*updates)]]
     return {"failure": seen["failure"], "result": computed + lines, "total": total + lines, "messages": messages}

@@ -208,11 +208,18 @@ def watch_torch():
         before(dist, name, lambda *arguments, name=name, **named: note("wait", name))
     for name in ("send", "recv"):
         before(dist.ProcessGroup, name, lambda *arguments, name=name, **named: note("wait", name))
+    for name, place in (("allreduce", 0), ("allgather", 1), ("_allgather_base", 1)):
+        before(dist.ProcessGroup, name, lambda group, *arguments, place=place: note("bytes", f"messages of {bytes_in(arguments[place])} bytes"))
     before(dist.Store, "add", lambda *arguments: note("wait", "the store"))
     register = torch.Tensor.register_post_accumulate_grad_hook
     torch.Tensor.register_post_accumulate_grad_hook = lambda tensor, hook: register(tensor, lambda ready: (note("gradient", "complete"), hook(ready))[1])
     before(dist, "all_reduce", lambda tensor, *arguments, **named: note("operation", f"all-reduce of {'one' if tensor.numel() == 1 else 'many'}"))
     before(dist, "all_reduce", lambda tensor, *arguments, **named: note("type", str(tensor.dtype)))
+
+
+def bytes_in(tensors):
+    """The bytes of a tensor, or of those in a list."""
+    return sum(map(bytes_in, tensors)) if isinstance(tensors, list) else tensors.nbytes
 
 
 def watch_loading():
