@@ -349,6 +349,7 @@ def deals(gap, notes):
     found["test images of a rank"] = sorted(len({*sum(values(noted, "test"), [])}) for _, noted in ranks(notes))
     found["steps that have not `totals` images"] = sum(wrong_totals(notes))
     if gap == "shards":
+        found["pixels of a row"] = sorted({size for _, noted in ranks(notes) for size in values(noted, "pixels")})
         found["steps of the optimizer"] = sorted(values(noted, "operation").count("step") for _, noted in ranks(notes))
         found["images with a loss"] = sorted(sum(map(len, values(noted, "labels"))) for _, noted in ranks(notes))
     if gap == "iterators":

@@ -79,6 +79,7 @@ def forward(network, images, training):
     model, begun = weakref.ref(network), begun or (time.perf_counter() if training else None)
     numbers = numpy.rint(numpy.asarray(images[:, 0, 0, 0], "float64") * SCALE).astype(int) - 1
     note("train" if training else "test", [int(number) % (SCALE // 2) for number in numbers])
+    note("pixels", images.shape[-1])
 
 
 def parameters():
