@@ -7,8 +7,7 @@ from grader.box.rank import Wrong
 from grader.probes.chainer import Place, dataset, flat, pictures, samples, seed_of
 from grader.probes.marks import read_again
 from grader.probes.script import Enough
-
-TRAINED = 0.5  # what a weight is multiplied by before the evaluation, as if there had been a training
+from grader.units.multi_node.probes.pytorch import TRAINED, called_once_an_epoch
 
 
 def scatter(rank, ranks, source, case):
@@ -54,9 +53,7 @@ def evaluator(rank, ranks, source, case):
     def see(names):
         if not callable(names.evaluator):
             raise Wrong(f"`evaluator` is a {type(names.evaluator).__name__}, which is no evaluator")
-        trigger = chainer.training.get_trigger(getattr(names.evaluator, "trigger", (1, "iteration")))  # as Trainer.extend takes it
-        if isinstance(trigger, IntervalTrigger) and (trigger.period, trigger.unit) != (1, "epoch"):
-            raise Wrong(f"`evaluator` is called every {trigger.period:g} {trigger.unit}(s): the table needs it after each epoch, its trigger is (1, 'epoch')")
+        called_once_an_epoch(names.evaluator, chainer.training.get_trigger, IntervalTrigger)
         if any(extension.extension is names.evaluator for extension in names.trainer._extensions.values()):
             raise Wrong("`evaluator` extends the trainer already, and would be called twice: add_reports, in the next line of the script, does that")
         names.model.predictor[0].W.array *= TRAINED

@@ -1,4 +1,4 @@
-"""The probe of the gap that only this unit's PyTorch script has."""
+"""The probe of the gap that only this unit's PyTorch script has, and what Chainer's evaluators must have in common with it."""
 
 import torch
 from pytorch_pfn_extras.training.trigger import IntervalTrigger, get_trigger
@@ -19,9 +19,7 @@ def evaluator(rank, ranks, source, case):
     def see(names):
         with torch.no_grad():
             names.model[-1].weight *= TRAINED
-        trigger = get_trigger(getattr(names.evaluator, "trigger", (1, "iteration")))  # as the manager's extend takes it
-        if isinstance(trigger, IntervalTrigger) and (trigger.period, trigger.unit) != (1, "epoch"):
-            raise Wrong(f"`evaluator` is called every {trigger.period:g} {trigger.unit}(s): the table needs it after each epoch, its trigger is (1, 'epoch')")
+        called_once_an_epoch(names.evaluator, get_trigger, IntervalTrigger)
         parts, passes = {"parameters": names.model.parameters, "running statistics of batch normalisation": names.model.buffers}, []
         start = {what: flat(part()) for what, part in parts.items()}
         for epoch in range(2):
@@ -40,6 +38,13 @@ def evaluator(rank, ranks, source, case):
     place = Place(rank, ranks, source, case, train_set, test_set, case["lengths"], kind=NormalizingNetwork, scatter=sharing)
     place.run(see)
     return found
+
+
+def called_once_an_epoch(evaluator, get_trigger, interval):
+    """Raises Wrong if `evaluator` has another interval, as `extend` takes it. get_trigger, interval: those of its track, a function and a class."""
+    trigger = get_trigger(getattr(evaluator, "trigger", (1, "iteration")))
+    if isinstance(trigger, interval) and (trigger.period, trigger.unit) != (1, "epoch"):
+        raise Wrong(f"`evaluator` is called every {trigger.period:g} {trigger.unit}(s): the table needs it after each epoch, its trigger is (1, 'epoch')")
 
 
 def training_set(ranks):
