@@ -108,7 +108,7 @@ OF_GAP = {
 
 
 def bytes_sent(chance):
-    return {"algorithm": chance.choice(("naive", "ring", "doubling")), "n": chance.randint(1, 10**8), "ranks": 2 ** chance.randint(1, 10)}
+    return {"algorithm": chance.choice(("naive", "ring", "doubling")), "n": chance.randint(1, 10 ** chance.randint(1, 8)), "ranks": 2 ** chance.randint(1, 10)}
 
 
 def alpha_beta(chance):
@@ -123,7 +123,7 @@ def ring_wins_from(chance):
 
 
 def hook_bytes(chance):
-    return {"method": chance.choice(("plain", "float16", "1-bit", "top-1-percent")), "parameters": 800 * chance.randint(1, 10**6)}
+    return {"method": chance.choice(("plain", "float16", "1-bit", "top-1-percent")), "parameters": 800 * chance.randint(1, 10 ** chance.randint(1, 6))}
 
 
 def block_bytes(chance):

@@ -11,10 +11,11 @@ def _parts(chance):
 
 
 def _times(chance):
-    """Cases in which Python is the limit, and others in which it is not."""
+    """Cases in which Python is the limit, also where it takes longer than the kernels, and others in which it is not."""
     threads, python = chance.randint(3, 9), chance.uniform(0.5, 3)
     limit = (threads - 1) * python  # as many seconds in kernels hide the Python of the other threads
-    return {"python": python, "kernels": limit * chance.turn([chance.uniform(0.1, 0.8), chance.uniform(1.2, 4)]), "threads": threads}
+    kernels = chance.turn([limit * chance.uniform(0.5, 0.8), limit * chance.uniform(1.2, 4), python * chance.uniform(0.2, 0.8)])
+    return {"python": python, "kernels": kernels, "threads": threads}
 
 
 def _speedup(python, kernels, threads):

@@ -16,10 +16,10 @@ def _shape(chance):
 
 
 def _largest(chance):
-    """In every second call, the batch takes all that there is. Its size is odd, since `round` takes 4.5 for 4, but 3.5 for 4, too."""
+    """In every second call, the batch takes all that there is; in the others, more than half of an image is left. Its size is odd, since `round` takes 4.5 for 4, but 3.5 for 4, too."""
     of_an_image = chance.randint(10**5, 10**6)
     network = int(of_an_image * (chance.randint(2, 20) + chance.uniform(0.6, 0.9)))  # each rounded to images, limit and network don't give the answer
-    left = chance.turn([of_an_image // 2, 0])
+    left = chance.turn([of_an_image // 2 + 1, 0])
     return {"limit": network + (2 * chance.randint(1, 30) + 1) * of_an_image + left, "network": network, "of_an_image": of_an_image}
 
 

@@ -30,7 +30,7 @@ def _stages(chance):
 
 ANSWERS = {
     "bubble": Function(
-        lambda chance: {"stages": chance.randint(2, 16), "micro_batches": chance.randint(2, 64)},
+        lambda chance: {"stages": chance.randint(4, 16), "micro_batches": chance.turn([chance.randint(2, 3), chance.randint(17, 64)])},
         lambda stages, micro_batches: (stages - 1) / (micro_batches + stages - 1),
         {
             "that is the bubble as a share of the time in which a stage works; the whole time has the bubble in it, too": lambda stages, micro_batches: (

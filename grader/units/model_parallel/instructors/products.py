@@ -16,6 +16,13 @@ def _but(**wrong):
     return lambda blocks, images, tokens, width, ranks: _tokens(blocks, images, tokens, width, ranks, **wrong)
 
 
+def _split(chance):
+    """The ranks do not divide the numbers that they add up, which are so many that a rounded answer passes, and rounded messages do not."""
+    images, tokens, width = chance.randint(16, 32), chance.randint(12, 70), 8 * chance.randint(12, 40)
+    ranks = chance.choice([ranks for ranks in (3, 5, 6, 7, 9, 11) if images * tokens * width % ranks] or [13])
+    return {"blocks": chance.randint(1, 12), "images": images, "tokens": tokens, "width": width, "ranks": ranks}
+
+
 def _equal(blocks, tokens, width, parameters, part=2, all_reduces=4):
     return 4 * parameters / part / (all_reduces * blocks * 4 * tokens * width)
 
@@ -29,10 +36,7 @@ def _step(chance):
 
 ANSWERS = {
     "products_bytes": Function(
-        lambda chance: {
-            "blocks": chance.randint(1, 12), "images": chance.randint(5, 64), "tokens": chance.randint(3, 70),
-            "width": 8 * chance.randint(2, 40), "ranks": chance.randint(3, 9),
-        },
+        _split,
         _tokens,
         {
             "that is half of it: a block has 4 all-reduces (attention and MLP, forward and backward), and a ring sends 2 (N - 1) / N of each": _but(all_reduces=2),
@@ -45,7 +49,7 @@ ANSWERS = {
         },
     ),
     "images_bytes": Function(
-        lambda chance: {"parameters": 1000 * chance.randint(10, 9999), "model_ranks": chance.randint(2, 5), "image_ranks": chance.randint(6, 9)},
+        lambda chance: {"parameters": 3000 * chance.randint(400, 3333), "model_ranks": chance.randint(2, 5), "image_ranks": chance.randint(6, 9)},
         lambda parameters, model_ranks, image_ranks: _ring(image_ranks) * 4 * parameters / model_ranks,
         {
             "a rank has a part of the model, and sends the gradients of this part only": lambda parameters, model_ranks, image_ranks: _ring(image_ranks) * 4 * parameters,

@@ -22,20 +22,20 @@ def _arrivals(chance):
 
 
 def _epochs(chance):
-    """A training in which the last update of an epoch has all images, all but one, a single one of more than a thousand, the only ones, no
+    """A training in which the last update of an epoch has all images, all but one, a single one of more than ten thousand, the only ones, no
     whole batch for one worker, or half of the images: then batches are whole, and all workers have as many. The number of full updates is odd,
     since `round` takes 2.5 for 2, but 3.5 for 4."""
-    batchsize, workers = chance.turn([16, 512, 16, 32, 16, 32]), chance.turn([*[chance.randint(3, 9)] * 5, chance.choice([4, 6, 8])])
+    batchsize, workers = chance.turn([16, 4096, 16, 32, 16, 32]), chance.turn([*[chance.randint(3, 9)] * 5, chance.choice([4, 6, 8])])
     total = batchsize * workers
     whole, rest = chance.turn([(1, 0), (1, 1), (1, total - 1), (0, batchsize - 1), (1, total - batchsize - 1), (1, total // 2)])
     return {"images": total * (2 * chance.randint(1, 9) + 1) * whole + rest, "batchsize": batchsize, "workers": workers, "epochs": chance.randint(3, 6)}
 
 
 def _rate_of(chance):
-    """The first update, one in the warm-up, its end, or one after it."""
+    """The first update, one in the warm-up, its end, or one after it. `warmup` does not divide what the rate rises by."""
     warmup = chance.randint(4, 16)
-    update = chance.turn([chance.randint(1, warmup - 2), warmup + chance.randint(1, 9), 0, warmup - 1, warmup, 3 * warmup])
-    return {"update": update, "base": chance.uniform(0.001, 0.1), "workers": chance.randint(3, 16), "warmup": warmup}
+    update = chance.turn([chance.randint(1, warmup - 2), warmup + chance.randint(1, 9), 0, warmup - 1, warmup, 3 * warmup + 1])
+    return {"update": update, "base": chance.uniform(0.001, 0.1), "workers": chance.choice([workers for workers in range(3, 17) if (workers - 1) % warmup]), "warmup": warmup}
 
 
 def _efficiency(single, several, workers):

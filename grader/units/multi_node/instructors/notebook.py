@@ -13,12 +13,14 @@ def _rank(chance):
 
 def _parts(chance, ranks):
     """How many images each rank has, and how many of them are correct: none of a rank's in one call. In another one, two ranks have equally many
-    images; in a third, equally many of them are correct."""
+    images; in a third, equally many of them are correct; in a fourth, both."""
     images = [chance.randint(10, 49), *(chance.randint(50, 99) for _ in range(ranks - 1))]
     correct = [chance.randint(1, 9), *(chance.randint(10, of_rank - 1) for of_rank in images[1:])]
-    special = chance.turn([None, "nothing right", None, None, "as many images", "as many correct"])
+    special = chance.turn([None, "nothing right", None, "alike", "as many images", "as many correct"])
     if special == "nothing right":
         correct[0] = 0
+    elif special == "alike":
+        correct[-1], images[-1] = correct[-2], images[-2]
     elif special == "as many images":
         images[0] = images[1]
     elif special == "as many correct":
@@ -147,7 +149,7 @@ ANSWERS = {
     ),
     "allreduce_seconds": Function(
         lambda chance: {
-            "parameters": chance.randint(10_000, 90_000_000),
+            "parameters": 2 * chance.randint(5000, chance.turn([45_000, 45_000_000])) + 1,  # in half of the calls so few that rounding a part is seen
             "workers": chance.turn([2, 4, 3, 16, 8, chance.randint(5, 9)]),
             "megabits": chance.turn([20, 100, 1000, 10_000]),
         },

@@ -8,25 +8,36 @@ from grader.instructors.notebook_answers import Choice, Function
 
 
 def _waits(chance):
-    """How long each of some ranks waits for each other rank. The rank with the longest single wait is not the rank that waits most in all.
-    The rank that waits most, and the one it waits for, have low numbers in some calls and high ones in others, and come first in one
-    call and last in another. In half of the calls the latter waits longest itself, and a third rank waits as long for each other rank: its
-    shortest wait and, with more than three ranks, its median are the longest. In the other half, the latter waits for the former, too. With more
-    than three ranks, the one for which all wait most is not the one that waits least."""
+    """How long each of some ranks waits for each other rank. The rank that waits most, and the one it waits for, have low numbers in some calls and
+    high ones in others, and come first in one call and last in another. Another rank (`longest`) has the longest single wait.
+
+    In half of the calls, a third rank waits as long for each other rank: its shortest wait, its median and the product of its waits are the longest,
+    and with more than three ranks it has most of the long waits, and waits longer than the other one in most pairs of ranks. In the other half, ranks
+    wait for the one that waits most, too: with four, `longest` has the largest sum of two waits, and the largest net wait. With more than three
+    ranks, the one for which all wait most is not the one that waits least."""
     ranks = list(range(chance.turn([4, 3, 5])))
     chance.shuffle(ranks)
-    most = chance.turn([0, ranks[-1], max(ranks), ranks[0], max(ranks), 2])
+    most = chance.turn([0, ranks[-1], 1, ranks[0], max(ranks), 2])
     others = sorted(set(ranks) - {most})
     target = others[chance.turn([1, 0, -1])]
-    even = chance.turn([True, False])
+    even, few = chance.turn([True, False]), len(ranks) == 3
+    if even and not few:  # first, or last, so that who leaves out an end is seen
+        ranks.sort(key=lambda rank: rank == target, reverse=chance.call == 0)
     longest = target if even else chance.choice([rank for rank in others if rank != target])
-    third = chance.choice([rank for rank in others if rank != longest])
-    of_third, of_most = ((0.01, 0.0102), (0.009, 0.0092)) if even else ((0.003, 0.004), (0.01, 0.014))
+    third, *fourth = [rank for rank in others if rank not in (longest, target)] or [target]
+    of_third, of_most, of_target = (0.003, 0.004), (0.01, 0.012), (0.0145, 0.015)
+    if even:
+        of_third, of_most = (0.01, 0.0102), (0.009, 0.0092)
+    if even and not few:
+        of_third, of_most, of_target = (0.0092, 0.0094), (0.009, 0.0091), (0.0195, 0.0196)
     waits = {rank: {other: chance.uniform(*(of_third if rank == third else (0, 0.001))) for other in ranks if other != rank} for rank in ranks}
-    waits[most] = {other: chance.uniform(*of_most) for other in waits[most]} | {target: chance.uniform(0.0145, 0.015)}
+    waits[most] |= {other: chance.uniform(*of_most) for other in others if not (even and other in fourth[:1])} | {target: chance.uniform(*of_target)}
     waits[longest][third] = 0.02
+    if even and fourth:
+        waits[fourth[0]][most] = 0.0095
     if not even:
-        waits[target][most] = 0.007
+        waits[target][most] = 0.007 if few else 0.0135
+        waits[longest] |= {} if few else {most: 0.0105}
     return {"waits": waits}
 
 

@@ -21,8 +21,9 @@ def _gustafson(serial, workers):
 
 
 def _steps(chance):
-    """Steps in no order, so that who does not sort them is seen; in the last call, as many steps and workers as the notebook has."""
-    number, workers = (59, 64) if chance.call == CALLS - 1 else (chance.randint(4, 6), chance.randint(2, 9))
+    """Steps in no order, so that who does not sort them is seen; in half of the calls, so few workers that the shortest step counts; in the last call,
+    as many steps and workers as the notebook has."""
+    number, workers = (59, 64) if chance.call == CALLS - 1 else (chance.randint(4, 6), chance.turn([3, chance.randint(2, 9)]))
     steps = [chance.uniform(0.05, 0.2) for _ in range(number)]
     return {"steps": [max(steps), *steps], "workers": workers}
 
@@ -33,10 +34,9 @@ def _slowest(steps, workers, of_order=sorted):
 
 
 def _message(chance):
-    """Numbers of ranks that are no powers of two, so that rounding is seen; in one call, one that is, with an odd logarithm, since `round`
-    takes 2.5 for 2, but 3.5 for 4; and a single rank, which sends nothing."""
-    few, many = [5, 6, 7, 11, 13], [21, 27, 45, 60]
-    ranks = chance.choice(chance.turn([few, many, [8, 32, 128], few, many, [1]]))
+    """Numbers of ranks that are no powers of two, so that rounding is seen, nor near the next one in two calls; in one call, one that is, with an odd
+    logarithm, since `round` takes 2.5 for 2, but 3.5 for 4; and a single rank, which sends nothing."""
+    ranks = chance.choice(chance.turn([[5, 9, 11, 21], [6, 7, 13, 27, 60], [8, 32, 128], [10, 17, 19, 45], [257, 513, 1025], [1]]))
     return {"size": chance.uniform(1e5, 1e8), "ranks": ranks, "alpha": chance.uniform(1e-3, 1e-1), "beta": chance.uniform(1e7, 1e9)}
 
 
