@@ -90,27 +90,27 @@ class Group:
         dist.broadcast_object_list(box, self._ranks[root], self._group)
         return box[0]
 
-    def allgather(self, obj, called="allgather"):
+    def allgather(self, sendobj, called="allgather"):
         """called: the method that the ranks should all have called. Raises Wrong if another rank has called another one."""
         everybodys = [None] * self.size
-        dist.all_gather_object(everybodys, (called, obj), self._group)
+        dist.all_gather_object(everybodys, (called, sendobj), self._group)
         for rank, (other, _) in enumerate(everybodys):
             if other != called:
                 raise Wrong(f"it meets the other ranks in `{called}`, and rank {rank} comes there in `{other}`: all must do the same, in the same order")
         return [obj for _, obj in everybodys]
 
-    def gather(self, obj, root=0):
-        everybodys = self.allgather(obj, f"gather(root={root})")
+    def gather(self, sendobj, root=0):
+        everybodys = self.allgather(sendobj, f"gather(root={root})")
         return everybodys if self.rank == root else None
 
-    def scatter(self, objs, root=0):
-        return self.bcast(objs, root)[self.rank]
+    def scatter(self, sendobj, root=0):
+        return self.bcast(sendobj, root)[self.rank]
 
-    def allreduce(self, obj, op=operator.add):  # an operation of MPI can be called, too
-        return functools.reduce(op, self.allgather(obj, "allreduce"))
+    def allreduce(self, sendobj, op=operator.add):  # an operation of MPI can be called, too
+        return functools.reduce(op, self.allgather(sendobj, "allreduce"))
 
-    def reduce(self, obj, op=operator.add, root=0):
-        everybodys = self.allgather(obj, f"reduce(root={root})")
+    def reduce(self, sendobj, op=operator.add, root=0):
+        everybodys = self.allgather(sendobj, f"reduce(root={root})")
         return functools.reduce(op, everybodys) if self.rank == root else None
 
     def Get_rank(self):
@@ -143,6 +143,8 @@ class Group:
 
     def Dup(self):
         return self
+
+    Clone = Dup
 
     def __getattr__(self, name):
         if name in (*dir(communicators.CpuCommunicator), "mpi_comm"):

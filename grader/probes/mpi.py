@@ -9,7 +9,7 @@ import numpy
 import torch.distributed as dist
 
 from grader.box.rank import Wrong
-from grader.probes.communicator import MPI, Group, play_mpi
+from grader.probes.communicator import MPI, Group, NotThere, play_mpi
 
 
 class World(Group):
@@ -22,7 +22,7 @@ class World(Group):
         super().__init__(rank, ranks)
         self._store = dist.PrefixStore(f"world {next(World.numbers)}", dist.distributed_c10d._get_default_store())
         play_mpi(self)
-        MPI.Request = Request
+        MPI.Request, MPI.Op = Request, Operation
         self._come, self._fetched = [], 0  # (source, tag, object) of the messages that nobody has asked for yet; how many were fetched
 
     def send(self, obj, dest, tag=0):
@@ -105,12 +105,16 @@ class World(Group):
         _fill(buf, self.bcast(_array(buf), root))
 
     def Allgather(self, sendbuf, recvbuf):
-        _fill(recvbuf, self.allgather(_array(sendbuf), "Allgather"))
+        _fill(recvbuf, self.allgather(self._part(sendbuf, recvbuf), "Allgather"))
 
     def Gather(self, sendbuf, recvbuf, root=0):
-        parts = self.gather(_array(sendbuf), root)
+        parts = self.gather(self._part(sendbuf, recvbuf), root)
         if self.rank == root:
             _fill(recvbuf, parts)
+
+    def _part(self, sendbuf, recvbuf):
+        """What this rank gives to a table of all ranks' numbers: with MPI.IN_PLACE, what stands at its place there."""
+        return numpy.split(_array(recvbuf).ravel(), self.size)[self.rank] if sendbuf is MPI.IN_PLACE else _array(sendbuf).ravel()
 
     def Allreduce(self, sendbuf, recvbuf, op=MPI.SUM):
         _fill(recvbuf, self._sum(sendbuf, recvbuf, op, "Allreduce"))
@@ -131,6 +135,8 @@ class World(Group):
             _fill(recvbuf, total)
 
     def _sum(self, sendbuf, recvbuf, op, called):
+        if isinstance(op, Operation):
+            raise Wrong("an operation of your own is known here, where ranks have no MPI, for allreduce, reduce and scan alone")
         if op != MPI.SUM:
             raise Wrong("an accuracy of all ranks needs sums over the ranks, MPI.SUM")
         sent = _array(recvbuf if sendbuf is MPI.IN_PLACE else sendbuf)
@@ -139,8 +145,8 @@ class World(Group):
         everybodys = self.allgather(sent, called)
         return sum(everybodys[1:], everybodys[0])
 
-    def alltoall(self, objs):
-        return [parts[self.rank] for parts in self.allgather(objs, "alltoall")]
+    def alltoall(self, sendobj):
+        return [parts[self.rank] for parts in self.allgather(sendobj, "alltoall")]
 
     def __getattr__(self, name):
         if name.startswith("I") and hasattr(World, name[1:].capitalize()):  # Iallreduce and its like
@@ -152,6 +158,10 @@ class World(Group):
 def _array(buffer):
     """A buffer as mpi4py takes it, such as an array or [array, MPI.DOUBLE], as an array of NumPy that shares its memory. Raises Wrong."""
     array, *said = buffer if isinstance(buffer, (list, tuple)) else (buffer,)
+    try:
+        memoryview(array)
+    except TypeError:
+        raise Wrong(f"a method of `comm` with a capital letter gets {buffer!r:.40} in place of an array: it takes NumPy's; those with small letters take numbers") from None
     array = numpy.asarray(array)
     for kind in (one.typechar for one in said if isinstance(one, MPI.Datatype)):
         if numpy.dtype(kind) != array.dtype:
@@ -167,7 +177,29 @@ def _fill(buffer, numbers):
     array.flat[: numbers.size] = numbers.ravel()
 
 
-class Request:
+class Operation:
+    """In place of MPI.Op, for a function of a student's own. Of two objects mpi4py calls it with a third argument, as for two buffers."""
+
+    def __init__(self, function, commute=False):
+        self._function = function
+
+    @classmethod
+    def Create(cls, function, commute=False):
+        return cls(function)
+
+    def __call__(self, one, other):
+        return self._function(one, other, None)
+
+    def Free(self):
+        pass
+
+
+class Known(type):
+    def __getattr__(cls, name):
+        raise NotThere(f"`MPI.Request.{name}` is not known here, where ranks have no MPI: use wait, or waitall")
+
+
+class Request(metaclass=Known):
     """What isend, irecv and Iallreduce return."""
 
     def __init__(self, finish):

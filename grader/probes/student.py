@@ -66,10 +66,11 @@ class Student:
     The gap can use the file's imports and functions; what the file would do when run as a script is left out. The gap of a notebook can also
     use the values of the cells before it, but not those that a cell measures. arguments: the names that the gap gets when it is run;
     before: of measured values that cells before the gap give, {name: a function that makes one}; without: the name of a package that can't be
-    imported, since it has the answer, but for its modules named in `but`.
+    imported, since it has the answer, but for its modules named in `but`; instead: {name: the value that it has wherever the file assigns another
+    one}, which the default of a parameter may be, too.
     """
 
-    def __init__(self, source, arguments=(), before=None, without=None, but=()):
+    def __init__(self, source, arguments=(), before=None, without=None, but=(), instead=None):
         self.file = STUDENT + source["file"]
         self.module = ModuleType("student")
         if without:
@@ -90,6 +91,7 @@ class Student:
                 self.refused |= dict.fromkeys(names_given(statement), wrong)
             except Exception as error:  # the gap may not need it
                 print(f"line {statement.lineno} of {source['file']} fails: {type(error).__name__}: {error}")
+            vars(self.module).update((name, value) for name, value in (instead or {}).items() if name in vars(self.module))
 
     @functools.cached_property
     def last(self):

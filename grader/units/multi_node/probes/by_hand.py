@@ -111,9 +111,7 @@ def from_scratch(rank, ranks, source, case):
         ):
             patches.enter_context(mock.patch.object(place, name, stand_in))
         patches.enter_context(contextlib.redirect_stdout(printed))
-        student = Student(source).module
-        for name in ("EPOCHS", "BATCHSIZE", "RATE", "SIZE"):
-            setattr(student, name, case[name])
+        student = Student(source, instead={name: case[name] for name in ("EPOCHS", "BATCHSIZE", "RATE", "SIZE")}).module
         if not hasattr(student, "main"):
             raise Wrong("there is no function `main`")
         if rank > 0:
