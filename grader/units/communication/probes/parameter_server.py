@@ -1,6 +1,7 @@
 """Probes of parameter_server.py: the messages go through the probe, in one process, so that their order is always the same."""
 
 import contextlib
+import weakref
 from unittest import mock
 
 import numpy
@@ -16,14 +17,19 @@ from handson.pytorch import wire
 
 
 class Message:
-    """What isend and irecv return. A tensor that is sent must stay as it is until somebody has waited.
+    """What isend and irecv return. A tensor that is sent must stay as it is until somebody has waited, or its receiver has answered.
 
-    receive: a function that gets the message, and returns its source, as soon as somebody waits for it.
+    to: the rank that it is sent to; receive: a function that gets the message, and returns its source, as soon as somebody waits for it.
     """
 
-    def __init__(self, tensor=None, receive=None):
-        self.source, self.receive, self.tensor, self.waited = None, receive, tensor, False
+    dropped = False  # whether one was given up before that: gloo then breaks off a message that has not left
+
+    def __init__(self, tensor=None, to=None, receive=None):
+        self.source, self.receive, self.tensor, self.to, self.waited = None, receive, tensor, to, False
         self.before = None if tensor is None else tensor.clone()
+
+    def __del__(self):
+        Message.dropped |= self.tensor is not None and not self.waited
 
     def wait(self, timeout=None):
         if self.receive and not self.waited:
@@ -45,17 +51,26 @@ class Message:
 def messages(ranks, rank, send, receive):
     """torch.distributed's messages go to send(tensor, to), and come from receive(tensor, source or None), which returns the source.
 
-    Gives the list of the messages sent.
+    Gives the messages sent that somebody still has, a weak set. Raises Wrong if one is given up on its way.
     """
-    on_the_way = []
+    Message.dropped, on_the_way = False, weakref.WeakSet()
+
+    def none_dropped():
+        if Message.dropped:
+            raise Wrong("nobody waits for what `isend` returns, and nobody keeps it: then the message may never leave. dist.send waits by itself")
 
     def sent(tensor, dst=None, *arguments, group_dst=None, **options):
-        send(tensor, group_dst if dst is None else dst)
-        on_the_way.append(Message(tensor=tensor))
-        return on_the_way[-1]
+        message = Message(tensor=tensor, to=group_dst if dst is None else dst)
+        send(tensor, message.to)
+        on_the_way.add(message)
+        return message
 
     def received(tensor, src=None, *arguments, group_src=None, **options):
-        return receive(tensor, group_src if src is None else src)
+        none_dropped()
+        source = receive(tensor, group_src if src is None else src)
+        for message in on_the_way:
+            message.waited |= message.to == source
+        return source
 
     instead = {
         "send": lambda *arguments, **options: sent(*arguments, **options).wait() and None,
@@ -71,6 +86,7 @@ def messages(ranks, rank, send, receive):
         for name, function in instead.items():
             stack.enter_context(mock.patch.object(dist, name, function))
         yield on_the_way
+    none_dropped()
 
 
 @precision()
@@ -100,7 +116,12 @@ def serve(rank, ranks, source, case):
 
     parameters = torch.zeros(LENGTH + 1, dtype=torch.float64)
     parameters[-1] = 1
-    script = Script(source, {}, replaced=((wire, "dismiss", lambda parameters: None),), function="serve")
+
+    def dismiss(parameters):
+        for message in on_the_way:  # each worker has sent one more gradient
+            message.waited = True
+
+    script = Script(source, {}, replaced=((wire, "dismiss", dismiss),), function="serve")
 
     def evaluate(version):
         if any(message.changed() for message in on_the_way):
