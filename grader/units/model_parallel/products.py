@@ -164,7 +164,7 @@ def _operator(gap, gives, gets, criteria, group=True):
 
 def _layer(gap, criteria, bias):
     case = {"ranks": 2, "inputs": 6, "outputs": 4, "bias": bias}
-    cases = case, case | {"ranks": 3, "inputs": 5, "outputs": 7}, case | {"groups": [[0], [1]]}
+    cases = case, case | {"ranks": 3, "inputs": 10, "outputs": 7}, case | {"groups": [[0], [1]]}
     form = {"weight": Array((None, None))} | ({"bias": Array((None,))} if bias else {})
     return Check(gap, f"{PROBES}part", cases, criteria, f"{ORACLES}part", observed=lambda case: form)
 
