@@ -5,6 +5,7 @@ import copy
 import io
 import math
 import os
+import re
 import socket
 import sys
 import time
@@ -34,6 +35,8 @@ MEETING = 600  # seconds; the box ends a run much earlier in which nothing compu
 TRIES = 400  # 5 ms apart
 EVERY = 7  # of the network's 71,706 numbers one of so many is observed: of each channel some, in all kernels' places
 LINES = 20  # that are observed of what is printed
+SETTINGS = "EPOCHS", "BATCHSIZE", "RATE", "SIZE"  # of the script, which are the case's here
+GIVEN = re.compile(f"^{', '.join(SETTINGS)} = .*", re.MULTILINE)
 
 
 def accuracy(rank, ranks, source, case):
@@ -111,8 +114,9 @@ def from_scratch(rank, ranks, source, case):
         ):
             patches.enter_context(mock.patch.object(place, name, stand_in))
         patches.enter_context(contextlib.redirect_stdout(printed))
-        student = Student(source).module
-        for name in ("EPOCHS", "BATCHSIZE", "RATE", "SIZE"):
+        given = f"{', '.join(SETTINGS)} = {', '.join(str(case[name]) for name in SETTINGS)}"  # also for code that uses them before `main` is called
+        student = Student(source | {"text": GIVEN.sub(given, source["text"])}).module
+        for name in SETTINGS:
             setattr(student, name, case[name])
         if not hasattr(student, "main"):
             raise Wrong("there is no function `main`")
