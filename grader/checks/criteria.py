@@ -5,7 +5,7 @@ import numpy
 TOLERANCE = 1e-8  # relative; most probes compute in double precision
 SINGLE = 1e-5  # the same, of what is computed in single precision
 FEW = 20  # samples
-BESIDE = "right", "start", "losses", "classes"  # names in an oracle's dictionary that are no sentences on misconceptions
+BESIDE = "right", "second", "start", "losses", "classes"  # names in an oracle's dictionary that are no sentences on misconceptions
 
 
 def close(one, other, tolerance=TOLERANCE):

@@ -39,14 +39,15 @@ SHOWS = ("echo", "printf", ":", "true", "ls", "cat", "head", "tail", "wc", "grep
 OPENS, CLOSES = ("if", "case", "for", "while", "until", "{"), ("fi", "esac", "done", "}")
 BEFORE_A_COMMAND = (*OPENS, *CLOSES, "then", "else", "elif", "do", "!", "time", "exec", "env", "nice", "nohup", "timeout", "command")
 ASSIGNS = ("export", "declare", "typeset", "readonly", "local", ":")
-ASSIGNMENT = re.compile(r"(?:\$\{)?(\w+):?=(.*)", re.DOTALL)
-VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?[-=?][^{}]*)?\})")
+ASSIGNMENT = re.compile(r"(?:\$\{)?(\w+):?=(\(?)(.*)", re.DOTALL)
+VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?:\[[@*]\]|:?[-=?][^{}]*)?\})")
 IN_PARENTHESES = r"\((?:[^()]|\([^()]*\))*+\)"
 TOKEN = re.compile(  # of a shell script
     rf"""(?P<blank> (?:[^\S\n]|\\\n)+ | \#[^\n]*)
     | <<-?[^\S\n]* (?P<here> '[^'\n]+' | "[^"\n]+" | [^\s;&|()<>0-9]+)
     | (?P<word> (?:'[^']*' | "(?:\\.|\${IN_PARENTHESES}|[^"\\])*+"     # in quotation marks
         | [$<>]{IN_PARENTHESES} | `[^`]*` | \$\{{[^{{}}\n]*\}}         # what a command prints, or a variable holds
+        | (?<==){IN_PARENTHESES}                                   # the words of an array
         | \\. | [<>]& | &> | <<< | <(?!<) | [^\s;&|()<'"`\\])+)        # redirections with a sign that would end a command; other characters
     | (?P<end> [;&|()]+[^\S\n]*\n? | \n)
     | .""",
@@ -214,6 +215,7 @@ def _runs(text, program):
     depth, threads, variables, leaving, launcher, runs, never = 0, None, {}, None, False, [], []
     for words, begins_line in _simple_commands(text[:LONGEST_SCRIPT]):
         words = [VARIABLE.sub(lambda one: variables.get(one[1] or one[2], one[0]), word) for word in words]
+        depth += words[0] == "function" and words[-1] == "{"
         while words and words[0] in BEFORE_A_COMMAND:
             depth += (words[0] in OPENS) - (words[0] in CLOSES)
             words = words[1:]
@@ -227,7 +229,7 @@ def _runs(text, program):
             leaving = leaving or command
         elif words[0] in ASSIGNS or len(assigned) == len(words):
             threads = _threads(" ".join(one[0] for one in assigned), threads)
-            values = {one[1]: one[2] for one in assigned if len(one[2]) <= LONGEST_VALUE}
+            values = {one[1]: one[3].removesuffix(")" * len(one[2])) for one in assigned if len(one[3]) <= LONGEST_VALUE}
             variables |= {name: value for name, value in values.items() if named.search(value) or LAUNCHER.search(value)}
             may_run = re.search(r"\$\(|`", command)
         if may_run and (names := [*named.finditer(command)]):
@@ -237,9 +239,9 @@ def _runs(text, program):
 
 
 def _simple_commands(text):
-    """(words without their quotation marks, whether the first one begins a line) of each command of a shell script. A here-document is a
-    word of its command; comments are left out."""
-    found, words, begins_line, here, position = [], [], True, None, 0
+    """(words without their quotation marks, whether the first one begins a line, outside of parentheses) of each command of a shell script. A
+    here-document is a word of its command; comments are left out."""
+    found, words, begins_line, here, position, inside = [], [], True, None, 0, 0
     while position < len(text):
         token = TOKEN.match(text, position)
         position = token.end()
@@ -256,7 +258,8 @@ def _simple_commands(text):
                     position = closing.end()
                 here = None
             words = []
-        begins_line = token["end"] == "\n"
+            inside = max(0, inside + token["end"].count("(") - token["end"].count(")"))  # the pattern of a case has but a closing one
+        begins_line = token["end"] == "\n" and not inside
     return found
 
 

@@ -13,7 +13,7 @@ from grader.checks.forms import Array
 ALIKE = 1e-3  # relative difference of two factors
 RUN = {"lines": [str], "result": object, "problem": str, "parameters": Array((None,))}  # what the probes of whole runs observe
 THROUGHPUT = {"images": float, "throughput": float, "whole": bool}
-EVALUATION = {"found": (float, float), "counts seconds": bool, "passes": (int, int)}
+EVALUATION = {"found": ((float, float), (float, float)), "counts seconds": bool, "passes": (int, int)}
 
 
 def seconds(case):

@@ -1,6 +1,7 @@
 """Probes for the Chainer track: each runs one gap in its place in the script, with data of its own, and observes what it does."""
 
 import contextlib
+import copy
 import tempfile
 from numbers import Integral
 from pathlib import Path
@@ -230,6 +231,7 @@ class Place:
 
     def run(self, see, begin=lambda names: None, **options):
         """As Script.run. options: of `args`."""
+        self.args = copy.copy(self.args)  # what code of an earlier run reads later, as an iterator of its own the seed, stays
         vars(self.args).update(options)
         self.script.run(see, *self.comm, self.args, *self.sets, begin=begin)
 

@@ -155,7 +155,7 @@ def trained(seen, printed):
     at_once = len({*taken}) == sum(len(of_rank[0]) for of_rank in batches if of_rank)  # then a step does not depend on the order of images
     gradients = zip(*(values(noted, "gradients")[:2] for noted in of_ranks))  # later ones depend on the momentum
     means = [sum(one for one, _ in of_step) / len(of_ranks) for of_step in gradients]
-    rate = len(taken) / max([1, *map(len, steps)])  # images a second, of all ranks
+    rate = len(taken) / max([1, *map(len, steps)]) / watched_script.SECONDS  # images a second, of all ranks
     lines = [[float(number) for number in re.findall(r"\d+(?:\.\d+)?", line)] for line in printed.splitlines()]
     return {
         "images of each step": [[shape for shape, _ in of_rank] for of_rank in steps],

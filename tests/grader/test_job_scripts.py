@@ -206,6 +206,8 @@ TRAIN = "python pytorch/train_cifar_multi_node.py"
         f'L="mpiexec -n 4"\nC="$L {TRAIN}"\necho "$C"\n$C &> log.txt\n',
         f'run() {{\n    mpiexec -n 4 "$@"\n}}\nrun {TRAIN}\n',
         f"CMD=(mpiexec -n 4 {TRAIN})\n\"${{CMD[@]}}\" > >(tee log.txt)\n",
+        f"CMD=(\n  {TRAIN}\n)\nmpiexec -n 4 \"${{CMD[@]}}\"\n",
+        f"function fail {{\necho failed\nexit 1\n}}\n(\ncd results || exit\nexit 0\n)\nmpiexec -n 4 {TRAIN} || fail\n",
         f"log=$(mpiexec -n 4 {TRAIN})\n",
         f"mpiexec -n 2 {TRAIN} : -n 2 {TRAIN}\n",
         f"cat >rank.sh <<'END'\nexport CUDA_VISIBLE_DEVICES=$MPI_LOCALRANKID\nexec {TRAIN}\nEND\nmpiexec -n 4 bash rank.sh\n",
@@ -213,7 +215,7 @@ TRAIN = "python pytorch/train_cifar_multi_node.py"
         f'for node in $(uniq "$PBS_NODEFILE"); do\n    handson-agent $node "cd \'$PWD\' && torchrun --nnodes 2 --nproc-per-node 2 {TRAIN[7:]}" &\ndone\nwait\n',
         f"mpiexec -n 2 torchrun --nnodes 2 --nproc-per-node 2 {TRAIN[7:]}\n",
     ],
-    ids=["shown", "guards", "threads", "its name", "its command", "function", "array", "output", "parts", "wrapper", "quoted", "torchrun", "torchrun by mpiexec"],
+    ids=["shown", "guards", "threads", "its name", "its command", "function", "array", "array of the program", "exits", "output", "parts", "wrapper", "quoted", "torchrun", "torchrun by mpiexec"],
 )
 def test_the_program_may_be_started_in_any_way(instead):
     assert {name: verdict.message for name, verdict in at_local("multi_node", commands(instead)).items() if verdict.status != PASSED} == {}
@@ -233,6 +235,9 @@ def test_the_program_may_be_started_in_any_way(instead):
         (f"mpiexec -n 4 -n 1 {TRAIN}\n", "the processes of each node", "mpiexec starts 1"),
         (f"mpiexec --np=1 {TRAIN}\n", "the processes of each node", "mpiexec starts 1"),
         (f"srun --ntasks=1 {TRAIN}\n", "the processes of each node", "mpiexec starts 1"),
+        (f"CMD=({TRAIN})\necho mpiexec\n\"${{CMD[@]}}\"\n", "the processes of each node", "no mpiexec starts them"),
+        (f"L=(mpiexec -n 2)\n\"${{L[@]}}\" {TRAIN}\n", "the processes of each node", "mpiexec starts 2"),
+        (f"(cd results)\nmpiexec -n 1 {TRAIN}\nexit\nmpiexec -n 4 {TRAIN}\n", "the processes of each node", "mpiexec starts 1"),
         (f"L='mpiexec -n 2'\n$L {TRAIN}\n", "the processes of each node", "mpiexec starts 2"),
         (f"export OMP_NUM_THREADS=8\nmpiexec {TRAIN}\nexport OMP_NUM_THREADS=1\n", "the threads of each process", "sets OMP_NUM_THREADS to 8"),
         (f'env "OMP_NUM_THREADS"=8 mpiexec {TRAIN}\n', "the threads of each process", "sets OMP_NUM_THREADS to 8"),
@@ -253,6 +258,7 @@ def test_each_command_that_trains_is_judged_as_it_is_when_it_runs(instead, crite
         f": '\nmpiexec {TRAIN}\n'\n",
         f'HELP="\nto train, type mpiexec {TRAIN}\n"\necho "$HELP"\n',
         f"mpiexec hostname; echo mpiexec {TRAIN}\n",
+        f"CMD=(mpiexec {TRAIN})\n",
         f"if [ -f {TRAIN[7:]} ]; then ls -l {TRAIN[7:]}; fi\n",
         f"mpiexec {TRAIN} --help\n",
         f"mpiexec {TRAIN}.txt\n",
@@ -264,7 +270,7 @@ def test_text_that_only_names_the_program_trains_nothing(instead):
     assert all("no command of the script starts train_cifar_multi_node.py" in verdict.message for verdict in found.values())
 
 
-@pytest.mark.parametrize("piece", ["a<<b\n", '"$(', "$( (a) ", "${a-", "`a ", "if ", "\"\\", "mpiexec -n ", f'A="{TRAIN} {"x -n " * 50}"\n' + "$A " * 6000])
+@pytest.mark.parametrize("piece", ["a<<b\n", '"$(', "$( (a) ", "${a-", "`a ", "if ", "\"\\", "mpiexec -n ", "A=(", "A=((a) ", f'A="{TRAIN} {"x -n " * 50}"\n' + "$A " * 6000])
 def test_a_script_of_any_length_is_read_at_once(piece):
     begin = time.process_time()
     at_local("multi_node", commands(piece * (900_000 // len(piece))))

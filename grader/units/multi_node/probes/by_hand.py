@@ -48,8 +48,8 @@ def from_scratch(rank, ranks, source, case):
     """What `main` does, started as torchrun starts it on nodes that have case["of_node"] ranks: the images that the network trains on, the size of
     the process group meanwhile, which layers are in evaluation mode ("asleep"), whether the network has the parameters of the course's ("given"),
     some of these before each step and at the end (steps + 1, numbers), the gradients of this rank's batch for these in each step (steps, numbers),
-    the GPUs that it uses, whether it leaves the group, and the last lines that are printed. On its clock, a step takes a second, and nothing else
-    any time."""
+    the GPUs that it uses, whether it leaves the group, and the last lines that are printed. On its clock, a step takes case["seconds"],
+    and nothing else any time."""
     node, local = [(node, local) for node, of_node in enumerate(case["of_node"]) for local in range(of_node)][rank]
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(case["of_node"][node]), "MASTER_ADDR": "127.0.0.1"}
     os.environ |= {"GROUP_RANK": str(node), "GROUP_WORLD_SIZE": str(len(case["of_node"]))}
@@ -96,7 +96,7 @@ def from_scratch(rank, ranks, source, case):
         raise Enough
 
     def now():
-        return begin + len(batches)
+        return begin + case["seconds"] * len(batches)
 
     trace, gradients, gpus, left, asleep, printed, begin = [], [], [], [], set(), io.StringIO(), time.perf_counter()
     with contextlib.ExitStack() as patches:

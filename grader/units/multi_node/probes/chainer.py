@@ -46,9 +46,9 @@ def scatter(rank, ranks, source, case):
 
 
 def evaluator(rank, ranks, source, case):
-    """The loss and the accuracy that one rank's evaluator reports; the forward passes of this evaluation and of another one ("passes"), whether any of them
-    is in training mode ("training"), and whether parameters have changed ("moved"). case["lengths"]: the test images of each rank."""
-    found, passes = {}, []
+    """The loss and the accuracy that the evaluator reports after each of two epochs, on rank 0 ("found"); the forward passes of each evaluation ("passes"),
+    whether any of them is in training mode ("training"), and whether they change parameters ("moved"). case["lengths"]: the test images of each rank."""
+    found = {"found": [], "passes": [], "training": False, "moved": False}
 
     def see(names):
         if not callable(names.evaluator):
@@ -56,18 +56,27 @@ def evaluator(rank, ranks, source, case):
         called_once_an_epoch(names.evaluator, chainer.training.get_trigger, IntervalTrigger)
         if any(extension.extension is names.evaluator for extension in names.trainer._extensions.values()):
             raise Wrong("`evaluator` extends the trainer already, and would be called twice: add_reports, in the next line of the script, does that")
-        names.model.predictor[0].W.array *= TRAINED
-        start = flat(names.model)
+        given, reporter = names.model.copy(mode="copy"), chainer.Reporter()
+        reporter.add_observer("main", names.model)  # as Trainer does it
         for epoch in range(2):
+            names.model.copyparams(given)
+            names.model.predictor[0].W.array *= TRAINED ** (epoch + 1)
+            start = flat(names.model)
             names.model.predictor.passes.clear()
-            result = names.evaluator(names.trainer)
-            if not isinstance(result, dict) or not {"main/loss", "main/accuracy"} <= result.keys():
-                raise Wrong(f"`evaluator` reports {result!r:.80}, not main/loss and main/accuracy")
-            found.setdefault("found", [float(result[name]) for name in ("main/loss", "main/accuracy")])
-            passes.append(list(names.model.predictor.passes))
-        found["passes"], found["training"] = list(map(len, passes)), any(map(any, passes))
-        found["moved"], found["counts seconds"] = bool((flat(names.model) != start).any()), hasattr(names.evaluator, "seconds")
+            with reporter.scope(reported := {}):
+                names.evaluator(names.trainer)
+            found["found"].append(read(reported) if rank == 0 else [0.0, 0.0])  # nobody reads what other ranks report
+            found["passes"].append(len(names.model.predictor.passes))
+            found["training"] |= any(names.model.predictor.passes)
+            found["moved"] |= bool((flat(names.model) != start).any())
+        found["counts seconds"] = hasattr(names.evaluator, "seconds")
         raise Enough
+
+    def read(reported):
+        values = [[float(value) for key, value in reported.items() if key.endswith(name)] for name in ("main/loss", "main/accuracy")]
+        if any(len(of_name) != 1 for of_name in values):
+            raise Wrong(f"`evaluator` reports {reported!r:.80}, not main/loss and main/accuracy")
+        return [value for (value,) in values]
 
     train_set, lengths = training_set(ranks)
     place = Place(rank, ranks, source, case, train_set, lengths, pictures(sum(case["lengths"]), case["seed"]), case["lengths"])

@@ -7,30 +7,31 @@ from grader.box.rank import Wrong
 from grader.probes.pytorch import NormalizingNetwork, Place, evaluate, examples, flat, part
 from grader.probes.script import Enough
 
-TRAINED = 0.5  # what a weight is multiplied by before the evaluation, as if there had been a training
+TRAINED = 0.5  # what a weight is multiplied by before the first evaluation, as if there had been a training; before the second, twice
 
 
 def evaluator(rank, ranks, source, case):
-    """What the evaluator reports on this rank, where the ranks have unequal parts of the test set; how many images go through the model;
-    whether that is in training mode afterwards; which of its numbers have changed ("moved"); the forward passes of this evaluation and of another
-    one ("passes"); and whether autograd notes what comes after them ("grad")."""
-    found, test_set = {}, examples(sum(case["lengths"]), case["seed"])
+    """What the evaluator reports after each of two epochs, on rank 0 ("found"), where the ranks have unequal parts of the test set; how many images
+    go through the model in the first; whether that is in training mode afterwards; which of its numbers the evaluations have changed ("moved"); the
+    forward passes of each ("passes"); and whether autograd notes what comes after them ("grad")."""
+    found, test_set = {"found": [], "passes": [], "moved": []}, examples(sum(case["lengths"]), case["seed"])
 
     def see(names):
-        with torch.no_grad():
-            names.model[-1].weight *= TRAINED
         called_once_an_epoch(names.evaluator, get_trigger, IntervalTrigger)
-        parts, passes = {"parameters": names.model.parameters, "running statistics of batch normalisation": names.model.buffers}, []
-        start = {what: flat(part()) for what, part in parts.items()}
+        parts = {"parameters": names.model.parameters, "running statistics of batch normalisation": names.model.buffers}
+        given = {name: value.clone() for name, value in names.model.state_dict().items()}
         for epoch in range(2):
+            names.model.load_state_dict(given)
+            with torch.no_grad():
+                names.model[-1].weight *= TRAINED ** (epoch + 1)
+            start = {what: flat(part()) for what, part in parts.items()}
             names.model.passes.clear()
-            of_epoch = evaluate(names.evaluator, names.manager, case["lengths"][rank])
-            found.setdefault("found", of_epoch)
+            found["found"].append(evaluate(names.evaluator, names.manager, case["lengths"][rank], read=rank == 0))
             found.setdefault("images", sum(images for images, _ in names.model.passes))
-            passes.append(len(names.model.passes))
-        found["passes"], found["counts seconds"], found["grad"] = passes, hasattr(names.evaluator, "seconds"), torch.is_grad_enabled()
+            found["passes"].append(len(names.model.passes))
+            found["moved"] += [what for what, part in parts.items() if (flat(part()) != start[what]).any()]
+        found["counts seconds"], found["grad"] = hasattr(names.evaluator, "seconds"), torch.is_grad_enabled()
         found["training"] = all(module.training for module in names.model.modules())
-        found["moved"] = [what for what, part in parts.items() if (flat(part()) != start[what]).any()]
         raise Enough
 
     train_set, lengths = training_set(ranks)
