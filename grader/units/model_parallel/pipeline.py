@@ -150,7 +150,7 @@ def of_the_right_kind(seen, case, expected):
 
 def _step(case):
     message = (str, int, int)
-    sides = {"sent": [message], "numbers": [Array((IMAGES, WIDTH))], "received": [message], "inputs": [Array((IMAGES, WIDTH))]}
+    sides = {"sent": [message], "numbers": [Array((IMAGES, WIDTH))], "received": [message], "inputs": [Array((IMAGES, None))]}
     return {"stages": ({"loss": float, "gradients": Array((None,)), "held": [(str, int)], "blocked": int, "unwaited": int} | sides,) * case["stages"]}
 
 

@@ -13,7 +13,7 @@ import numpy
 from grader.box.rank import Wrong
 from grader.probes.script import Script
 from grader.units.model_parallel.probes import pipeline
-from grader.units.model_parallel.stage_sizes import IMAGES, WIDTH
+from grader.units.model_parallel.stage_sizes import IMAGES
 
 
 class Part(chainer.Chain):
@@ -26,8 +26,9 @@ class Part(chainer.Chain):
         self.inputs = []
 
     def forward(self, inputs):
-        if not isinstance(inputs, (chainer.Variable, numpy.ndarray)) or inputs.shape != (IMAGES, WIDTH):
-            raise Wrong(f"`part` gets {getattr(inputs, 'shape', type(inputs).__name__)} in place of a micro-batch of shape {(IMAGES, WIDTH)}")
+        right = IMAGES, self.w1.shape[1]
+        if not isinstance(inputs, (chainer.Variable, numpy.ndarray)) or inputs.shape != right:
+            raise Wrong(f"`part` gets {getattr(inputs, 'shape', type(inputs).__name__)} in place of a micro-batch of shape {right}")
         self.inputs.append(numpy.array(inputs.array if isinstance(inputs, chainer.Variable) else inputs))
         return F.linear(F.tanh(F.linear(inputs, self.w1, self.b1)), self.w2, self.b2)
 

@@ -21,7 +21,7 @@ from grader.probes.pytorch import flat, join
 from grader.probes.script import Script
 from grader.probes.student import Student
 from grader.units.model_parallel.probes.kept import Kept
-from grader.units.model_parallel.stage_sizes import CLASSES, IMAGES, WIDTH
+from grader.units.model_parallel.stage_sizes import CLASSES, IMAGES, PIXELS, WIDTH
 from handson.pytorch import stages
 
 
@@ -39,13 +39,14 @@ def _numbers(mine):
 
 
 class Part(nn.Sequential):
-    """A stage's part of the network, in double precision: images or activations (IMAGES, WIDTH) to activations, or to scores on the last
-    stage. It notes what is alive of each of its forwards."""
+    """A stage's part of the network, in double precision: images (IMAGES, PIXELS) or activations (IMAGES, WIDTH) to activations, or to scores on
+    the last stage. It notes what is alive of each of its forwards."""
 
     def __init__(self, case, stage):
         generator = torch.Generator().manual_seed(case["seed"] + 31 * stage)
-        wide = CLASSES if stage == case["stages"] - 1 else WIDTH
-        super().__init__(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, wide))
+        narrow, wide = WIDTH if stage else PIXELS, CLASSES if stage == case["stages"] - 1 else WIDTH
+        super().__init__(nn.Linear(narrow, WIDTH), nn.Tanh(), nn.Linear(WIDTH, wide))
+        self.shape = IMAGES, narrow
         self.double()
         with torch.no_grad():
             for parameter in self.parameters():
@@ -53,9 +54,9 @@ class Part(nn.Sequential):
         self.inputs, self.tokens, self.outputs, self.received = [], [], [], []  # copies of the inputs; weak references
 
     def forward(self, inputs):
-        if not isinstance(inputs, torch.Tensor) or inputs.shape != (IMAGES, WIDTH):
+        if not isinstance(inputs, torch.Tensor) or inputs.shape != self.shape:
             shape = tuple(inputs.shape) if isinstance(inputs, torch.Tensor) else type(inputs).__name__
-            raise Wrong(f"the network gets {shape} in place of a micro-batch of shape {(IMAGES, WIDTH)}")
+            raise Wrong(f"the network gets {shape} in place of a micro-batch of shape {self.shape}")
         self.inputs.append(inputs.detach().clone())
         outputs = super().forward(Kept.apply(inputs, self.tokens))
         self.outputs.append(weakref.ref(outputs))
@@ -69,10 +70,10 @@ class Part(nn.Sequential):
         return max(inputs, sum(token() is not None or outputs() is not None for token, outputs in zip(self.tokens, self.outputs)))
 
 
-def random(case, what, number, shape=(IMAGES, WIDTH)):
+def random(case, what, number):
     """Random numbers that stand for what arrives: "image", "activation" or "gradient" of a micro-batch."""
     generator = torch.Generator().manual_seed(case["seed"] + 7919 * number + {"image": 1, "activation": 2, "gradient": 3}[what])
-    return torch.randn(shape, dtype=torch.float64, generator=generator)
+    return torch.randn(IMAGES, PIXELS if what == "image" else WIDTH, dtype=torch.float64, generator=generator)
 
 
 def labels(case):

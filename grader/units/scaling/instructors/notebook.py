@@ -87,12 +87,13 @@ def _but(**changes):
 def _offers(chance):
     """In turns, throughput falls again before the budget is spent, grows beyond what it buys, and is the most where all of it is spent; it falls,
     and rises again; the budget buys more nodes than there are; and of three offers, one costs more than the budget and the last one is the
-    best. Where it falls, the dear offer is the best, though not for its price, nor for the whole budget; where it grows, the cheap one. No two
-    offers have the same images/s, even numbers and odd ones: nothing says which of two equal ones is to be ordered."""
+    best. Where it falls, the dear offer is the best, though not for its price, nor for the whole budget; where it grows, the cheap one, though the
+    dear one leaves no money. No two offers have the same images/s, even numbers and odd ones: nothing says which of two equal ones is to be ordered."""
     kind = chance.turn(["falls", "grows", "spent", "rises again", "few nodes", "too dear"])
-    cheap, dear, too_dear = chance.randint(40, 50), chance.randint(75, 90), chance.randint(400, 500)
+    cheap, too_dear = chance.randint(40, 50), chance.randint(400, 500)
+    dear = chance.choice([price for price in range(75, 91) if 4 * price % cheap])
     prices = [dear, too_dear, cheap] if kind == "too dear" else [cheap, dear]
-    budget = chance.randint(5, 6) * cheap if kind == "spent" else chance.randint(320, 360)
+    budget = {"spent": chance.randint(5, 6) * cheap, "grows": 4 * dear}.get(kind) or chance.randint(320, 360)
     more = {"spent": {cheap: 20}, "too dear": {cheap: 20, too_dear: 100}}.get(kind, {dear: chance.randint(10, 20)})  # images/s of a node
     rate, peak = chance.randint(80, 100), chance.randint(2, max(2, budget // dear - 1))
     throughputs = []
