@@ -71,7 +71,7 @@ def new_order_every_epoch(why):
                 if later := next((epoch for epoch, order in enumerate(orders) if order in orders[:epoch]), None):
                     return f"{who}epochs {orders.index(orders[later])} and {later} have the same order"
                 if all(map(criteria.in_sequence, orders)):
-                    return f"{who}images come in the order of the data set, only begun elsewhere, backwards or in steps (in epoch 0: {criteria.some(orders[0])}): nothing shuffles them"
+                    return f"{who}nearly all images follow each other as in the data set, or at one distance (in epoch 0: {criteria.some(orders[0])}): shuffle the images, not only batches or where they begin"
         return None
 
     return judge

@@ -35,6 +35,10 @@ from handson.training.data import ImageDataset
 SIZE = 2  # args.size
 TESTS = 9  # images of the test set
 _groups = itertools.count()  # of this rank
+NOT_COMPILED = (  # which takes longer than a check may, and changes no result
+    (torch, "compile", lambda model=None, **options: model or (lambda model: model)),
+    (nn.Module, "compile", lambda module, *arguments, **options: None),
+)
 NO_FILES = SimpleWriter, "__call__", lambda writer, *arguments, **options: None  # of the log and of snapshots; a whole run writes them
 
 
@@ -193,7 +197,7 @@ class Place:
         known = (None, None) if several_nodes and rank > 0 else (train_set, self.test_set)
         self.arguments = [*comm, self.args, *known]
         network = type(kind.__name__, (kind,), {"dtype": dtype})
-        replaced = [(model, "ConvNet", network), (data, "enlarge", enlarge), (extensions, "resume", self._resume), NO_FILES]
+        replaced = [(model, "ConvNet", network), (data, "enlarge", enlarge), (extensions, "resume", self._resume), NO_FILES, *NOT_COMPILED]
         if several_nodes and source["gap"] != "scatter":  # dealing the test set by messages takes longer than most other gaps
             replaced.append((communicator, "scatter_dataset", self._scatter))
         self.script = Script(source, self._stand_ins() | stand_ins, before or {}, (*Script.replaced, *replaced))

@@ -47,12 +47,15 @@ CAUSES = {  # words of an error that does not name its cause: the cause
     "obj is None and mpi_comm.rank == root": "`bcast_obj` sends what rank 0 gives it, which can't be None",
     "Device specifier must be": "an argument for a device gets what is no device: are `converter` and `device` in each other's place?",
     "has no attribute 'dataset'": "an updater takes iterators, and a data set or a part of it is given: each needs an iterator over it",
-    "CUDA environment is not correctly set up": "a number or a name such as '@cupy:0' means a real GPU, and here is none: give `device`, which is right everywhere",
+    "CUDA environment is not correctly set up": "a number or a name such as '@cupy:0' means a real GPU, and here is none: give `device`, or `gpus` to "
+    "MultiprocessParallelUpdater, which are right everywhere",
     "does not support double buffering": "ChainerMN's own create_multi_node_optimizer has double buffering on GPUs alone: use the one that this file imports",
     "maximum recursion depth exceeded": "a function calls itself again and again: once is enough, also of create_multi_node_evaluator for an evaluator",
     "got multiple values for argument": "a function gets the same argument twice, by its place and by its name: what `partial` gives by name can't be "
     "the argument that comes first in the call",
     "only for scalar outputs": "`loss` has a number for each image: make it one number before `backward()`",
+    ".numpy() is not supported for tensor subclasses": "the parameters of `model` are no plain tensors any more, but parts, as of fully_shard: "
+    "DistributedDataParallel keeps them whole",
     "Expected to have finished reduction": "`replica` goes forward again before the gradients of its last pass are averaged: a backward pass follows "
     "each forward pass, and evaluation goes through `model`",
 }

@@ -15,14 +15,14 @@ import numpy
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
 from grader.box.rank import Wrong
 from grader.probes import clocks
 from grader.probes.marks import marks
 from grader.probes.mpi import World
-from grader.probes.pytorch import flat, join
+from grader.probes.pytorch import NOT_COMPILED, flat, join
 from grader.probes.script import Enough
 from grader.probes.student import RETURNED, Student
 from handson.pytorch import devices, workers
@@ -88,6 +88,9 @@ def from_scratch(rank, ranks, source, case):
         gpus.append(int(gpu))
         return torch.device("cpu")
 
+    def shard(*arguments, **options):
+        raise Wrong("the parameters in a FullyShardedDataParallel can't be looked at here: take DistributedDataParallel, or fully_shard, which is newer")
+
     def destroy_process_group(group=None):
         left.append(group in (None, dist.group.WORLD))
 
@@ -105,6 +108,8 @@ def from_scratch(rank, ranks, source, case):
             (data, "load", lambda name: sets),
             (devices, "use", use),
             (sys, "argv", [source["file"]]),
+            (FullyShardedDataParallel, "__init__", shard),
+            *NOT_COMPILED,
             (workers, "destroy_group", destroy_group),
             (dist, "destroy_process_group", destroy_process_group),  # it would wait for the end of ranks, which are kept alive
             *clocks.stand_ins(now),
