@@ -29,7 +29,7 @@ ADDRESSES = ("    args = options.parse(gpus=None)\n", """
     found = [tf_config(["b\\n", "a\\n", "b\\n"], rank, 3000) for rank in range(3)]
     for one in found:
         addresses = [address.rpartition(":") for address in one["cluster"]["worker"]]
-        in_range = all(3000 <= int(port) < 3003 for _, _, port in addresses)
+        in_range = all(3000 <= int(port) <= 65535 for _, _, port in addresses)
         print("shown:", [host for host, _, _ in addresses], len({*addresses}), in_range, [*one["cluster"]], one["cluster"] == found[0]["cluster"], sorted(one["task"].items()))
     return
 """)  # fmt: skip
