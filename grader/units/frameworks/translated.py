@@ -8,22 +8,10 @@ from grader.checks import pytorch as of_pytorch
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
 from grader.units.frameworks.numbers import CLASSES, FEATURES, evaluated, parts, start
-from grader.units.frameworks.replicas import of_worst_step, scaled_mean, trained
+from grader.units.frameworks.replicas import NOT_BY_OPTIMIZER, kept, of_worst_step, scaled_mean, trained
 
 PROBES = "grader.units.frameworks.probes.translated:"
 SINGLE = 1e-6  # counts of images are in single precision
-MOMENTUM = 0.9  # of the optimizer that `sgd` makes
-
-
-def kept(combine, share):
-    """As `combine`, plus a share of what it gave for the step before."""
-    before = [0]
-
-    def with_the_last(sums, counts):
-        before[0] = share * before[0] + combine(sums, counts)
-        return before[0]
-
-    return with_the_last
 
 
 def mean_of_means(sums, counts):
@@ -49,19 +37,20 @@ def mistakes(case):
 
 
 def as_one_batch(seen, case, expected):
-    """A judge: the weights of plain SGD on all images of each step."""
-    return _judged(seen, case, scaled_mean(1), mistakes(case))
+    """A judge: the weights of SGD on all images of each step."""
+    wrong = {sentence: kept(combine) for sentence, combine in mistakes(case).items()}
+    return _judged(seen, case, kept(scaled_mean(1)), wrong | {NOT_BY_OPTIMIZER: scaled_mean(1)})
 
 
 def prepared(seen, case, expected):
     """A judge: as `as_one_batch`, by the optimizer of `sgd`."""
     right = scaled_mean(1)
     wrong = {
-        f"the steps are {case['replicas']} times too large: the learning rate is that of the options, as on one GPU": kept(scaled_mean(case["replicas"]), MOMENTUM),
+        f"the steps are {case['replicas']} times too large: the learning rate is that of the options, as on one GPU": kept(scaled_mean(case["replicas"])),
         "the optimizer has no momentum: make it by sgd(model, args)": right,
         "the parameters do not change: the optimizer must have those of `model`": scaled_mean(0),
     }
-    return _judged(seen, case, kept(right, MOMENTUM), wrong)
+    return _judged(seen, case, kept(right), wrong)
 
 
 def _judged(seen, case, right, wrong):
@@ -78,7 +67,7 @@ def _judged(seen, case, right, wrong):
 
 
 def mean_loss(seen, case, expected):
-    _, right = trained(case, scaled_mean(1))
+    _, right = trained(case, kept(scaled_mean(1)))
     found = numpy.mean([of_rank["losses"] for of_rank in seen], axis=0)
     if criteria.close(found, right):
         return None

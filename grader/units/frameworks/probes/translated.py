@@ -15,7 +15,7 @@ from grader.box.rank import Wrong
 from grader.probes.pytorch import dataset, join, samples, seed_of
 from grader.probes.script import options_of
 from grader.probes.student import Student
-from grader.units.frameworks.numbers import CLASSES, FEATURES, RATE, evaluated, parts, start, total_of
+from grader.units.frameworks.numbers import CLASSES, FEATURES, MOMENTUM, RATE, evaluated, parts, start, total_of
 from handson.pytorch.batches import EpochBatches
 
 LIGHTNING, ACCELERATE = "07_frameworks/lightning/train_cifar_lightning.py", "07_frameworks/accelerate/train_cifar_accelerate.py"
@@ -126,7 +126,7 @@ def average(rank, ranks, source, case):
             self.args = options_of(LIGHTNING, ranks, batchsize=case["batchsize"], size=1, seed=seed_of(case), lr=RATE)
 
         def configure_optimizers(self):
-            return torch.optim.SGD(self.model.parameters(), RATE)
+            return torch.optim.SGD(self.model.parameters(), RATE, MOMENTUM)
 
         def training_step(self, batch, number):
             images, labels = batch
@@ -213,14 +213,25 @@ def step(rank, ranks, source, case):
     """The weights after each step, and this rank's loss in each, with a model and an optimizer that are prepared."""
     comm, accelerator = join(rank, ranks, case.get("ranks_per_node", ranks)), accelerator_of(rank, ranks)
     model, student, weights, losses = linear(case), Student(source), [], []
-    replica, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), RATE))
+    replica, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), RATE, MOMENTUM))
+    passes = []  # of each forward pass of a step, whether it is in training
+    model.register_forward_pre_hook(lambda model, inputs: passes.append(model.training))
     args = options_of(ACCELERATE, ranks, batchsize=case["batchsize"], size=1, seed=seed_of(case), lr=RATE)
     for images, labels in batches(case, rank):
         given = {"comm": comm, "accelerator": accelerator, "args": args, "model": model, "replica": replica, "optimizer": optimizer}
         totals = SimpleNamespace(totals=[case["total"]] * case["steps"])
+        with torch.no_grad():
+            right = model(images)
+        passes.clear()
         names = student.run(**given, images=images, labels=labels, total=case["total"], batches=totals, epoch=0)
         losses.append(float(a_loss(names).detach()))
-        if getattr(names.outputs, "shape", None) != (len(labels), CLASSES):
+        if getattr(names.outputs, "shape", None) != right.shape:
             raise Wrong(f"`outputs` should have a row of scores for each of the {len(labels)} images")
+        if not all(passes):
+            raise Wrong("the images go through the network in evaluation mode; training needs `replica.train()`")
+        if len(passes) > 1:
+            raise Wrong("the images go through the network more than once in a step: one forward pass gives `outputs`, and these give the loss")
+        if not torch.equal(names.outputs.argmax(dim=1), right.argmax(dim=1)):
+            raise Wrong("`outputs` are not largest where the network's are for the images before the step: from them the script computes the accuracy")
         weights.append(weights_of(model))
     return {"weights": numpy.stack(weights), "losses": losses}
