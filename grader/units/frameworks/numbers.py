@@ -4,6 +4,7 @@ import numpy
 
 FEATURES, CLASSES = 3, 4
 RATE, MOMENTUM = 0.5, 0.9  # the momentum shows that the optimizer makes the steps
+TESTS = 9  # images of the test set that `prepare` has
 
 
 def samples(case):
