@@ -3,6 +3,8 @@
 from grader.checks import criteria
 from grader.checks.check import Check, Criterion
 
+LAST_PORT = 65535
+
 
 def right_addresses(case):
     return [f"{line.strip()}:{case['port'] + number}" for number, line in enumerate(case["lines"])]
@@ -28,18 +30,18 @@ def one_address_each(seen, case, expected):
         if addresses != seen[0]["found"][0]["addresses"]:
             return f'"cluster" of rank {rank} differs from that of rank 0: all ranks need the same addresses'
         ports = [address.rpartition(":")[2] for address in addresses]
-        if not all(port.isdigit() and case["port"] <= int(port) < case["port"] + ranks for port in ports):
-            return f"the ports are {', '.join(ports)}: take those from {case['port']} on"
+        if not all(port.isdigit() and case["port"] <= int(port) <= LAST_PORT for port in ports):
+            return f"the ports are {', '.join(ports)}: take those from {case['port']} to {LAST_PORT}"
     return None if right else "there are no lines"
 
 
 def own_place(seen, case, expected):
     for rank, found in enumerate(seen[0]["found"]):
-        if found["task"] == ["worker", rank]:
-            continue
-        if found["task"][1:] == [str(rank)]:
-            return f'"index" of rank {rank} is the text {str(rank)!r}: it should be a number'
-        return f'"task" of rank {rank} says {found["task"]}: it should be its own place, worker {rank}'
+        role, index = found["task"]
+        if type(index) is not int and index in (rank, str(rank)):
+            return f'"index" of rank {rank} is {index!r}, of type {type(index).__name__}: it should be a whole number'
+        if (role, index) != ("worker", rank):
+            return f'"task" of rank {rank} says {found["task"]}: it should be its own place, worker {rank}'
     return None
 
 
@@ -56,6 +58,6 @@ CHECKS = (
             Criterion(ADDRESSES, 2, one_address_each, 'f"{host}:{port + number}" for number and line of enumerate(lines).'),
             Criterion("each rank's own place", 1, own_place, '"task" is all that differs between ranks: {"type": "worker", "index": rank}.', needs=ADDRESSES),
         ),
-        observed=lambda case: {"found": ({"roles": [str], "addresses": [str], "task": [object]},) * len(case["lines"])},
+        observed=lambda case: {"found": ({"roles": [str], "addresses": [str], "task": (object, object)},) * len(case["lines"])},
     ),
 )  # fmt: skip

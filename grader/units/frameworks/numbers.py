@@ -3,12 +3,18 @@
 import numpy
 
 FEATURES, CLASSES = 3, 4
-RATE = 0.5
+RATE, MOMENTUM = 0.5, 0.9  # the momentum shows that the optimizer makes the steps
+TESTS = 9  # images of the test set that `prepare` has
 
 
 def samples(case):
     """How many images a case has."""
     return case["samples"] if "samples" in case else case["steps"] * case["total"]
+
+
+def endless(case):
+    """How many steps of an epoch are seen: four times as many as it should have."""
+    return 4 * -(-samples(case) // case["total"])
 
 
 def total_of(case, step):

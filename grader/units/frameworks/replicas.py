@@ -5,10 +5,11 @@ import numpy
 from grader.checks import criteria, training
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
-from grader.units.frameworks.numbers import CLASSES, FEATURES, RATE, parts, samples, start
+from grader.units.frameworks.numbers import CLASSES, FEATURES, MOMENTUM, RATE, endless, parts, samples, start
 
 PROBES = "grader.units.frameworks.probes.replicas:"
 TOLERANCE = 2e-5  # TensorFlow computes in single precision
+NOT_BY_OPTIMIZER = "the steps have no momentum: `optimizer`, which has it, makes them"
 
 
 def gradients(weights, case, step):
@@ -36,6 +37,17 @@ def scaled_mean(factor):
     return combine
 
 
+def kept(combine, share=MOMENTUM):
+    """As `combine`, plus a share of what it gave for the step before: with MOMENTUM, what an optimizer makes of the gradients."""
+    before = [0]
+
+    def with_the_last(sums, counts):
+        before[0] = share * before[0] + combine(sums, counts)
+        return before[0]
+
+    return with_the_last
+
+
 def trained(case, combine):
     """(the weights after each step, the mean loss of each step), where combine(sums, counts) makes one gradient of those of the replicas."""
     weights, found, losses = start(case), [], []
@@ -49,7 +61,7 @@ def trained(case, combine):
 
 def big_batch(seen, case, expected):
     found, replicas = seen[0]["weights"], case["replicas"]
-    right, _ = trained(case, scaled_mean(1))
+    right, _ = trained(case, kept(scaled_mean(1)))
     if criteria.close(found, right, TOLERANCE):
         return _forward_passes(seen[0], replicas)
     wrong = {
@@ -65,8 +77,10 @@ def big_batch(seen, case, expected):
         "the parameters do not change: call optimizer.apply_gradients(zip(gradients, model.trainable_variables))": lambda sums, counts: 0 * sums[0],
     }
     for sentence, combine in wrong.items():
-        if criteria.close(found, trained(case, combine)[0], TOLERANCE):
+        if criteria.close(found, trained(case, kept(combine))[0], TOLERANCE):
             return sentence
+    if criteria.close(found, trained(case, scaled_mean(1))[0], TOLERANCE):
+        return NOT_BY_OPTIMIZER
     off = numpy.abs(found - right).max()
     return f"after {case['steps']} steps the parameters differ by up to {off:.2g} from those of one process with all images of each step"
 
@@ -77,11 +91,11 @@ def _forward_passes(seen, replicas):
             return "the model is called without training=True: batch normalisation then takes statistics that it never learns"
         if len(passes) > replicas:
             return "the images go through the model more than once in a step: one forward pass gives `outputs`, and these give the loss"
-    return None if seen["outputs"] else "`outputs` are not what the model gives for the images before the step, from which the script computes the accuracy"
+    return None if seen["outputs"] else "`outputs` are not largest where the model's are for the images before the step: from them the script computes the accuracy"
 
 
 def losses_add_up(seen, case, expected):
-    _, right = trained(case, scaled_mean(1))
+    _, right = trained(case, kept(scaled_mean(1)))
     found = [sum(of_step) for of_step in seen[0]["losses"]]
     if criteria.close(found, right, TOLERANCE):
         return None
@@ -98,14 +112,21 @@ def of_worst_step(found, right, what):
 def each_once(seen, case, expected):
     everything = list(range(samples(case)))
     for number, epoch in enumerate(seen[0]["epochs"]):
-        used = [image for step in epoch for part in step for image in part]
-        if len(epoch) > 4 * samples(case):
-            return "an epoch never ends: leave `repeat` out, as the loop over epochs does that"
+        used = sum(sum(epoch, []), [])
+        if len(epoch) == endless(case) and len(used) > len(everything):
+            return "an epoch never ends, or has each image several times: leave `repeat` out, as the loop over epochs does that"
+        if any(len(step) != case["replicas"] for step in epoch):
+            return f"the {case['replicas']} replicas get the same images: `batches` is what strategy.experimental_distribute_dataset makes of the tf.data set"
+        if not used and number:
+            return f"in epoch {number + 1} there are no images: an iterator ends with its first epoch, and a tf.data set begins anew in each"
         if sorted(used) != everything:
-            missing = [image for image in everything if image not in used]
-            if missing:
+            missing = set(everything).difference(used)
+            if missing and len(epoch) < endless(case):
                 return f"in epoch {number + 1}, {len(missing)} of {len(everything)} images are on no replica: the last batch may be smaller, but it counts"
-            return f"in epoch {number + 1}, images are used {len(used)} times; there are {len(everything)}"
+            if not missing:
+                return f"in epoch {number + 1}, images are used {len(used)} times; there are {len(everything)}"
+        if used != everything[: len(used)] and all(1 <= numpy.ptp(sum(step, [])) < sum(map(len, step)) for step in epoch):
+            return "each step has images that follow each other in the arrays: batches are shuffled, and not images; `shuffle` comes before `batch`"
         wrong = [sum(map(len, step)) for step in epoch[:-1] if sum(map(len, step)) != case["total"]]
         if wrong:
             return f"a step takes {wrong[0]} images over all replicas; it should take `total`, {case['total']}: the strategy divides each batch among its replicas"
@@ -115,11 +136,11 @@ def each_once(seen, case, expected):
 
 
 def new_order(seen, case, expected):
-    orders = [[image for step in epoch for part in step for image in part] for epoch in seen[0]["epochs"]]
+    orders = [sum(sum(epoch, []), []) for epoch in seen[0]["epochs"]]
     new = training.new_order_every_epoch("shuffle does so anew unless it is told not to, or comes before `cache`")
     problem = new([{"parts": [sorted(orders[0])], "orders": [orders]}], case, None)
     before = max((image - place for order in orders for place, image in enumerate(order)), default=0)
-    if problem is None and before < samples(case) // 3:  # by chance, if all orders are equally likely: once in a hundred million times
+    if problem is None and before < samples(case) - (20 * samples(case)) ** 0.5:  # by chance, if all orders are equally likely: once in half a billion times
         return f"no image comes more than {before} places before its own in the arrays: `shuffle` chooses among as many images as its buffer holds, so give it len(images)"
     return problem
 
@@ -148,6 +169,8 @@ def optimizer_too(seen, case, expected):
         return "the optimizer has no variables for its momentum yet; with several replicas in a process, strategy.run would be too late to make them: call its `build`"
     if [count for count in counts if count != case["replicas"]]:
         return "the optimizer's variables are on one device only: make and build it inside `with strategy.scope():`"
+    if changed := seen[0]["changed"]:
+        return f"the optimizer has another {changed[0]} than make_optimizer() gives it: leave it, since the loss is a mean over all images already"
     return None if seen[0]["knows"] else "the optimizer is built for other variables than those of `model`, which it then can't change"
 
 
@@ -160,10 +183,10 @@ CHECKS = (
             Criterion(ON_ALL, 1, on_all_replicas, "Call make_model() in a block `with strategy.scope():`."),
             Criterion("the optimizer on all replicas", 1, optimizer_too, "Call make_optimizer() there, too, and optimizer.build(model.trainable_variables).", needs=ON_ALL),
         ),
-        observed=lambda case: {"model": [int], "own": bool, "optimizer": [int], "knows": bool},
+        observed=lambda case: {"model": (int, int), "own": bool, "optimizer": [int], "knows": bool, "changed": [str]},
     ),
     Check(
-        "divided", PROBES + "divided", ({"replicas": 2, "samples": 23, "total": 6},),
+        "divided", PROBES + "divided", ({"replicas": 2, "samples": 1503, "total": 300},),  # more than the buffers that one finds in examples
         (
             Criterion(EACH_ONCE, 2, each_once, "`batch(total)` takes the images of all replicas; strategy.experimental_distribute_dataset divides each batch."),
             Criterion("a new order in each epoch", 1, new_order, "`.shuffle(len(images), seed=seed)`, before `.batch`.", needs=EACH_ONCE),

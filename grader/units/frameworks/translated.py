@@ -1,29 +1,19 @@
 """The checks of the scripts of Lightning and Accelerate: whatever the system, the weights after each step are those of one big batch, each image
 is used once, and an evaluation is one of all images."""
 
+import itertools
+
 import numpy
 
 from grader.checks import criteria
 from grader.checks import pytorch as of_pytorch
 from grader.checks.check import Check, Criterion
 from grader.checks.forms import Array
-from grader.units.frameworks.numbers import CLASSES, FEATURES, evaluated, parts, start
-from grader.units.frameworks.replicas import of_worst_step, scaled_mean, trained
+from grader.units.frameworks.numbers import CLASSES, FEATURES, TESTS, evaluated, parts, start
+from grader.units.frameworks.replicas import NOT_BY_OPTIMIZER, kept, of_worst_step, scaled_mean, trained
 
 PROBES = "grader.units.frameworks.probes.translated:"
 SINGLE = 1e-6  # counts of images are in single precision
-MOMENTUM = 0.9  # of the optimizer that `sgd` makes
-
-
-def kept(combine, share):
-    """As `combine`, plus a share of what it gave for the step before."""
-    before = [0]
-
-    def with_the_last(sums, counts):
-        before[0] = share * before[0] + combine(sums, counts)
-        return before[0]
-
-    return with_the_last
 
 
 def mean_of_means(sums, counts):
@@ -49,19 +39,20 @@ def mistakes(case):
 
 
 def as_one_batch(seen, case, expected):
-    """A judge: the weights of plain SGD on all images of each step."""
-    return _judged(seen, case, scaled_mean(1), mistakes(case))
+    """A judge: the weights of SGD on all images of each step."""
+    wrong = {sentence: kept(combine) for sentence, combine in mistakes(case).items()}
+    return _judged(seen, case, kept(scaled_mean(1)), wrong | {NOT_BY_OPTIMIZER: scaled_mean(1)})
 
 
 def prepared(seen, case, expected):
     """A judge: as `as_one_batch`, by the optimizer of `sgd`."""
     right = scaled_mean(1)
     wrong = {
-        f"the steps are {case['replicas']} times too large: the learning rate is that of the options, as on one GPU": kept(scaled_mean(case["replicas"]), MOMENTUM),
+        f"the steps are {case['replicas']} times too large: the learning rate is that of the options, as on one GPU": kept(scaled_mean(case["replicas"])),
         "the optimizer has no momentum: make it by sgd(model, args)": right,
         "the parameters do not change: the optimizer must have those of `model`": scaled_mean(0),
     }
-    return _judged(seen, case, kept(right, MOMENTUM), wrong)
+    return _judged(seen, case, kept(right), wrong)
 
 
 def _judged(seen, case, right, wrong):
@@ -78,7 +69,7 @@ def _judged(seen, case, right, wrong):
 
 
 def mean_loss(seen, case, expected):
-    _, right = trained(case, scaled_mean(1))
+    _, right = trained(case, kept(scaled_mean(1)))
     found = numpy.mean([of_rank["losses"] for of_rank in seen], axis=0)
     if criteria.close(found, right):
         return None
@@ -103,7 +94,8 @@ def mean_of_all(seen, case, expected):
     means, total = sums / numpy.maximum(images, 1), images.sum()  # a rank may have no images in the last batch
     rounded = total // case["ranks"] * case["ranks"]  # Lightning's number of all images, where they count as weights
     right = sums.sum(axis=(0, 1)) / total
-    for rank, of_rank in enumerate(seen):
+    for (rank, of_rank), evaluation in itertools.product(enumerate(seen), range(case.get("evaluations", 1))):
+        found = of_rank["found"][evaluation]
         wrong = {
             "that is the mean over this rank's images alone: `sync_dist=True` takes it over all ranks": sums[:, rank].sum(axis=0) / images[:, rank].sum(),
             "that is this rank's part of the mean alone: `sync_dist=True` adds up the parts of all ranks": sums[:, rank].sum(axis=0) / total,
@@ -115,17 +107,23 @@ def mean_of_all(seen, case, expected):
                 sums.sum(axis=(0, 1)) / rounded
             ),
             "each rank's mean counts the same, however many images it has": (sums.sum(axis=0) / images.sum(axis=0)).mean(axis=0),
+            "that is the sum of two evaluations, one after each epoch: each begins anew": 2 * right,
         }
-        if not criteria.close(of_rank["found"], right, SINGLE):
-            problem = next((sentence for sentence, values in wrong.items() if criteria.close(of_rank["found"], values, SINGLE)), "")
-            (loss, right_loss), (accuracy, right_accuracy) = map(criteria.apart, of_rank["found"], right)
-            there = f"rank {rank} has loss {loss} and accuracy {accuracy}; over all images they are {right_loss} and {right_accuracy}"
+        if not criteria.close(found, right, SINGLE):
+            problem = next((sentence for sentence, values in wrong.items() if criteria.close(found, values, SINGLE)), "")
+            (loss, right_loss), (accuracy, right_accuracy) = map(criteria.apart, found, right)
+            there = f"rank {rank} has loss {loss} and accuracy {accuracy}{' in a second evaluation' * evaluation}; over all images they are {right_loss} and {right_accuracy}"
             return criteria.because(there, problem)
     return None
 
 
 def each_once(seen, case, expected):
-    return criteria.partition([of_rank["used"] for of_rank in seen], case["images"])
+    if problem := criteria.partition([of_rank["used"] for of_rank in seen], case["images"]):
+        return problem
+    for rank, of_rank in enumerate(seen):
+        if of_rank["tested"] != (due := len(range(rank, TESTS, len(seen)))):
+            return f"`test_loader` gives rank {rank} {of_rank['tested']} images of its part, which has {due}: it has this rank's images already, so leave it as it is"
+    return None
 
 
 def _steps(case):
@@ -154,11 +152,11 @@ LIGHTNING = (
     Check(
         "validation", PROBES + "validation",
         (
-            {"ranks": 2, "images": 21, "batchsize": 4},  # which 2 ranks can't share evenly
+            {"ranks": 2, "images": 21, "batchsize": 4, "evaluations": 2},  # which 2 ranks can't share evenly
             {"ranks": 2, "images": 17, "batchsize": 4, "edge": "a rank that has one batch less"},
         ),
         (Criterion("the mean over the images of all ranks", 2, mean_of_all, "reduce_fx=\"sum\" adds up the batches, and with sync_dist=True the ranks: log parts of the mean."),),
-        observed=lambda case: {"found": (float, float)},
+        observed=lambda case: {"found": ((float, float),) * case.get("evaluations", 1)},
     ),
 )  # fmt: skip
 ACCELERATE = (
@@ -168,7 +166,7 @@ ACCELERATE = (
             Criterion(ONE_BATCH, 2, prepared, "accelerator.prepare(model, sgd(model, args)) returns both, in this order."),
             Criterion(EACH_ONCE, 1, each_once, "train_loader has the images of this rank already: a prepared one would divide them once more.", needs=ONE_BATCH),
         ),
-        observed=lambda case: {"weights": Array((case["steps"], FEATURES + 1, CLASSES)), "used": [int]},
+        observed=lambda case: {"weights": Array((case["steps"], FEATURES + 1, CLASSES)), "used": [int], "tested": int},
     ),
     Check(
         "step", PROBES + "step", (RANKS, RANKS | {"ranks_per_node": 1, "edge": "ranks on nodes of their own"}),

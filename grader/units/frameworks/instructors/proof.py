@@ -29,7 +29,7 @@ ADDRESSES = ("    args = options.parse(gpus=None)\n", """
     found = [tf_config(["b\\n", "a\\n", "b\\n"], rank, 3000) for rank in range(3)]
     for one in found:
         addresses = [address.rpartition(":") for address in one["cluster"]["worker"]]
-        in_range = all(3000 <= int(port) < 3003 for _, _, port in addresses)
+        in_range = all(3000 <= int(port) <= 65535 for _, _, port in addresses)
         print("shown:", [host for host, _, _ in addresses], len({*addresses}), in_range, [*one["cluster"]], one["cluster"] == found[0]["cluster"], sorted(one["task"].items()))
     return
 """)  # fmt: skip
@@ -39,9 +39,12 @@ IMAGES = ("    start = time.perf_counter()\n", """
 
     epochs = []
     for _ in range(2):
-        steps = [strategy.gather(strategy.run(numbers, (images,)), axis=0).numpy().tolist() for (images, _), _ in zip(batches, sizes)]
+        steps, right = [], []
+        for (images, labels), _ in zip(batches, sizes):
+            steps.append(strategy.gather(strategy.run(numbers, (images,)), axis=0).numpy().tolist())
+            right.append([train_set.labels[number] for number in steps[-1]] == strategy.gather(labels, axis=0).numpy().tolist())
         epochs.append(sum(steps, []))
-        print("shown:", [*map(len, steps)], sorted(epochs[-1]), "from far behind:", max(steps[0]) >= 2 * total)
+        print(f"shown: {[*map(len, steps)]} {sorted(epochs[-1])} with their labels: {all(right)} from far behind: {max(steps[0]) >= 2 * total}")
     print("shown: an order of its own", epochs[0] != epochs[1])
     return
 """)  # fmt: skip

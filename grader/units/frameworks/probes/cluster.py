@@ -19,7 +19,9 @@ def _read(config):
     try:
         config = json.loads(json.dumps(config))
         addresses, task = config["cluster"].get("worker", []), config["task"]
-        return {"roles": sorted(config["cluster"]), "addresses": [str(one) for one in addresses], "task": [task["type"], task["index"]]}
+        if not isinstance(addresses, list) or not all(isinstance(one, str) for one in addresses):
+            raise Wrong(f'"worker" is {addresses!r:.60}: it should be a list of texts, "host:port"')
+        return {"roles": sorted(config["cluster"]), "addresses": addresses, "task": [task["type"], task["index"]]}
     except KeyError as error:
         raise Wrong(f"in what your code returns there is no {error}") from None
     except (TypeError, AttributeError, ValueError):

@@ -15,7 +15,7 @@ from grader.box.rank import Wrong
 from grader.probes.pytorch import dataset, join, samples, seed_of
 from grader.probes.script import options_of
 from grader.probes.student import Student
-from grader.units.frameworks.numbers import CLASSES, FEATURES, RATE, evaluated, parts, start, total_of
+from grader.units.frameworks.numbers import CLASSES, FEATURES, MOMENTUM, RATE, TESTS, evaluated, parts, start, total_of
 from handson.pytorch.batches import EpochBatches
 
 LIGHTNING, ACCELERATE = "07_frameworks/lightning/train_cifar_lightning.py", "07_frameworks/accelerate/train_cifar_accelerate.py"
@@ -126,7 +126,7 @@ def average(rank, ranks, source, case):
             self.args = options_of(LIGHTNING, ranks, batchsize=case["batchsize"], size=1, seed=seed_of(case), lr=RATE)
 
         def configure_optimizers(self):
-            return torch.optim.SGD(self.model.parameters(), RATE)
+            return torch.optim.SGD(self.model.parameters(), RATE, MOMENTUM)
 
         def training_step(self, batch, number):
             images, labels = batch
@@ -143,7 +143,7 @@ def average(rank, ranks, source, case):
 
 
 def validation(rank, ranks, source, case):
-    """What Lightning has for this rank after an evaluation: [loss, accuracy]."""
+    """What Lightning has for this rank after each of case["evaluations"], one by default: [loss, accuracy]."""
     join(rank, ranks)
     from handson.lightning import L
 
@@ -161,12 +161,14 @@ def validation(rank, ranks, source, case):
             sums = {"loss": F.cross_entropy(outputs, labels, reduction="sum"), "correct": (outputs.argmax(dim=1) == labels).float().sum()}
             student.run(self=self, batch=batch, number=number, images=images, labels=labels, outputs=outputs, **sums)
 
-    used = trainer(rank, ranks, ranks)
-    used.validate(Training(), loader(tensors(evaluated(case)[rank])), verbose=False)
+    used, module, found = trainer(rank, ranks, ranks), Training(), []
     names = [f"validation/main/{name}" for name in ("loss", "accuracy")]
-    if missing := [name for name in names if name not in used.callback_metrics]:
-        raise Wrong(f'after the evaluation rank {rank} has no "{missing[0]}": log it under this name, on every rank')
-    return {"found": [float(used.callback_metrics[name]) for name in names]}
+    for _ in range(case.get("evaluations", 1)):
+        used.validate(module, loader(tensors(evaluated(case)[rank])), verbose=False)
+        if missing := [name for name in names if name not in used.callback_metrics]:
+            raise Wrong(f'after the evaluation rank {rank} has no "{missing[0]}": log it under this name, on every rank')
+        found.append([float(used.callback_metrics[name]) for name in names])
+    return {"found": found}
 
 
 def accelerator_of(rank, ranks):
@@ -179,7 +181,7 @@ def accelerator_of(rank, ranks):
 
 
 def prepare(rank, ranks, source, case):
-    """The weights after each step with the prepared model and optimizer, and the images that the loader then has for this rank."""
+    """The weights after each step with the prepared model and optimizer, and the images that the loaders then have for this rank ("tested": how many)."""
     from accelerate.optimizer import AcceleratedOptimizer
 
     comm, accelerator = join(rank, ranks, ranks), accelerator_of(rank, ranks)
@@ -188,7 +190,9 @@ def prepare(rank, ranks, source, case):
     whole, model = dataset(case["images"], case["seed"]), linear(case)
     mine = torch.utils.data.Subset(whole, range(begin, begin + lengths[rank]))
     given = {"batches": order, "shard": mine, "train_loader": torch.utils.data.DataLoader(mine, batch_sampler=order)}
-    given |= {"train_set": whole, "test_set": dataset(9, case["seed"] + 1)}
+    test_set = dataset(TESTS, case["seed"] + 1)
+    given["test_shard"] = torch.utils.data.Subset(test_set, range(rank, TESTS, ranks))
+    given |= {"train_set": whole, "test_set": test_set, "test_loader": torch.utils.data.DataLoader(given["test_shard"], 3)}
     args = options_of(ACCELERATE, ranks, lr=RATE, seed=seed_of(case), batchsize=3, size=1)
     names = Student(source).run(comm=comm, accelerator=accelerator, args=args, model=model, **given)
     if not isinstance(names.replica, nn.Module) or not hasattr(names.optimizer, "step"):
@@ -199,6 +203,7 @@ def prepare(rank, ranks, source, case):
     if isinstance(getattr(names.replica, "module", None), DistributedDataParallel):
         raise Wrong("`replica` is wrapped twice: `prepare` has wrapped the model by DistributedDataParallel already")
     used = samples([pair for images, labels in names.train_loader for pair in zip(images, labels)], case)
+    tested = sum(len(labels) for _, labels in names.test_loader)
     weights = []
     for images, labels in batches(case, rank):
         names.optimizer.zero_grad()
@@ -206,21 +211,32 @@ def prepare(rank, ranks, source, case):
         accelerator.backward(loss)
         names.optimizer.step()
         weights.append(weights_of(model))
-    return {"weights": numpy.stack(weights), "used": used}
+    return {"weights": numpy.stack(weights), "used": used, "tested": tested}
 
 
 def step(rank, ranks, source, case):
     """The weights after each step, and this rank's loss in each, with a model and an optimizer that are prepared."""
     comm, accelerator = join(rank, ranks, case.get("ranks_per_node", ranks)), accelerator_of(rank, ranks)
     model, student, weights, losses = linear(case), Student(source), [], []
-    replica, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), RATE))
+    replica, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), RATE, MOMENTUM))
+    passes = []  # of each forward pass of a step, whether it is in training
+    model.register_forward_pre_hook(lambda model, inputs: passes.append(model.training))
     args = options_of(ACCELERATE, ranks, batchsize=case["batchsize"], size=1, seed=seed_of(case), lr=RATE)
     for images, labels in batches(case, rank):
         given = {"comm": comm, "accelerator": accelerator, "args": args, "model": model, "replica": replica, "optimizer": optimizer}
         totals = SimpleNamespace(totals=[case["total"]] * case["steps"])
+        with torch.no_grad():
+            right = model(images)
+        passes.clear()
         names = student.run(**given, images=images, labels=labels, total=case["total"], batches=totals, epoch=0)
         losses.append(float(a_loss(names).detach()))
-        if getattr(names.outputs, "shape", None) != (len(labels), CLASSES):
+        if getattr(names.outputs, "shape", None) != right.shape:
             raise Wrong(f"`outputs` should have a row of scores for each of the {len(labels)} images")
+        if not all(passes):
+            raise Wrong("the images go through the network in evaluation mode; training needs `replica.train()`")
+        if len(passes) > 1:
+            raise Wrong("the images go through the network more than once in a step: one forward pass gives `outputs`, and these give the loss")
+        if not torch.equal(names.outputs.argmax(dim=1), right.argmax(dim=1)):
+            raise Wrong("`outputs` are not largest where the network's are for the images before the step: from them the script computes the accuracy")
         weights.append(weights_of(model))
     return {"weights": numpy.stack(weights), "losses": losses}
