@@ -1,6 +1,7 @@
 """Every plausible wrong answer is caught by the criterion meant for it, with its message; right ones written otherwise pass."""
 
 import functools
+from collections import Counter
 
 import pytest
 from known_under_seeds import entries, unexpected
@@ -96,6 +97,13 @@ def test_every_gap_has_known_answers_of_either_kind(unit, part):
     }
     wrong, right = LEAST
     assert {gap: count for gap, count in counts.items() if count[0] < wrong or count[1] < right} == {}
+
+
+@pytest.mark.parametrize(("unit", "part"), PARTS)
+def test_no_two_known_answers_of_a_gap_have_one_name(unit, part):
+    """What they get is kept by their names."""
+    names = [(kind, entry["gap"], entry["name"]) for kind, entries in enumerate(known.of_part(unit, part)) for entry in entries]
+    assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
 @pytest.mark.parametrize("unit", UNITS)
