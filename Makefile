@@ -41,7 +41,7 @@ test: environment
 
 # Only these files have such tests; collecting all others would take half a minute.
 test-frameworks: frameworks
-	@$(IN_VENV) python -m pytest -n 2 --frameworks tests/frameworks tests/grader/test_mutants.py $(ARGS)
+	@$(IN_VENV) python -m pytest -n 2 --frameworks tests/frameworks tests/grader/test_mutants.py tests/grader/test_conceded.py $(ARGS)
 
 # BUILD takes options for buildah, such as another base: docs/kubernetes.md
 test-containers: environment checkov

@@ -37,7 +37,7 @@ os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")  # and ranks of MPICH
 
 os.environ["MPIEXEC_PORT_RANGE"] = launcher.on_this_host()["MPIEXEC_PORT_RANGE"]  # other tests' servers end, and their clients look for them
 
-OTHER_SYSTEMS = r"tests/frameworks/|tests/grader/test_mutants\.py.*\[frameworks"  # in the names of tests that need the second environment
+OTHER_SYSTEMS = r"tests/frameworks/|tests/grader/test_(?:mutants|conceded)\.py.*\[frameworks"  # in the names of tests that need the second environment
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; what tests start would ignore Ctrl-C, too
     signal.signal(signal.SIGINT, signal.default_int_handler)

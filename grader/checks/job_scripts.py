@@ -36,6 +36,7 @@ RANKS = re.compile(r"\s--?(?:n|np|ntasks)(?:[ =]+|(?=[0-9]))(\S+)")  # the optio
 LAUNCHED = re.compile(r"\s\S*\b(python|nice|ionice|conda)\b")  # a command that a launcher starts: its options are its own
 THREADS = re.compile(r"\bOMP_NUM_THREADS(?:=| (?=[0-9]))([0-9]{1,9})?")
 SHOWS = ("echo", "printf", ":", "true", "ls", "cat", "head", "tail", "wc", "grep", "stat", "diff", "md5sum", "chmod", "test", "[", "[[")  # and run nothing
+WAITS = re.compile(r"\b(wait|fg|jobs)\b|\$!")  # for what runs in the background
 OPENS, CLOSES = ("if", "case", "for", "while", "until", "{"), ("fi", "esac", "done", "}")
 BEFORE_A_COMMAND = (*OPENS, *CLOSES, "then", "else", "elif", "do", "!", "time", "exec", "env", "nice", "nohup", "timeout", "command")
 ASSIGNS = ("export", "declare", "typeset", "readonly", "local", ":")
@@ -193,10 +194,12 @@ def _refused_together(given):
 
 def _commands(text, program):
     """What `requests` returns about the commands; "job" is a sentence if they don't start `program`."""
-    runs, never, leaving, launcher = _runs(text, program)
+    runs, never, leaving, launcher, left = _runs(text, program)
     problem = None if runs else f"no command of the script starts {program} any more: keep the given lines below the directives"
     if never and not runs:
         problem = f"the script ends at `{leaving}`, above the command that starts {program}"
+    elif left:
+        problem = f"with `&` the script goes on beside the command that starts {program}, and ends, and the job with it: leave `&` out, or let `wait` be the last line"
     return {
         "job": problem,
         "ranks": [_ranks(before) for before, _ in runs],
@@ -207,12 +210,12 @@ def _commands(text, program):
 
 def _runs(text, program):
     """The commands of a script that may run `program`, [(what stands before its name, the number of threads that is set), ...]; those below an
-    `exit`; this `exit` or None; whether any command has a launcher.
+    `exit`; this `exit` or None; whether any command has a launcher; whether one that runs `program` has an `&`, and none after it may wait for it.
 
     A variable is followed if its value names the program or a launcher, since one line may hold the command and another run it.
     """
     named = re.compile(rf"(?<![\w.])(?<!\w-){re.escape(program)}(?![\w.-])")
-    depth, threads, variables, leaving, launcher, runs, never = 0, None, {}, None, False, [], []
+    depth, threads, variables, leaving, launcher, left, runs, never = 0, None, {}, None, False, False, [], []
     for words, begins_line in _simple_commands(text[:LONGEST_SCRIPT]):
         words = [VARIABLE.sub(lambda one: variables.get(one[1] or one[2], one[0]), word) for word in words]
         depth += words[0] == "function" and words[-1] == "{"
@@ -235,23 +238,31 @@ def _runs(text, program):
         if may_run and (names := [*named.finditer(command)]):
             before = command[: names[-1].start()]
             (never if leaving else runs).append((before, _threads(before, threads)))
-    return runs, never, leaving, launcher
+            left = left or command.endswith(" &")
+        left = left and not WAITS.search(command)
+    return runs, never, leaving, launcher, left
 
 
 def _simple_commands(text):
     """(words without their quotation marks, whether the first one begins a line, outside of parentheses) of each command of a shell script. A
-    here-document is a word of its command; comments are left out."""
-    found, words, begins_line, here, position, inside = [], [], True, None, 0, 0
+    here-document is a word of its command, and so is an `&` that sends it to the background; comments are left out."""
+    found, together, words, begins_line, here, position, inside = [], [], [], True, None, 0, 0
     while position < len(text):
         token = TOKEN.match(text, position)
         position = token.end()
         if token["word"]:
             if not words:
                 found.append((words, begins_line))
+                together.append(words)
             words.append(re.sub(r"""\\(.)|['"]""", r"\1", token["word"], flags=re.DOTALL))
         elif token["here"]:
             here = token["here"].strip("'\"\\"), words
         elif token["end"]:
+            sign = token["end"].strip()
+            for command in together if sign == "&" else ():
+                command.append("&")
+            if sign not in ("|", "|&", "||", "&&"):
+                together = []
             if here and token["end"].endswith("\n"):
                 if closing := re.compile(rf"\n[^\S\n]*{re.escape(here[0])}(?=\n|\Z)").search(text, position - 1):
                     here[1].append(text[position - 1 : closing.start()])

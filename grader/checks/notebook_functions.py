@@ -22,7 +22,8 @@ from grader.probes.notebooks import decoded, short, words
 
 PROBES = "grader.probes.notebooks"
 FOLDER = Path(__file__).resolve().parent.parent / "units"
-CALLS = 6  # of a student's function in one check
+CALLS = 6  # of a student's function in one check, where its answer names no other number
+RECORDED = 7  # sets of calls in recorded.json; a student's check draws each of its calls from as many
 TOLERANCE = 3e-6  # relative, of a number that a student's function returns: it may compute in float32
 
 
@@ -90,7 +91,8 @@ def calls(case):
     if (FOLDER / unit / "instructors").is_dir():
         return _new(unit, gap, seed)
     entry, chance = recorded(unit)[gap], random.Random(seed)
-    drawn = [chance.choice(entry["calls"][number::CALLS]) for number in range(CALLS)]
+    number = len(entry["calls"]) // RECORDED
+    drawn = [chance.choice(entry["calls"][call::number]) for call in range(number)]
     return [Call(given, right, dict(zip(entry["mistakes"], values))) for given, right, values in drawn]
 
 

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import numpy
 
-from grader.checks.notebook_functions import CALLS, FOLDER, Call, digest
+from grader.checks.notebook_functions import CALLS, FOLDER, RECORDED, Call, digest
 from grader.probes.notebooks import encoded
 
-RECORDED = 7  # sets of CALLS that are recorded; a student's check draws each of its calls from as many
 DIGITS = 5  # significant digits of inputs: enough to tell mistakes apart
 DUE_DIGITS = 11  # significant digits of right values: the comparison with them needs more than the inputs have
 
@@ -32,16 +31,17 @@ class Chance(random.Random):
 @dataclass(frozen=True)
 class Function:
     """The answer to a gap that is a function's body. inputs(chance): the arguments of one call, by name; right: a right function;
-    mistakes: {sentence: a function with this mistake}."""
+    mistakes: {sentence: a function with this mistake}; number: of calls in a check."""
 
     inputs: Callable
     right: Callable
     mistakes: dict
+    number: int = CALLS
 
     def calls(self, seed):
-        """CALLS Calls with inputs drawn with `seed`."""
+        """`number` Calls with inputs drawn with `seed`."""
         chance, made = Chance(seed), []
-        for chance.call in range(CALLS):
+        for chance.call in range(self.number):
             given = {name: _rounded(value) for name, value in self.inputs(chance).items()}
             values = {sentence: _due(mistake(**given)) for sentence, mistake in self.mistakes.items()}
             made.append(Call(encoded(given), _due(self.right(**given)), values))

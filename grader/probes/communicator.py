@@ -82,7 +82,7 @@ class Group:
             members = [rank for _, rank in sorted((key, rank) for rank, (other, key) in enumerate(colors) if other == one)]
             group = dist.new_group([self._ranks[rank] for rank in members])
             if one == color:
-                mine = Group(members.index(self.rank), [self._ranks[rank] for rank in members], group)
+                mine = type(self)(members.index(self.rank), [self._ranks[rank] for rank in members], group)
         return mine
 
     def bcast(self, obj, root=0):

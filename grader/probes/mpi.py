@@ -18,11 +18,12 @@ class World(Group):
 
     numbers = itertools.count()
 
-    def __init__(self, rank, ranks):
-        super().__init__(rank, ranks)
-        self._store = dist.PrefixStore(f"world {next(World.numbers)}", dist.distributed_c10d._get_default_store())
-        play_mpi(self)
-        MPI.Request, MPI.Op = Request, Operation
+    def __init__(self, rank, ranks, group=None):
+        super().__init__(rank, ranks, group)
+        self._store = dist.PrefixStore(f"world {next(World.numbers)} of {[*ranks]}", dist.distributed_c10d._get_default_store())
+        if group is None:
+            play_mpi(self)
+            MPI.Request, MPI.Op = Request, Operation
         self._come, self._fetched = [], 0  # (source, tag, object) of the messages that nobody has asked for yet; how many were fetched
 
     def send(self, obj, dest, tag=0):

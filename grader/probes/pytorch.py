@@ -14,7 +14,6 @@ import numpy
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from pytorch_pfn_extras.reporting import Reporter
 from pytorch_pfn_extras.writing import SimpleWriter
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -387,28 +386,6 @@ def throughput(rank, ranks, source, case):
     whole_set, test_set = dataset(sum(case["lengths"])), examples(case["test_images"], 0)
     Place(rank, ranks, source, case, whole_set, test_set, first_epoch=case["first_epoch"], before={"seconds": case["seconds"]}).run(see)
     return found
-
-
-def evaluate(evaluator, manager, images, read=True):
-    """[loss, accuracy] as an evaluator reports them. images: the number of this rank's test images; read: whether anybody reads the report, else it may be
-    anything, and here is [0, 0]. Raises Wrong."""
-    if not callable(evaluator):
-        raise Wrong(f"`evaluator` is a {type(evaluator).__name__}, which is no evaluator")
-    reporter = Reporter()
-    with reporter, reporter.scope(observed := {}):
-        try:
-            evaluator(manager)
-        except ZeroDivisionError as error:
-            what = f"`evaluator` divides by 0 on this rank, which has {images} test images"
-            why = "are they there in each epoch anew?" if images else "add up the ranks' sums and numbers of images before you divide"
-            raise Wrong(f"{what}: {why}") from error
-    if not read:
-        return [0.0, 0.0]
-    found = {name: [float(value) for key, value in observed.items() if key.endswith(name)] for name in ("loss", "accuracy")}
-    for name, values in found.items():
-        if len(values) != 1:
-            raise Wrong(f"`evaluator` should report one {name}; it reports {', '.join(map(str, observed)) or 'nothing'}")
-    return found["loss"] + found["accuracy"]
 
 
 def pictures(images, alike, seed):

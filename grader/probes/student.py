@@ -141,8 +141,11 @@ class Student:
     def _returned(self, value):
         """The Names after code that returns `value` by itself: those that the line after the gap would return have it, too."""
         names = self.last[0].value if self.last else None
-        several = isinstance(names, ast.Tuple) and isinstance(value, tuple) and len(value) == len(names.elts)
-        pairs = zip(names.elts, value) if several else [(names, value)]
+        pairs = [(names, value)]
+        if isinstance(names, ast.Tuple) and isinstance(value, tuple) and len(value) == len(names.elts):
+            pairs = zip(names.elts, value)
+        elif isinstance(names, ast.Dict) and isinstance(value, dict):
+            pairs = [(name, value[key.value]) for key, name in zip(names.keys, names.values) if isinstance(key, ast.Constant) and key.value in value]
         return Names({name.id: one for name, one in pairs if isinstance(name, ast.Name)} | {RETURNED: value})
 
     def _call(self, names, given):

@@ -12,12 +12,10 @@ import numpy
 import pytest
 import sandbox_runs
 
-from grader.box import Server
 from grader.checks.notebook_functions import FOLDER, digest
 from grader.course import UNITS
 from grader.instructors import hidden
-from grader.instructors.known_answers import SITE, solved, verdicts
-from grader.probes import FOR_SCRIPTS
+from grader.instructors.known_answers import SITE, servers, solved, verdicts
 from grader.probes.notebooks import decoded
 from grader.verdict import GRADER_FAULT
 
@@ -29,25 +27,27 @@ FIT, SEARCH, PRINTED = "Who fits a formula to them has the formula", "a digest, 
 SAYS = {submission["says"] for submission in SUBMISSIONS} | {FIT, SEARCH, PRINTED}
 
 
-@pytest.fixture(scope="module")
-def server():
-    server = Server(FOR_SCRIPTS)
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def of_wrong_answer(server):
-    """The points of a wrong answer, which is given as JSON; many submissions are compared with the same one."""
-    return functools.cache(lambda name, gap, check, answer: points(judged(server, name, gap, check, json.loads(answer))))
-
-
 def place(name):
     """(the unit, the Part) of the file whose path ends so."""
     return next((unit, part) for unit, parts in UNITS.items() for part in parts if part.file.endswith(f"/{name}"))
 
 
-def judged(server, name, gap, check, answer, beside=None):
+PARAMETERS = [pytest.param(one, id=f"{place(one['part'])[0]} {one['name']}") for one in SUBMISSIONS]
+
+
+@pytest.fixture(scope="module")
+def server_for():
+    with servers() as server_for:
+        yield server_for
+
+
+@pytest.fixture(scope="module")
+def of_wrong_answer(server_for):
+    """The points of a wrong answer, which is given as JSON; many submissions are compared with the same one."""
+    return functools.cache(lambda name, gap, check, answer: points(judged(server_for, name, gap, check, json.loads(answer))))
+
+
+def judged(server_for, name, gap, check, answer, beside=None):
     """The verdicts of a gap's check on its code, or on [given, instead] lines of the solved file. beside: as in conceded.toml."""
     unit, part = place(name)
     text = solved(part.file, **(beside or {}), **({gap: answer.strip("\n")} if isinstance(answer, str) else {}))
@@ -55,7 +55,7 @@ def judged(server, name, gap, check, answer, beside=None):
         assert given in text, given
         text = text.replace(given, instead.strip("\n"))
     check = check or gap
-    found = verdicts(unit, part, text, server, [check, *(beside or ())], hidden.cases(), SITE)
+    found = verdicts(unit, part, text, server_for(part.file), [check, *(beside or ())], hidden.cases(), SITE)
     return [verdict for verdict in found if verdict.gap.rpartition(":")[2] == check]
 
 
@@ -69,10 +69,10 @@ def is_noted(found):
 
 @pytest.mark.slow
 @sandbox_runs.needs_strong
-@pytest.mark.parametrize("submission", [pytest.param(one, id=one["name"]) for one in SUBMISSIONS])
-def test_a_submission_gains_what_the_guide_says_and_no_more(server, of_wrong_answer, submission):
+@pytest.mark.parametrize("submission", PARAMETERS)
+def test_a_submission_gains_what_the_guide_says_and_no_more(server_for, of_wrong_answer, submission):
     where = submission["part"], submission["gap"], submission.get("check")
-    found = judged(server, *where, submission["code"], submission.get("beside"))
+    found = judged(server_for, *where, submission["code"], submission.get("beside"))
     assert [of_wrong_answer(*where, json.dumps(submission["wrong"])), points(found)] == submission["points"], found
     assert is_noted(found) == submission.get("noted", False), found
     assert {verdict.status for verdict in found} == {GRADER_FAULT} or submission.get("status") != GRADER_FAULT, found
@@ -80,33 +80,33 @@ def test_a_submission_gains_what_the_guide_says_and_no_more(server, of_wrong_ans
 
 @pytest.mark.slow
 @sandbox_runs.needs_strong
-def test_a_formula_that_is_fitted_to_the_recorded_calls_is_one(server):
+def test_a_formula_that_is_fitted_to_the_recorded_calls_is_one(server_for):
     calls = json.loads((FOLDER / "scaling/recorded.json").read_text())["gustafson"]["calls"]
     assert len(calls) == 42
     given, right = [decoded(given) for given, _, _ in calls], [value for _, value, _ in calls]
     terms = [[1, one["serial"], one["workers"], one["serial"] * one["workers"]] for one in given]
     a, b, c, d = numpy.linalg.lstsq(numpy.array(terms), numpy.array(right))[0].tolist()
-    found = judged(server, "08_scaling.ipynb", "gustafson", None, f"return {a} + {b} * serial + {c} * workers + {d} * serial * workers")
+    found = judged(server_for, "08_scaling.ipynb", "gustafson", None, f"return {a} + {b} * serial + {c} * workers + {d} * serial * workers")
     assert points(found) == 2, found
 
 
 @pytest.mark.slow
 @sandbox_runs.needs_strong
 @pytest.mark.parametrize("gap", ["bottleneck", "slow_rank", "collectives"])
-def test_a_digest_is_searched_in_a_moment(server, gap):
+def test_a_digest_is_searched_in_a_moment(server_for, gap):
     entry = json.loads((FOLDER / "profiling/recorded.json").read_text())[gap]
     words = set("".join(letter if letter in string.ascii_letters else " " for letter in (ROOT / place("04_profiling.ipynb")[1].file).read_text()).split())
     answer = next(one for one in itertools.chain(range(1000), words) if digest(gap, one) == entry["right"])
-    assert points(judged(server, "04_profiling.ipynb", gap, None, f"{gap} = {answer!r}")) == 1
+    assert points(judged(server_for, "04_profiling.ipynb", gap, None, f"{gap} = {answer!r}")) == 1
 
 
 @pytest.mark.slow
 @sandbox_runs.needs_strong
-def test_the_inputs_of_hidden_cases_are_printed(server):
+def test_the_inputs_of_hidden_cases_are_printed(server_for):
     unit, part = place("pytorch/train_cifar_multi_gpu.py")
     last = hidden.cases()[unit, "pytorch", "throughput"][-1]  # the output that the feedback shows is of the last case
     code = "print('the case', comm.size, args.epoch, first_epoch)\nimages = len(train_set) * (args.epoch - first_epoch)\nthroughput = images / seconds"
-    found = judged(server, part.file.removeprefix("exercises/"), "throughput", None, code)
+    found = judged(server_for, part.file.removeprefix("exercises/"), "throughput", None, code)
     assert points(found) == 2
     assert "the case {ranks} {epochs} {first_epoch}\n".format(**last) in found[0].output
 

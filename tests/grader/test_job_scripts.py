@@ -214,8 +214,12 @@ TRAIN = "python pytorch/train_cifar_multi_node.py"
         f"cat <<END\nDon't worry\nEND\nbash -c 'mpiexec -n 4 {TRAIN}'\n",
         f'for node in $(uniq "$PBS_NODEFILE"); do\n    handson-agent $node "cd \'$PWD\' && torchrun --nnodes 2 --nproc-per-node 2 {TRAIN[7:]}" &\ndone\nwait\n',
         f"mpiexec -n 2 torchrun --nnodes 2 --nproc-per-node 2 {TRAIN[7:]}\n",
+        f"mpiexec -n 4 {TRAIN} 2>&1 | tee log &\nnvidia-smi dmon &\nwait %1\n",
+        f"mpiexec -n 4 {TRAIN} &>log && date\nnvidia-smi &\n",
+        f"nohup mpiexec -n 4 {TRAIN} &\nwhile kill -0 $!; do sleep 5; done\n",
     ],
-    ids=["shown", "guards", "threads", "its name", "its command", "function", "array", "array of the program", "exits", "output", "parts", "wrapper", "quoted", "torchrun", "torchrun by mpiexec"],
+    ids=["shown", "guards", "threads", "its name", "its command", "function", "array", "array of the program", "exits", "output", "parts", "wrapper", "quoted", "torchrun", "torchrun by mpiexec"]
+    + ["waited for", "another command", "looked after"],
 )
 def test_the_program_may_be_started_in_any_way(instead):
     assert {name: verdict.message for name, verdict in at_local("multi_node", commands(instead)).items() if verdict.status != PASSED} == {}
@@ -283,6 +287,9 @@ def test_a_script_of_any_length_is_read_at_once(piece):
         (lambda text: text.partition("\ncd")[0], "no command of the script starts train_cifar_multi_node.py"),
         (lambda text: text.replace("\nmpiexec", "\n# mpiexec"), "no command of the script starts train_cifar_multi_node.py"),
         (lambda text: text.replace("\ncd", "\nexit 0\ncd"), "the script ends at `exit 0`"),
+        (commands(f"mpiexec -n 4 {TRAIN} &\n"), "with `&` the script goes on beside the command that starts train_cifar_multi_node.py"),
+        (commands(f"nohup mpiexec -n 4 {TRAIN} >log 2>&1 & # in the background\necho started\n"), "leave `&` out"),
+        (commands(f"mpiexec -n 4 {TRAIN} 2>&1 | tee log &\n"), "leave `&` out, or let `wait` be the last line"),
         (below("#PBS -I"), "an interactive job is not possible"),
         (below("#PBS '-h'"), "has an option `-h`"),
         (below("#PBS '-N' a/b"), "illegal -N value"),

@@ -15,9 +15,9 @@ def build(strategy, make_model, make_optimizer):
 def divided(strategy, images, labels, total, seed):
     """A tf.data set that the strategy divides among its replicas: for each step, the batches of all replicas. images, labels: arrays."""
     options = tf.data.Options().merge(UNTUNED)
-    # PUT YOUR CODE: `batches`: shuffled anew in each epoch (by `seed`), `total` images in each step over
-    # all replicas; every image once an epoch, also where several processes share the data
-    # (AutoShardPolicy.DATA)
+    # PUT YOUR CODE: `batches`: shuffled anew in each epoch (by `seed`, with a buffer that holds all
+    # images), `total` images in each step over all replicas; every image once an epoch, also where
+    # several processes share the data (AutoShardPolicy.DATA)
     raise NotImplementedError("PUT YOUR CODE: divided")
     return batches
 

@@ -18,7 +18,7 @@ def build(strategy, make_model, make_optimizer):
 def divided(strategy, images, labels, total, seed):
     """A tf.data set that the strategy divides among its replicas: for each step, the batches of all replicas. images, labels: arrays."""
     options = tf.data.Options().merge(UNTUNED)
-    ### BEGIN SOLUTION divided: `batches`: shuffled anew in each epoch (by `seed`), `total` images in each step over all replicas; every image once an epoch, also where several processes share the data (AutoShardPolicy.DATA)
+    ### BEGIN SOLUTION divided: `batches`: shuffled anew in each epoch (by `seed`, with a buffer that holds all images), `total` images in each step over all replicas; every image once an epoch, also where several processes share the data (AutoShardPolicy.DATA)
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     dataset = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(len(images), seed=seed).batch(total)
     batches = strategy.experimental_distribute_dataset(dataset.with_options(options))

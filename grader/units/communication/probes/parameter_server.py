@@ -19,17 +19,17 @@ from handson.pytorch import wire
 class Message:
     """What isend and irecv return. A tensor that is sent must stay as it is until somebody has waited, or its receiver has answered.
 
-    to: the rank that it is sent to; receive: a function that gets the message, and returns its source, as soon as somebody waits for it.
+    to: the rank that it is sent to; dropped: a list for the ranks whose messages are given up before that, for gloo then breaks off one that has
+    not left; receive: a function that gets the message, and returns its source, as soon as somebody waits for it.
     """
 
-    dropped = False  # whether one was given up before that: gloo then breaks off a message that has not left
-
-    def __init__(self, tensor=None, to=None, receive=None):
-        self.source, self.receive, self.tensor, self.to, self.waited = None, receive, tensor, to, False
+    def __init__(self, tensor=None, to=None, dropped=None, receive=None):
+        self.source, self.receive, self.tensor, self.to, self.waited, self.dropped = None, receive, tensor, to, False, dropped
         self.before = None if tensor is None else tensor.clone()
 
     def __del__(self):
-        Message.dropped |= self.tensor is not None and not self.waited
+        if self.tensor is not None and not self.waited:
+            self.dropped.append(self.to)
 
     def wait(self, timeout=None):
         if self.receive and not self.waited:
@@ -53,14 +53,14 @@ def messages(ranks, rank, send, receive):
 
     Gives the messages sent that somebody still has, a weak set. Raises Wrong if one is given up on its way.
     """
-    Message.dropped, on_the_way = False, weakref.WeakSet()
+    dropped, on_the_way = [], weakref.WeakSet()
 
     def none_dropped():
-        if Message.dropped:
+        if dropped:
             raise Wrong("nobody waits for what `isend` returns, and nobody keeps it: then the message may never leave. dist.send waits by itself")
 
     def sent(tensor, dst=None, *arguments, group_dst=None, **options):
-        message = Message(tensor=tensor, to=group_dst if dst is None else dst)
+        message = Message(tensor, group_dst if dst is None else dst, dropped)
         send(tensor, message.to)
         on_the_way.add(message)
         return message

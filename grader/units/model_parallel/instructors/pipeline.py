@@ -23,7 +23,16 @@ def _stages(chance):
     stages = chance.randint(7, 10)
     first, last, inner, many, few = 0, stages - 1, chance.randint(1, 2), chance.randint(stages + 1, 30), chance.randint(3, 4)
     schedule, stage, micro_batches = chance.turn(
-        [("1f1b", first, many), ("gpipe", first, many), ("1f1b", last, 3), ("1f1b", inner, many), ("gpipe", last, few), ("1f1b", inner, few)]
+        [
+            ("1f1b", first, many),
+            ("gpipe", first, many),
+            ("1f1b", last, 3),
+            ("1f1b", inner, many),
+            ("gpipe", last, few),
+            ("1f1b", inner, few),
+            ("1f1b", first, few),
+            ("gpipe", inner, few),
+        ]
     )
     return {"schedule": schedule, "stage": stage, "stages": stages, "micro_batches": micro_batches, "activations": 1000.0 * chance.randint(1, 999)}
 
@@ -68,5 +77,6 @@ ANSWERS = {
             "a stage cannot hold more micro-batches than there are": _held_but(one=lambda stage, stages, m: stages - stage),
             "that is one micro-batch; count how many are held at once": lambda schedule, stage, stages, micro_batches, activations: activations,
         },
+        number=8,
     ),
 }

@@ -114,7 +114,7 @@ def bubble(chance):
 def held_bytes(chance):
     stages = chance.randint(2, 16)
     sizes = {"micro_batches": chance.randint(1, 32), "activations": float(chance.randint(1, 10**9))}
-    return {"schedule": chance.choice(["gpipe", "1f1b"]), "stage": chance.randrange(stages), "stages": stages, **sizes}
+    return {"schedule": chance.choice(["gpipe", "1f1b"]), "stage": chance.choice((0, chance.randrange(stages))), "stages": stages, **sizes}
 
 
 def products_bytes(chance):

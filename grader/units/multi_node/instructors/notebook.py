@@ -41,18 +41,18 @@ def _throughputs(chance):
 
 
 def _table(chance):
-    """A scaling table, and an efficiency between those of its rows or, in one call, exactly that of one; in another, a row has it only
-    if it is rounded. The efficiency falls from row to row, except in one row and, in one call, from one worker to two. In one call all rows
-    are efficient enough, and the most workers are slower than half of them; in another, they are slower than one worker, and two rows that are
-    too inefficient come before one that is not; in a third, only one worker is efficient enough."""
+    """A scaling table, and an efficiency between those of its rows. In turns, all rows are efficient enough, though throughput falls twice, below that of one worker;
+    three rows that are too inefficient come before one that is not; a row has exactly that efficiency; a row is efficient enough, though not
+    against the best one, and both are above 1; a row has that efficiency only if it is rounded, and the most workers are slower than one; only one worker is efficient enough."""
     workers = chance.turn([(1, 2, 4, 8, 16), (1, 2, 3, 6, 12)])
-    efficiencies = [1, chance.uniform(0.9, 0.99), chance.uniform(0.7, 0.74), chance.uniform(0.8, 0.85), chance.uniform(0.3, 0.5)]
-    row, efficiency = chance.turn([(4, 0.35), (4, 0.04), (3, 0.75), (1, 1.1), (3, 0.78 - chance.uniform(1e-4, 4e-4)), (3, 0.75)])
-    efficiencies[row] = efficiency
-    efficiencies[1] -= chance.turn([0, 0.3, 0, 0, 0, 0])
+    high, low = chance.uniform(0.8, 0.85), chance.uniform(0.3, 0.5)
+    efficiencies = [1, chance.uniform(0.9, 0.99), chance.uniform(0.7, 0.74), high, low]
+    special = [{3: 0.33, 4: 0.055}, {1: 0.65, 3: low, 4: high}, {3: 0.75}, {1: 1.25, 3: 1.05}, {3: 0.78 - chance.uniform(1e-4, 4e-4), 4: 0.04}, {3: 0.75}]
+    for row, efficiency in chance.turn(special).items():
+        efficiencies[row] = efficiency
     single = 4.0 * chance.randint(10, 99)  # so that 0.75 times as much has few digits, too
     table = [[count, single * count * one, count * one, one] for count, one in zip(workers, efficiencies)]
-    return {"table": table, "least": chance.turn([0.3, 0.78, 0.75, 0.87, 0.78, 0.995])}
+    return {"table": table, "least": chance.turn([0.05, 0.78, 0.75, 0.9, 0.78, 0.995])}
 
 
 def _scaling(throughputs, speed_up=lambda rate, single: rate / single, efficiency=lambda speed_up, workers: speed_up / workers):

@@ -34,10 +34,10 @@ def scaling(chance):
 
 
 def most_workers(chance):
-    """A table of `scaling`. In some, an efficiency is exactly the least, or just below it, or rises again with more workers."""
+    """A table of `scaling`. In some, an efficiency is exactly the least, or just below it, or rises again with more workers, or above 1."""
     table = [[1, 50.0, 1.0, 1.0]]
     for workers in sorted(chance.sample(range(2, 65), chance.randint(1, 5))):
-        efficiency = chance.randint(10, 64) / 64
+        efficiency = chance.choice((1, chance.randint(2, 72))) / 64  # a 64th: slower than one worker
         table.append([workers, 50 * workers * efficiency, workers * efficiency, efficiency])
     return {"table": table, "least": chance.choice((chance.uniform(0.2, 1), chance.choice(table)[3], min(1, table[-1][3] + 0.001)))}
 

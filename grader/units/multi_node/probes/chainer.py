@@ -7,7 +7,7 @@ from grader.box.rank import Wrong
 from grader.probes.chainer import Place, dataset, flat, pictures, samples, seed_of
 from grader.probes.marks import read_again
 from grader.probes.script import Enough
-from grader.units.multi_node.probes.pytorch import TRAINED, called_once_an_epoch
+from grader.units.multi_node.probes.pytorch import TRAINED, called_once_an_epoch, reported
 
 
 def scatter(rank, ranks, source, case):
@@ -51,8 +51,6 @@ def evaluator(rank, ranks, source, case):
     found = {"found": [], "passes": [], "training": False, "moved": False}
 
     def see(names):
-        if not callable(names.evaluator):
-            raise Wrong(f"`evaluator` is a {type(names.evaluator).__name__}, which is no evaluator")
         called_once_an_epoch(names.evaluator, chainer.training.get_trigger, IntervalTrigger)
         if any(extension.extension is names.evaluator for extension in names.trainer._extensions.values()):
             raise Wrong("`evaluator` extends the trainer already, and would be called twice: add_reports, in the next line of the script, does that")
@@ -63,20 +61,14 @@ def evaluator(rank, ranks, source, case):
             names.model.predictor[0].W.array *= TRAINED ** (epoch + 1)
             start = flat(names.model)
             names.model.predictor.passes.clear()
-            with reporter.scope(reported := {}):
+            with reporter.scope(observed := {}):
                 names.evaluator(names.trainer)
-            found["found"].append(read(reported) if rank == 0 else [0.0, 0.0])  # nobody reads what other ranks report
+            found["found"].append(reported(observed) if rank == 0 else [0.0, 0.0])  # nobody reads what other ranks report
             found["passes"].append(len(names.model.predictor.passes))
             found["training"] |= any(names.model.predictor.passes)
             found["moved"] |= bool((flat(names.model) != start).any())
         found["counts seconds"] = hasattr(names.evaluator, "seconds")
         raise Enough
-
-    def read(reported):
-        values = [[float(value) for key, value in reported.items() if key.endswith(name)] for name in ("main/loss", "main/accuracy")]
-        if any(len(of_name) != 1 for of_name in values):
-            raise Wrong(f"`evaluator` reports {reported!r:.80}, not main/loss and main/accuracy")
-        return [value for (value,) in values]
 
     train_set, lengths = training_set(ranks)
     place = Place(rank, ranks, source, case, train_set, lengths, pictures(sum(case["lengths"]), case["seed"]), case["lengths"])

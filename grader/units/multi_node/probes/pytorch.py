@@ -1,10 +1,11 @@
 """The probe of the gap that only this unit's PyTorch script has, and what Chainer's evaluators must have in common with it."""
 
 import torch
+from pytorch_pfn_extras.reporting import Reporter
 from pytorch_pfn_extras.training.trigger import IntervalTrigger, get_trigger
 
 from grader.box.rank import Wrong
-from grader.probes.pytorch import NormalizingNetwork, Place, evaluate, examples, flat, part
+from grader.probes.pytorch import NormalizingNetwork, Place, examples, flat, part
 from grader.probes.script import Enough
 
 TRAINED = 0.5  # what a weight is multiplied by before the first evaluation, as if there had been a training; before the second, twice
@@ -26,7 +27,8 @@ def evaluator(rank, ranks, source, case):
                 names.model[-1].weight *= TRAINED ** (epoch + 1)
             start = {what: flat(part()) for what, part in parts.items()}
             names.model.passes.clear()
-            found["found"].append(evaluate(names.evaluator, names.manager, case["lengths"][rank], read=rank == 0))
+            observed = evaluate(names.evaluator, names.manager, case["lengths"][rank])
+            found["found"].append(reported(observed) if rank == 0 else [0.0, 0.0])  # nobody reads what other ranks report
             found.setdefault("images", sum(images for images, _ in names.model.passes))
             found["passes"].append(len(names.model.passes))
             found["moved"] += [what for what, part in parts.items() if (flat(part()) != start[what]).any()]
@@ -41,8 +43,33 @@ def evaluator(rank, ranks, source, case):
     return found
 
 
+def evaluate(evaluator, manager, images):
+    """What an evaluator reports, {key: value}. images: the number of this rank's test images. Raises Wrong."""
+    reporter = Reporter()
+    with reporter, reporter.scope(observed := {}):
+        try:
+            evaluator(manager)
+        except ZeroDivisionError as error:
+            what = f"`evaluator` divides by 0 on this rank, which has {images} test images"
+            why = "are they there in each epoch anew?" if images else "add up the ranks' sums and numbers of images before you divide"
+            raise Wrong(f"{what}: {why}") from error
+    return observed
+
+
+def reported(observed):
+    """[loss, accuracy] among what an evaluator reports, {key: value}. Raises Wrong if one of them isn't there, or twice."""
+    found = {name: [float(value) for key, value in observed.items() if key.endswith(name)] for name in ("loss", "accuracy")}
+    for name, values in found.items():
+        if len(values) != 1:
+            raise Wrong(f"`evaluator` should report one {name}; it reports {', '.join(map(str, observed)) or 'nothing'}")
+    return found["loss"] + found["accuracy"]
+
+
 def called_once_an_epoch(evaluator, get_trigger, interval):
-    """Raises Wrong if `evaluator` has another interval, as `extend` takes it. get_trigger, interval: those of its track, a function and a class."""
+    """Raises Wrong if `evaluator` can't be called, or has another interval, as `extend` takes it. get_trigger, interval: those of its track, a
+    function and a class."""
+    if not callable(evaluator):
+        raise Wrong(f"`evaluator` is a {type(evaluator).__name__}, which is no evaluator")
     trigger = get_trigger(getattr(evaluator, "trigger", (1, "iteration")))
     if isinstance(trigger, interval) and (trigger.period, trigger.unit) != (1, "epoch"):
         raise Wrong(f"`evaluator` is called every {trigger.period:g} {trigger.unit}(s): the table needs it after each epoch, its trigger is (1, 'epoch')")

@@ -13,8 +13,8 @@ def _waits(chance):
 
     In half of the calls, a third rank waits as long for each other rank: its shortest wait, its median and the product of its waits are the longest,
     and with more than three ranks it has most of the long waits, and waits longer than the other one in most pairs of ranks. In the other half, ranks
-    wait for the one that waits most, too: with four, `longest` has the largest sum of two waits, and the largest net wait. With more than three
-    ranks, the one for which all wait most is not the one that waits least."""
+    wait for the one that waits most, too: with four, `longest` has the largest sum of two waits, and the largest net wait, and for `third` the least
+    wait is the largest. With more than three ranks, the one for which all wait most is not the one that waits least."""
     ranks = list(range(chance.turn([4, 3, 5])))
     chance.shuffle(ranks)
     most = chance.turn([0, ranks[-1], 1, ranks[0], max(ranks), 2])
@@ -38,6 +38,8 @@ def _waits(chance):
     if not even:
         waits[target][most] = 0.007 if few else 0.0135
         waits[longest] |= {} if few else {most: 0.0105}
+    if not even and not few:
+        waits[target][third] = 0.0015
     return {"waits": waits}
 
 

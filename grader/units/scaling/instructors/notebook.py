@@ -1,6 +1,7 @@
 """The answers to the gaps in notebook 08_scaling: inputs, what is right, and typical mistakes. recorded.json is made of them."""
 
 import math
+from itertools import permutations
 
 from grader.checks.notebook_functions import CALLS
 from grader.instructors.notebook_answers import Function
@@ -54,21 +55,15 @@ def _step_time(computing, all_reduce, double_buffering):
     return max(computing, all_reduce) if double_buffering else computing + all_reduce
 
 
-ORDERS = [  # of the parts of an iteration in the cloud, the shortest first
-    ("network", "compute", "loading"),
-    ("compute", "network", "loading"),
-    ("compute", "network", "loading"),
-    ("network", "compute", "loading"),
-    ("compute", "loading", "network"),
-    ("loading", "network", "compute"),
-]
+ORDERS = [("network", "compute", "loading"), ("compute", "network", "loading"), *permutations(("loading", "compute", "network"))]  # the shortest part first
 
 
 def _cloud(chance):
-    """Without double buffering, loading is longer than the rest, or only than each of the two; with it, each part is the longest in a call, and
-    each the next one."""
-    shortest, middle, longest = chance.turn(ORDERS)
-    part = {shortest: chance.uniform(0.5, 0.6), middle: chance.uniform(0.7, 0.8), longest: chance.uniform(0.9, 1) * chance.turn([3, 1, 1, 1, 1, 1])}
+    """Without double buffering, loading is longer than the rest together, or nearly so; with it, the parts come in each order of their length."""
+    shortest, middle, longest = ORDERS[chance.call]
+    part = {shortest: chance.uniform(0.5, 0.6), middle: chance.uniform(0.7, 0.8), longest: chance.uniform(0.9, 1)}
+    if chance.call < 2:
+        part[longest] = chance.turn([2, 0.97]) * (part[shortest] + part[middle])
     workers = chance.randint(3, 12)
     given = {"loading": part["loading"] * workers, "compute": part["compute"] * workers, "network": part["network"] / (2 * (workers - 1) / workers)}
     return given | {"workers": workers, "double_buffering": chance.call >= 2}
@@ -100,7 +95,7 @@ def _offers(chance):
     for number, price in enumerate(prices):
         images = [(rate + more.get(price, 0)) * nodes * (1 - 0.02 * nodes) for nodes in range(1, 10)]  # so that one node has the most images/s for its price
         if kind == "falls":
-            images[peak:] = [images[peak - 1] * (0.5 if price == dear else 0.95) ** later for later in range(1, 10 - peak)]
+            images[peak:] = [images[peak - 1] * (0.4 if price == dear else 0.95) ** later for later in range(1, 10 - peak)]
         if kind == "rises again":
             images[2] = images[1] - 20
         throughputs.append([2.0 * round(one / 2) + number % 2 for one in images[: 4 if kind == "few nodes" else 9]])
@@ -208,6 +203,7 @@ ANSWERS = {
                 _cloud_step(loading * workers, compute * workers, network, workers, double_buffering)
             ),
         },
+        number=len(ORDERS),
     ),
     "order": Function(
         _offers,

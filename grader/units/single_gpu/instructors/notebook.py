@@ -11,21 +11,26 @@ def _steps(chance):
 
 
 def _rates(chance):
-    """Batch size -> images/s, and a share. The rates rise with the batch size, and fall for the largest, which is not good enough in one call; in
-    another, two in the middle are not; in a third, a larger one that is good enough is slower than the smallest one. In two calls, one is good
-    enough only if it is rounded to whole percent. The smallest batch size that is good enough is the first of the dictionary in one call, in which a larger
-    one has the same rate, the last in another, and else neither; in one call it has exactly `share` of the best throughput, and in another one only
-    the best is good enough. But for that, the first of the dictionary is good enough, and in two calls the best. In half of the calls, the batch sizes are no powers of two."""
-    top, exactly = 2.0 * chance.randint(150, 450), chance.turn([False, True, False])
+    """Batch size -> images/s, and a share. Rates rise with the batch size, and fall for the largest. In turns:
+
+    - three in the middle are not good enough; the best is the largest but two, and against the largest but one another would be good enough
+    - one has exactly `share` of the best throughput, which is no whole number, and one below has as much without the decimals
+    - the smallest one that is good enough is the first of the dictionary, and a larger one has the same rate
+    - a larger one that is good enough is slower than the smallest one; both would not be without their decimals
+    - only the best is good enough
+    - the smallest one that is good enough is the last of the dictionary
+
+    In two calls, one is good enough only if it is rounded to whole percent. In half of the calls, the batch sizes are no powers of two."""
+    top, exactly = 4 * chance.randint(75, 225) + 1.5, chance.turn([False, True, False])
     sizes = chance.turn([(1, 2, 4, 8, 16, 32, 64, 128), (1, 3, 6, 10, 20, 30, 60, 100)])
     parts = [(0.1, 0.14), (0.2, 0.27), (0.42, 0.48), (0.5, 0.5) if exactly else (0.596, 0.599), (0.75, 0.8), (0.93, 0.99), (1, 1), (0.7, 0.72)]
     rates = {size: top * chance.uniform(*part) for size, part in zip(sizes, parts)}
-    for place, part in chance.turn([{3: 0.33, 4: 0.3}, {}, {}, {5: 0.745}, {}, {}]).items():
+    for place, part in chance.turn([{0: 0.39, 1: 0.45, 2: 0.33, 3: 0.3, 4: 0.35, 5: 1, 6: 0.95}, {2: 0.5 - 0.2 / top}, {}, {3: 0.5 + 0.2 / top, 5: 0.5 + 0.1 / top}, {}, {}]).items():
         rates[sizes[place]] = top * part
     *middle, high, best, largest = sizes
     chance.shuffle(middle)
     first, last = chance.turn([(high, best), (best, high)])
-    share = chance.turn([0.4, 0.5, 0.6, 0.74, 0.995, 0.6])
+    share = chance.turn([0.4, 0.5, 0.6, 0.5, 0.995, 0.6])
     order = [first, *middle, last, largest]
     if place := chance.turn([None, None, "first", None, None, "last"]):
         good = min(_good_enough(rates, share))

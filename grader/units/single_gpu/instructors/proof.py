@@ -13,10 +13,10 @@ def throughput(chance):
 
 
 def smallest_batch(chance):
-    """In some, a rate is exactly the share of the best one."""
+    """In some, a rate is exactly the share of the best one, or just below it, and neither need be a whole number."""
     sizes = chance.sample(range(1, 513), chance.randint(2, 8))
-    best, share = 16 * chance.randint(10, 60), chance.choice((0.5, 0.75, 0.875))
-    rates = {size: chance.choice((chance.uniform(0.2, 1) * best, share * best)) for size in sizes}
+    best, share = 16 * chance.randint(10, 60) + chance.choice((0, 0.5)), chance.choice((0.5, 0.75, 0.875))
+    rates = {size: chance.choice((chance.uniform(0.2, 1) * best, share * best, share * best - 0.125)) for size in sizes}
     rates[chance.choice(sizes)] = float(best)
     return {"rates": rates} if chance.random() < 0.3 else {"rates": rates, "share": share}
 
