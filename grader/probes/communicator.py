@@ -77,10 +77,10 @@ class Group:
         self.rank, self.size, self._ranks, self._group = rank, len(ranks), ranks, group
 
     def Split(self, color=0, key=0):
-        colors, mine = self.allgather((color, key)), None
-        for one in sorted({color for color, _ in colors}):
+        colors, mine = self.allgather((color, key)), MPI.COMM_NULL
+        for one in sorted({color for color, _ in colors} - {MPI.UNDEFINED}):
             members = [rank for _, rank in sorted((key, rank) for rank, (other, key) in enumerate(colors) if other == one)]
-            group = dist.new_group([self._ranks[rank] for rank in members])
+            group = dist.new_group([self._ranks[rank] for rank in members], use_local_synchronization=True)
             if one == color:
                 mine = type(self)(members.index(self.rank), [self._ranks[rank] for rank in members], group)
         return mine
