@@ -111,7 +111,7 @@ def test_a_model_without_buffers_has_nothing_to_average():
 
 def test_an_evaluator_that_divides_by_no_images_is_told_so():
     """It judges students' evaluators: on a rank without test images, such a one would end the run."""
-    from grader.probes.pytorch import evaluate
+    from grader.units.multi_node.probes.pytorch import evaluate
 
     with pytest.raises(Wrong, match="divides by 0 on this rank, which has 0 test images"):
         evaluate(lambda manager: 1 / 0, None, images=0)
