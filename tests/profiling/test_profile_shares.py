@@ -171,3 +171,8 @@ def test_a_profile_without_marks_of_iterations_is_said_to_be_one_step():
     events = [("compute", 0, 10), ("compute", 15, 20)]
     assert words in report.text(made.run(made.timeline(0, events)))
     assert words not in report.text(made.run(made.timeline(0, [made.step(1, 0, 20), *events])))
+
+
+def test_a_long_name_of_an_operator_is_cut_to_the_width_of_the_table():
+    lines = report.text(made.run(made.timeline(0, [made.step(1, 0, 20), ("compute", 0, 10, "aten::" + 100 * "x")])))
+    assert any(line.startswith(f"  aten::{51 * 'x'}...  ") for line in lines)
