@@ -13,7 +13,7 @@ DEVICE = Check(
 )
 CHECKS = (
     DEVICE,
-    iterator({"images": 23, "batchsize": 5}),
+    iterator({"images": 43, "batchsize": 5}),
     optimizer((MOMENTUM_SGD,), {"updates": 3, "lr": 0.037, "batchsize": 8}),
     updater((UPDATE, CONVERTED), {"batchsize": 4, "updates": 3, "lr": 0.02}),
     throughput(
