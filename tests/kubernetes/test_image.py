@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import socket
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from handson.files import COURSE
 from handson.training.results import read
 
 IMAGE = os.environ.get("HANDSON_IMAGE")  # such as localhost/handson:1
-BASE, SYSTEM = "localhost/handson-base:test", "localhost/handson-system:test"
+BASE, SYSTEM = (f"localhost/handson-{name}:test-{secrets.token_hex(4)}" for name in ("base", "system"))  # of this run: others may be at work
 SUBNET = "10.123.77"
 USUAL = ("--user=1000:1000", "--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--tmpfs=/tmp:mode=1777", "--env=HOME=/tmp")
 RUNTIMES = ([], ["--runtime=runc"])  # of podman: crun needs rights that containers often lack
@@ -69,6 +70,7 @@ def podman(request):
     options, image = [*LIMITS], IMAGE
     if not IMAGE:
         image = SYSTEM
+        request.addfinalizer(lambda: subprocess.run(["podman", "rmi", "--force", SYSTEM, BASE], capture_output=True, timeout=120))
         build = ["--isolation=chroot", "--network=host", "--target=system", f"--build-arg=BASE={request.getfixturevalue('base')}"]
         run_where_allowed("buildah", "bud", "--quiet", *build, "--tag", SYSTEM, "--file", COURSE / "containers/Containerfile", COURSE)
         mounted = {COURSE / ".venv": f"{pods.IMAGE}/.venv", COURSE: COURSE}
@@ -86,9 +88,7 @@ def podman(request):
     else:
         pytest.skip(f"this machine lets podman run no containers: {tried.stderr.strip().splitlines()[-1]}")
     call.runtime, call.options, call.image = runtime, options, image
-    yield call
-    if not IMAGE:
-        subprocess.run(["podman", "rmi", "--force", SYSTEM, BASE], capture_output=True, timeout=120)
+    return call
 
 
 @pytest.mark.timeout(1000)
@@ -125,18 +125,15 @@ def test_a_worker_takes_keys_from_its_secret_and_no_password(podman, tmp_path):
     for name, file in {"ssh-privatekey": "key", "ssh-publickey": "key.pub"}.items():
         (keys / name).write_text((tmp_path / file).read_text())
         (keys / name).chmod(0o444)  # as open as a Secret's files may be: ssh itself would refuse such a key
-    worker = ["--name=handson-worker", *USUAL, *podman.options, "--env=SSH_KEYS=/keys", f"--volume={keys}:/keys:ro"]
-    podman("run", "--detach", *worker, podman.image, "worker")
-    try:
-        wait_until(lambda: "Server listening" in _log(podman, "handson-worker"), "sshd listens", 60)
+    options = [*USUAL, *podman.options, "--env=SSH_KEYS=/keys", f"--volume={keys}:/keys:ro"]
+    with _running(podman, *options, podman.image, "worker") as worker:
+        wait_until(lambda: "Server listening" in _log(podman, worker), "sshd listens", 60)
         ssh = "ssh -F none -p 2222 -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null localhost"
-        allowed = podman("exec", "handson-worker", "sh", "-c", f"{ssh} -i /tmp/ssh/key hostname")
-        assert allowed.strip() == podman("exec", "handson-worker", "hostname").strip()
-        refused = podman("exec", "handson-worker", "sh", "-c", f"{ssh} -o PubkeyAuthentication=no true 2>&1; true")
+        allowed = podman("exec", worker, "sh", "-c", f"{ssh} -i /tmp/ssh/key hostname")
+        assert allowed.strip() == podman("exec", worker, "hostname").strip()
+        refused = podman("exec", worker, "sh", "-c", f"{ssh} -o PubkeyAuthentication=no true 2>&1; true")
         assert re.search(r"Permission denied \(publickey\)", refused), "no password, nor anything else, takes the place of a key"
-        assert "PRIVATE KEY" not in _log(podman, "handson-worker")
-    finally:
-        _remove("handson-worker")
+        assert "PRIVATE KEY" not in _log(podman, worker)
     alone = subprocess.run(["podman", *podman.runtime, "run", "--rm", *USUAL, *podman.options, podman.image, "worker"], capture_output=True, text=True, timeout=120)
     assert alone.returncode == 1 and "there are no ssh keys in" in alone.stderr and "handson kubernetes keys" in alone.stderr
 
@@ -145,16 +142,13 @@ def test_a_worker_takes_keys_from_its_secret_and_no_password(podman, tmp_path):
 def test_the_lab_answers_and_wants_its_token(podman):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    podman("run", "--detach", "--name=handson-lab", "--network=host", *USUAL, *podman.options, podman.image, "lab", f"--port={port}")
-    try:
-        wait_until(lambda: re.search(r"/lab\?token=(\w+)", _log(podman, "handson-lab")), "the lab prints its address", 120)
-        token = re.search(r"token=(\w+)", _log(podman, "handson-lab"))[1]
+    with _running(podman, "--network=host", *USUAL, *podman.options, podman.image, "lab", f"--port={port}") as lab:
+        wait_until(lambda: re.search(r"/lab\?token=(\w+)", _log(podman, lab)), "the lab prints its address", 120)
+        token = re.search(r"token=(\w+)", _log(podman, lab))[1]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/status?token={token}", timeout=60) as answer:
             assert "kernels" in json.load(answer)
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/api/status", timeout=60)
-    finally:
-        _remove("handson-lab")
 
 
 @pytest.fixture
@@ -182,8 +176,8 @@ def test_four_ranks_in_two_containers_train(tmp_path, podman, network, part, tra
     [job] = [one for one in made if one["kind"].lower() == jobs.KINDS[part]]
     files = {"script": {"train_cifar_multi_node.py": script.read_text()}}
     made = pods.of_mpijob(job, "handson", files, keys) if part == "mpijob" else pods.of_job(job, files)
-    with _containers(podman, network, made, tmp_path) as claim:
-        first = f"{part}-launcher" if part == "mpijob" else f"{part}-0"
+    with _containers(podman, network, made, tmp_path) as (claim, containers):
+        first = containers[f"{part}-launcher" if part == "mpijob" else f"{part}-0"]
         status = podman("wait", first, timeout=600).strip()
         log = _log(podman, first)
         assert status == "0" and re.search(r"^Throughput: ", log, re.MULTILINE), log
@@ -200,35 +194,45 @@ def test_engines_reach_their_controller(tmp_path, podman, network):
     files = {"keys": jobs.connection_files()}
     [controller] = pods.of_deployment(objects["Deployment", "controller"], files, "controller")
     engines = pods.of_deployment(objects["Deployment", "engines"], files)
-    with _containers(podman, network, [controller, *engines], tmp_path):
+    with _containers(podman, network, [controller, *engines], tmp_path) as (_, containers):
         registered = "registration::finished registering engine"
-        wait_until(lambda: _log(podman, "controller").count(registered) == len(engines), "the engines are registered", 120)
+        wait_until(lambda: _log(podman, containers["controller"]).count(registered) == len(engines), "the engines are registered", 120)
         ask = "import ipyparallel; print(ipyparallel.Client(profile='default')[:].apply_sync(__import__('socket').gethostname))"
-        assert all(engine.host in podman("exec", "controller", "python", "-c", ask) for engine in engines)
+        assert all(engine.host in podman("exec", containers["controller"], "python", "-c", ask) for engine in engines)
+
+
+@contextlib.contextmanager
+def _running(podman, *words):
+    """A container in the background, by podman's own name for it, which no other run of the tests can have taken; it is removed at the end."""
+    container = podman("run", "--detach", *words).strip()
+    try:
+        yield container
+    finally:
+        subprocess.run(["podman", "rm", "--force", "--time", "0", container], capture_output=True, timeout=120)
 
 
 @contextlib.contextmanager
 def _containers(podman, network, made, folder):
-    """Run pods in containers of a network, under their names, and remove them at the end. Gives the folder that is their claim."""
+    """Run pods in containers of a network, under their names, and remove them at the end. Gives the folder that is their claim, and {host: container}."""
     claim = folder / "claim"
     claim.mkdir()
     for one in (folder, claim):
         one.chmod(0o777)
     addresses = {pod.host: f"{SUBNET}.{number}" for number, pod in enumerate(made, 10)}
     names = [f"--add-host={name}:{addresses[pod.host]}" for pod in made for name in (pod.host, *pod.names)]
-    try:
+    with contextlib.ExitStack() as stack:
+        containers = {}
         for pod in made:
             where = [f"--network={network}", f"--ip={addresses[pod.host]}", *names]
-            podman("run", "--detach", *_container(pod, claim, folder), *podman.options, *where, podman.image, *pods.arguments(pod))
-        yield claim
-    finally:
-        _remove(*addresses)
+            words = [*_container(pod, claim, folder), *podman.options, *where, podman.image, *pods.arguments(pod)]
+            containers[pod.host] = stack.enter_context(_running(podman, *words))
+        yield claim, containers
 
 
 def _container(pod, claim, folder):
     """Options of `podman run` for a pod."""
     [container] = pod.spec["containers"]
-    words = [f"--name={pod.host}", f"--hostname={pod.host}", "--user=1000:1000", "--read-only", "--cap-drop=all", "--security-opt=no-new-privileges"]
+    words = [f"--hostname={pod.host}", "--user=1000:1000", "--read-only", "--cap-drop=all", "--security-opt=no-new-privileges"]
     words += [f"--workdir={container['workingDir']}", *(f"--env={name}={value}" for name, value in pods.environment(pod).items())]
     return words + [f"--tmpfs={path}:mode=1777" if source is None else f"--volume={source}:{path}{'' if source == claim else ':ro'}"
                     for path, source in pods.mounts(pod, claim, folder)]  # fmt: skip
@@ -237,7 +241,3 @@ def _container(pod, claim, folder):
 def _log(podman, container):
     done = subprocess.run(["podman", *podman.runtime, "logs", container], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
     return done.stdout
-
-
-def _remove(*containers):
-    subprocess.run(["podman", "rm", "--force", "--time", "0", *containers], capture_output=True, timeout=120)
